@@ -64,7 +64,7 @@ class HubText(RawText):
         if folder is None:
             return [self.names, self.hub_path, config, self.revision]
         paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-        visible = [[name, scan(path)[1]] for name, path in paths.items() if not name.startswith(".")]
+        visible = [[name, scan(path, is_text=False)[1]] for name, path in paths.items() if not name.startswith(".")]
         return [self.names, visible, *([config] if config else [])]
 
     def _place(self) -> tuple[Path | None, str | None]:

@@ -38,8 +38,7 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
             elif symbol != ")":
                 stack[-1].append(symbol)
             else:
-                inside = stack.pop()
-                node = _closed(inside, f"{path}: line {number}", start if stack else None)
+                node = _closed(stack.pop(), f"{path}: line {number}", start if stack else None)
                 if stack:
                     stack[-1].append(node)
                 else:
