@@ -202,11 +202,7 @@ class TranslationDataModule(pl.LightningDataModule):
         return self._loader(len(batches), partial(_evaluation_batch, split, batches))
 
     def _loader(
-        self,
-        count: int,
-        make: Callable[[Any], Any],
-        numbers: Callable[[], range] | None = None,
-        workers: int = 0,
+        self, count: int, make: Callable[[Any], Any], numbers: Callable[[], range] | None = None, workers: int = 0
     ) -> DataLoader:
         """Loads what `make` returns for this rank's of `count` numbers, or of those that `numbers` returns."""
         items: Any = range(sys.maxsize)  # each is its own number

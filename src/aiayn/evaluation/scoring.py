@@ -42,10 +42,7 @@ STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromk
 
 
 def score(
-    hypotheses: list[str],
-    references: list[str] | list[list[str]],
-    tgt_lang: str,
-    kinds: Collection[str] = METRIC_KINDS,
+    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, kinds: Collection[str] = METRIC_KINDS
 ) -> TaskScores:
     """Scores detokenised hypotheses against untouched references; kinds that were not asked for are None, too.
 

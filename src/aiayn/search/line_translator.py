@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiayn.config.search import SearchConfig
@@ -18,23 +19,15 @@ BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # padded subwords x beams at once, 
 Progress = Callable[[int, int], None]  # called with the number of lines done and of all lines
 
 
+@dataclass(eq=False, repr=False)
 class LineTranslator(ABC):
     """Translates lines with an engine that searches."""
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        search: SearchConfig,
-        task: str = "translation",
-        languages: tuple[str, str] = ("", ""),
-        max_positions: int | None = None,
-    ):
-        """`task` and `languages`, source and target, are those of the run; `max_positions`: learned ones, if any."""
-        self.tokenizer = tokenizer
-        self.search = search
-        self.task = task
-        self.languages = languages
-        self.max_positions = max_positions
+    tokenizer: Tokenizer
+    search: SearchConfig
+    task: str = "translation"  # of the run
+    languages: tuple[str, str] = ("", "")  # source and target
+    max_positions: int | None = None  # learned ones, if any
 
     @abstractmethod
     def find(
