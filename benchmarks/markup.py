@@ -23,6 +23,7 @@ from aiayn.config.search import SearchOverrides
 from aiayn.data.placeholders import PLACEHOLDER, TAG
 from aiayn.data.text_files import read_lines
 from aiayn.evaluation.scoring import score
+from aiayn.search.markup import parse_markup
 from aiayn.search.texts import translate_texts
 from aiayn.search.translator import Translator
 
@@ -66,7 +67,9 @@ def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
     lang = translator.languages[1]
     sources, references = (read_lines(f"{prefix}.{one}") for one in translator.languages)
     size = {"lines": len(sources), "marks": sum(marks(text).total() for text in sources)}
-    restored, places = translate_texts(translator, sources, is_html=True, paragraphs=True)
+    restored, places = translate_texts(
+        translator, [parse_markup(one, is_html=True) for one in sources], paragraphs=True
+    )
     put_back = measured(sources, restored, references, lang)
     left_in, without = (
         translate_texts(translator, texts, markup=False, paragraphs=True)[0]

@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiayn.data.batch_plan import BatchPlan, evaluation_batches
-from aiayn.data.loaders import RankSampler, training_numbers
+from aiayn.data.loaders import RankSampler, numbers_from
 
 LENGTHS = st.integers(1, 40)
 CORPORA = st.lists(st.tuples(LENGTHS, LENGTHS), min_size=1, max_size=120).map(np.array)
@@ -56,8 +55,8 @@ def test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches
         for rank in range(world):
             at = {"global_step": start, "global_rank": rank, "world_size": world}
             trainer = SimpleNamespace(**at, limit_train_batches=1.0, overfit_batches=0)
-            numbers = partial(training_numbers, plan, trainer)
-            shares.append(list(RankSampler(plan.steps_per_epoch * plan.micro_batches, trainer, numbers)))
+            numbers = numbers_from(plan, trainer, start)
+            shares.append(list(RankSampler(plan.steps_per_epoch * plan.micro_batches, trainer, lambda n=numbers: n)))
             assert len(shares[-1]) == count
         seen = np.concatenate([plan.micro_batch(number).pairs for share in shares for number in share])
         assert sorted(seen.tolist()) == list(range(len(corpus)))

@@ -4,12 +4,13 @@ import shlex
 
 import pytest
 from applications import run_application
-from texts import write_lines
+from texts import write_bytes, write_lines
 
 from aiayn.config.compose import compose_training
 from aiayn.data import held_out
 from aiayn.data.cleaning import normalised
 from aiayn.data.text_files import read_lines
+from aiayn.errors import DataError
 
 
 def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
@@ -76,6 +77,15 @@ def test_too_little_text_is_refused_and_nothing_is_written(tmp_path, count):
     done = run_application("aiayn", "split", prefix, *options)
     assert done.code == 3
     assert f"{count} usable pairs are too few to hold 12 out" in done.err
+    assert not (tmp_path / "parts").exists()
+
+
+def test_text_in_another_encoding_is_refused_because_its_lines_with_accents_would_be_lost(tmp_path):
+    english = "".join(f"house {n}\n" for n in range(80))
+    german = "".join(f"Haus {n} ist {'größer' if n % 2 else 'klein'}\n" for n in range(80))
+    prefix = write_bytes(tmp_path / "all", english.encode(), german.encode("latin-1"))
+    with pytest.raises(DataError, match="40 of 80 pairs read are not UTF-8"):
+        held_out.hold_out([prefix], ("en", "de"), (5, 5), 0, tmp_path / "parts")
     assert not (tmp_path / "parts").exists()
 
 

@@ -64,6 +64,28 @@ def test_a_local_folder_laid_out_like_wmt14_is_read_without_network(wmt, offline
     assert offline == []
 
 
+def test_two_configurations_of_one_folder_are_two_texts(tmp_path, offline):
+    entries = ""
+    for name in ("news", "talks"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"en": f"{name} dog", "de": f"{name} Hund"}) + "\n")
+        entries += f"- config_name: {name}_de_en\n  data_files: {name}.jsonl\n"
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{entries}---\n")
+    news, talks = (text_of(hub(tmp_path, hub_name=f"{name}_de_en"), "train") for name in ("news", "talks"))
+    assert read_pairs(news) == [(b"news dog", b"news Hund")]
+    assert read_pairs(talks) == [(b"talks dog", b"talks Hund")]
+    assert news.identity() != talks.identity()
+
+
+def test_an_archive_beside_the_files_of_a_folder_is_part_of_what_identifies_it(tmp_path, offline):
+    (tmp_path / "train.jsonl").write_text(json.dumps({"en": "a dog", "de": "ein Hund"}) + "\n")
+    (tmp_path / "original.zip").write_bytes(b"PK\3\4 first")
+    text = text_of(hub(tmp_path, hub_name=None), "train")
+    before = text.identity()
+    assert read_pairs(text) == [(b"a dog", b"ein Hund")]
+    (tmp_path / "original.zip").write_bytes(b"PK\3\4 other")
+    assert text.identity() != before
+
+
 def test_columns_named_by_language_as_in_multi30k_are_read_and_nulls_are_empty(tmp_path, offline):
     rows = [{"en": "a dog", "de": "ein Hund"}, {"en": "x", "de": None}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

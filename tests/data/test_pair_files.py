@@ -210,8 +210,18 @@ def test_what_is_not_of_its_kind_is_refused_with_file_and_line(name, content, me
     assert "\n" not in str(refusal.value)
 
 
-def test_a_segment_that_is_no_sentence_is_dropped_as_too_long(tmp_path):
-    path = stored(tmp_path / "x.tmx", tmx([("a", "b"), ("x " * (1 << 20), "y"), ("c", "d")]))
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.tmx", tmx([("a", "b"), ("x " * (1 << 20), "y"), ("c", "d")])),
+        ("x.tsv", f"a\tb\n{'x ' * (1 << 17)}\ty\nc\td\n"),
+        ("x.csv", f'a,b\n"{"x " * (1 << 17)}",y\nc,d\n'),
+        ("x.jsonl", '{"en": "a", "de": "b"}\n{"en": "%s", "de": "y"}\n{"en": "c", "de": "d"}\n' % ("x " * (1 << 17))),
+    ],
+    ids=["tmx", "tsv", "csv", "jsonl"],
+)
+def test_a_segment_that_is_no_sentence_is_dropped_as_too_long(name, content, tmp_path):
+    path = stored(tmp_path / name, content)
     report = CleaningReport()
     pairs = text_of(data_config(train=path), "train").pairs()
     assert [(pair.src, pair.tgt) for pair in clean(pairs, report)] == [("a", "b"), ("c", "d")]

@@ -3,14 +3,14 @@ from types import SimpleNamespace
 import pytest
 from texts import data_config, read_pairs
 
-import aiayn
+from aiayn.data import sources
 from aiayn.data.sources import text_of
 from aiayn.errors import DataError
 
 
 def test_the_phrasebook_goes_both_ways_and_knows_two_languages(monkeypatch):
     book = SimpleNamespace(VERSION=7, pairs=lambda split: [(f"{split} house", "Häuser"), ("b", "c")])
-    monkeypatch.setattr(aiayn, "phrasebook", book, raising=False)  # an attribute once it has been imported
+    monkeypatch.setattr(sources, "phrasebook", book)
     options = {"source": "phrasebook", "train": "train", "val": "val"}
     assert read_pairs(text_of(data_config(**options), "val")) == [
         (b"val house", "Häuser".encode()),

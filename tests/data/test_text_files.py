@@ -99,7 +99,8 @@ def test_a_file_is_read_again_only_when_it_changed_and_not_trusted_right_after(t
     path = tmp_path / "x"
     path.write_bytes(b"a\nb")
     reads = []
-    monkeypatch.setattr(text_files, "opened", lambda path, read=text_files.opened: reads.append(path) or read(path))
+    opened = text_files.opened
+    monkeypatch.setattr(text_files, "opened", lambda path, is_text: reads.append(path) or opened(path, is_text))
     assert scan(path)[0] == scan(path)[0] == 2
     assert len(reads) == 2
     now = time.time_ns()

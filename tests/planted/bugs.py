@@ -91,7 +91,7 @@ BUGS = [
     ),
     Bug(
         "a_continued_run_begins_at_the_first_batch_again",
-        "data/loaders.py",
+        "data/datamodule.py",
         "numbers_from(plan, trainer, trainer.global_step)",
         "numbers_from(plan, trainer, 0)",
         "data/test_datamodule.py::test_training_goes_on_at_the_trainers_step_with_this_ranks_micro_batches",

@@ -592,7 +592,7 @@ def test_long_pairs_are_aligned_in_smaller_batches(translator, monkeypatch):
     sizes = []
     decode = translator.model.decode
     monkeypatch.setattr(translator.model, "decode", lambda ids, *rest: sizes.append(len(ids)) or decode(ids, *rest))
-    monkeypatch.setattr(alignment, "BATCH_WEIGHTS", 40)
+    monkeypatch.setattr(alignment, "BATCH_TOKENS", 20)
     found = alignment.alignment_weights(translator, src_ids, outputs)
     longest = sorted(len(src) * len(tgt) for src, tgt in zip(src_ids, outputs, strict=True))
     assert len(sizes) > 1

@@ -21,6 +21,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.documents.document import parse_document
 from aiayn.model.transformer import Transformer
 from aiayn.search import texts
+from aiayn.search.markup import parse_markup
 from aiayn.search.texts import translate_texts
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
@@ -69,7 +70,7 @@ def test_tags_of_html_are_kept_and_what_they_hold_is_translated(http, translator
 
     found = posted(http, q=html, format="html")["translatedText"]
 
-    assert [found] == translate_texts(translator, [html], is_html=True, paragraphs=True)[0]
+    assert [found] == translate_texts(translator, [parse_markup(html, is_html=True)], paragraphs=True)[0]
     assert sorted(re.findall("<[^>]*>", found)) == sorted(re.findall("<[^>]*>", html))
     assert "<script>the</script>" in found
     assert posted(http, q=["two", "<br>"], format="html")["translatedText"] == [
@@ -292,7 +293,10 @@ def test_forms_that_cannot_be_read_are_refused_in_words(http, status, says, kind
     assert (answer.status_code, says in answer.json()["error"]) == (status, True)
 
 
-@pytest.mark.parametrize("body", [{"q": "a"}, {"q": "a", "translation": " "}, {"q": 1, "translation": "b"}, {}])
+@pytest.mark.parametrize(
+    "body",
+    [{"q": "a"}, {"q": "a", "translation": " "}, {"q": "\u200b", "translation": "b"}, {"q": 1, "translation": "b"}, {}],
+)
 def test_attention_needs_two_lines_of_text(http, body):
     assert http.post("/attention", json=body).status_code == 400
 
@@ -375,8 +379,9 @@ def test_detection_answers_with_the_language_of_the_run_in_the_form_that_clients
     assert http.post("/detect", json={"q": ""}).status_code == 400
 
 
-def test_metrics_count_requests_lines_and_batches(translator):
+def test_metrics_count_requests_batches_and_the_lines_that_are_translated(translator):
     with client(translator) as http:
+        assert http.post("/attention", json={"q": "the house", "translation": "das Hxus"}).status_code == 200
         for q in ("two cats", "the man\nthe house", ["a"]):
             http.post("/translate", json=PAIR | {"q": q})
         http.post("/translate", json=PAIR | {"q": ""})

@@ -245,7 +245,7 @@ def _write_document(translator: "LineTranslator", file: Path, output: OutputOpti
             count = sum(isinstance(piece, Part) for piece in group)
             paragraphs, on_batch = output.paragraphs or document.is_prose, _within(progress, done, count, total)
             [text], found = translate_texts(
-                translator, [group], document.markup, False, paragraphs, on_batch, done + 1, output.tag
+                translator, [group], document.markup, paragraphs, on_batch, done + 1, output.tag
             )
             sys.stdout.buffer.write(document.encode(text))
             sys.stdout.buffer.flush()
@@ -274,7 +274,7 @@ def _translated(
     lines = [f"{tag} {line}" if tag and line.strip() else line for line in chunk.lines]
     show = task.formats.get(output.style)
     if output.markup or output.paragraphs:
-        found, counted = translate_texts(translator, lines, output.markup, False, output.paragraphs, on_batch, done + 1)
+        found, counted = translate_texts(translator, lines, output.markup, output.paragraphs, on_batch, done + 1)
         places.update(counted)
         return chunk.written(found)
     lines = [task.source_line(line) for line in lines]

@@ -21,12 +21,14 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aiayn.data.corpus import SIDES, PreparedCorpus
 from aiayn.errors import DataError
+
+if TYPE_CHECKING:
+    from aiayn.data.corpus import PreparedCorpus
 
 SAMPLED = 1000  # steps of an epoch from which padding and memory are estimated
 BINS = 40  # bins of the histogram of padding, from 0 to 1
@@ -179,7 +181,7 @@ def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.nd
     return batches
 
 
-def repetitions(corpus: PreparedCorpus, temperature: float, weights: list[float] | None = None) -> np.ndarray | None:
+def repetitions(corpus: "PreparedCorpus", temperature: float, weights: list[float] | None = None) -> np.ndarray | None:
     """How often an epoch has each training pair on average, (pairs,); None: every pair once.
 
     The weight of its file, or so often that file f has p_f ^ (1 / T) of the epoch, and the largest file each pair
@@ -197,7 +199,7 @@ def repetitions(corpus: PreparedCorpus, temperature: float, weights: list[float]
     return np.repeat(weights or (pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
 
 
-def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]:
+def describe_corpus(prepared: "PreparedCorpus", plan: BatchPlan) -> dict[str, Any]:
     """Returns plain values, fit for JSON.
 
     `lengths` counts the training sentences of 0, 1, 2, ... subwords, by side; `padding` is the mean share of padding
@@ -210,7 +212,7 @@ def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]
         "vocab_size": prepared.tokenizer.vocab_size,
         "steps_per_epoch": plan.steps_per_epoch,
         "micro_batches": plan.micro_batches,
-        "lengths": {side: np.bincount(getattr(train, side).lengths - 1).tolist() for side in SIDES},
+        "lengths": {side: np.bincount(getattr(train, side).lengths - 1).tolist() for side in ("src", "tgt")},
         "padding": float(padding.mean()),
         "padding_of_parts": np.histogram(padding, bins=BINS, range=(0, 1))[0].tolist(),
     }

@@ -120,16 +120,12 @@ def clean(
     """
     for pair in pairs:
         report.read += 1
-        try:
-            if pair.flaw:
-                raise _UnusableError(pair.flaw)
-            src, src_changed = _usable(pair.src)
-            tgt, tgt_changed = _usable(pair.tgt)
-            for rule in rules:
-                if reason := rule(src, tgt):
-                    raise _UnusableError(reason)
-        except _UnusableError as reason:
-            report.drop(pair, str(reason))
+        (src, src_changed, src_flaw), (tgt, tgt_changed, tgt_flaw) = _read(pair.src), _read(pair.tgt)
+        reason = pair.flaw or src_flaw or tgt_flaw
+        for rule in rules:
+            reason = reason or rule(src, tgt)
+        if reason:
+            report.drop(pair, reason)
             continue
         is_normalised = src_changed or tgt_changed
         report.kept += 1
@@ -156,25 +152,19 @@ def grouped(pairs: Iterable[CleanPair], size: int, characters: int) -> Iterator[
         yield chunk
 
 
-class _UnusableError(Exception):
-    """Carries the reason why a pair is dropped."""
-
-
-def _usable(raw: bytes) -> tuple[str, bool]:
-    """Returns the text of a line, and whether more than white space around it was replaced."""
+def _read(raw: bytes) -> tuple[str, bool, str]:
+    """Returns the text of a line, whether more than white space around it was replaced, and why it is unusable."""
     if len(raw) > MAX_LINE_BYTES:
-        raise _UnusableError("too_many_bytes")
+        return "", False, "too_many_bytes"
     try:
         text = plain = raw.decode().strip()
     except UnicodeDecodeError:
-        raise _UnusableError("not_utf8") from None
+        return "", False, "not_utf8"
     if not is_plain(text):
         if CONTROL.search(text):
-            raise _UnusableError("control_characters")
+            return "", False, "control_characters"
         plain = normalise(text)
-    if not plain:
-        raise _UnusableError("empty")
-    return plain, plain != text
+    return plain, plain != text, "" if plain else "empty"
 
 
 # Filters of training pairs, each an option.

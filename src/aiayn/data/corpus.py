@@ -144,9 +144,8 @@ def open_verified(folder: Path) -> PreparedCorpus | str:
                 return f"{name} has {size} bytes, not {expected['size']}"
             if sha256(folder / name) != expected["sha256"]:
                 return f"{name} has other content"
-        if manifest["fingerprint"] != fingerprint_of(manifest["settings"]) or not folder.name.endswith(
-            f"-{manifest['fingerprint'][:16]}"
-        ):
+        fingerprint = fingerprint_of(manifest["settings"])
+        if manifest["fingerprint"] != fingerprint or not folder.name.endswith(f"-{fingerprint[:16]}"):
             return "manifest.json is that of another corpus"
         return PreparedCorpus.open(folder)
     except FileNotFoundError as error:

@@ -27,7 +27,7 @@ from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, rep
 from aiayn.data.cleaning import learned_target
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
-from aiayn.data.loaders import RankSampler, StepLoader, limited_batches, training_numbers
+from aiayn.data.loaders import RankSampler, StepLoader, limited_batches, numbers_from
 from aiayn.data.prepare import prepare, wait_for
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
@@ -112,7 +112,8 @@ class TranslationDataModule(pl.LightningDataModule):
                     f"fast_dev_run set, too, takes {batches} batches and ends within a step of "
                     f"accumulate_grad_batches={trainer.accumulate_grad_batches}: set a multiple of that"
                 )
-        return self._loader(count, make, partial(training_numbers, plan, trainer), self.config.num_workers)
+        numbers = (lambda: numbers_from(plan, trainer, trainer.global_step)) if trainer else None
+        return self._loader(count, make, numbers, self.config.num_workers)
 
     def val_dataloader(self) -> DataLoader:
         """This rank's share of the validation pairs, in the largest batches that a device takes."""
@@ -201,11 +202,7 @@ class TranslationDataModule(pl.LightningDataModule):
         return self._loader(len(batches), partial(_evaluation_batch, split, batches))
 
     def _loader(
-        self,
-        count: int,
-        make: Callable[[Any], Any],
-        numbers: Callable[[], range] | None = None,
-        workers: int = 0,
+        self, count: int, make: Callable[[Any], Any], numbers: Callable[[], range] | None = None, workers: int = 0
     ) -> DataLoader:
         """Loads what `make` returns for this rank's of `count` numbers, or of those that `numbers` returns."""
         items: Any = range(sys.maxsize)  # each is its own number

@@ -2,9 +2,9 @@
 
 import logging
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -28,32 +28,29 @@ def hold_out(
 ) -> tuple[list[tuple[str, str]], int, int]:
     """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of pairs, text as it came.
 
-    `sizes` are those of val and test, drawn evenly from all different pairs. Other pairs that share a source or a
+    `sizes` are those of val and test, drawn evenly from all pairs, none twice. Other pairs that share a source or a
     target with a held-out one, ignoring case and punctuation, are left out. Returns the pairs of train, and how many
-    share a side and are unusable. Raises DataError for unusable or too little text, RefusedError if a file already
-    exists, ResourceError if it cannot be written.
+    share a side and are unusable. Raises DataError for text in another encoding and for too little, RefusedError if a
+    file already exists, ResourceError if it cannot be written.
     """
     files = {name: [out / f"{name}.{lang}" for lang in langs] for name in ("train", "val", "test")}
     for path in chain.from_iterable(files.values()):
         if path.exists():
             raise RefusedError(f"{path}: already exists; choose another folder with --out")
-    report = CleaningReport()
+    text, report = FileText("FILES", names, langs), CleaningReport()
     pairs, keys = [], []  # as they are written, and what they are compared by
-    for pair in clean(FileText("FILES", names, langs).pairs(), report):
+    for pair in clean(text.pairs(), report):
         pairs.append((pair.raw.src.decode(), pair.raw.tgt.decode()))
         keys.append((normalised(pair.src), normalised(pair.tgt)))
-    order, sources, targets = list(range(len(pairs))), set[str](), set[str]()
+    report.check_encoding(text)
+    order, held_out, sources, targets = list(range(len(pairs))), [], set[str](), set[str]()
     random.Random(seed).shuffle(order)
-
-    def drawn() -> Iterator[tuple[str, str]]:
-        for number in order:
-            src, tgt = keys[number]
-            if src not in sources and tgt not in targets:
-                sources.add(src)
-                targets.add(tgt)
-                yield pairs[number]
-
-    held_out = list(islice(drawn(), sum(sizes)))
+    for number in order:
+        src, tgt = keys[number]
+        if len(held_out) < sum(sizes) and src not in sources and tgt not in targets:
+            sources.add(src)
+            targets.add(tgt)
+            held_out.append(pairs[number])
     train = [pair for pair, (src, tgt) in zip(pairs, keys, strict=True) if src not in sources and tgt not in targets]
     if len(held_out) < sum(sizes) or len(train) < sum(sizes):
         raise DataError(f"{len(pairs)} usable pairs are too few to hold {sum(sizes)} out; lower --val and --test")
@@ -88,18 +85,15 @@ def warn_of_leakage(prepared: PreparedCorpus, texts: Mapping[str, RawText], conf
     for begin in range(0, len(prepared.train), LOOKED_AT):
         places = slice(begin, begin + LOOKED_AT + 1)
         src, tgt = (Sentences(side.flat, side.starts[places]) for side in (prepared.train.src, prepared.train.tgt))
-        learned |= {
-            _ids(src, tgt, number) for number in np.flatnonzero(np.isin(_signatures(src, tgt), wanted)).tolist()
-        }
+        similar = np.flatnonzero(np.isin(_signatures(src, tgt), wanted))
+        learned |= {_ids(src, tgt, number) for number in similar.tolist()}
     said = []
     for split, parts in held_out.items():
         pairs = {_ids(src, tgt, number) for src, tgt in parts for number in range(len(src))}
         if found := pairs & learned:
             said.append(f"{len(found):,} of {len(pairs):,} of {texts[split].option}")
-    if said:
-        log.warning(
-            "warning: train/test leakage: %s are also training pairs; scores on them say little", ", ".join(said)
-        )
+    if found := ", ".join(said):
+        log.warning("warning: train/test leakage: %s are also training pairs; scores on them say little", found)
     train = texts["train"]
     files = list(map(str, train.identity())) if isinstance(train, FileText) else []
     if len(set(files)) < len(files):

@@ -40,13 +40,6 @@ def limited_batches(plan: BatchPlan, trainer: "pl.Trainer") -> int:
     return limit if isinstance(limit, int) else int(limit * share)
 
 
-def training_numbers(plan: BatchPlan, trainer: "pl.Trainer | None") -> range:
-    """Returns the micro-batches from the Trainer's present optimizer step to the end of its epoch."""
-    if trainer is None:
-        return range(plan.steps_per_epoch * plan.micro_batches)
-    return numbers_from(plan, trainer, trainer.global_step)
-
-
 def numbers_from(plan: BatchPlan, trainer: "pl.Trainer", step: int) -> range:
     """Returns the micro-batches from an optimizer step of the Trainer, counted from 0, to the end of its epoch."""
     steps, size = plan.steps_per_epoch, plan.micro_batches

@@ -4,6 +4,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from aiayn.data.text_files import decode
@@ -91,9 +92,6 @@ def with_progress(pairs: Iterable, doing: str, total: int | None) -> Iterator:
         yield pair
         if number % 1000 == 0 and (now := time.monotonic()) - last > 10:
             last, rate = now, number / (now - start)
-            of, left = "", ""
-            if total:
-                seconds = max(0, total - number) / rate
-                of = f" of {total:,}"
-                left = f", {seconds / 60:.0f} min left" if seconds >= 60 else f", {seconds:.0f} s left"
+            of = f" of {total:,}" if total else ""
+            left = f", {timedelta(seconds=round(max(0, total - number) / rate))} left" if total else ""
             log.info("%s: %s%s pairs, %s a second%s", doing, f"{number:,}", of, f"{rate:,.0f}", left)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from aiayn import phrasebook
 from aiayn.config.data import DataConfig
 from aiayn.config.rules import listed
 from aiayn.data.pair_files import FileText
@@ -35,15 +36,11 @@ class PhrasebookText(RawText):
                 f"data.src_lang={self.langs[0]}, data.tgt_lang={self.langs[1]}: the phrasebook has en and de only; "
                 "set data.src_lang=en data.tgt_lang=de, or bring text with data=files"
             )
-        from aiayn import phrasebook
-
         for number, (en, de) in enumerate(phrasebook.pairs(self.names[0]), 1):
             src, tgt = (en, de) if self.langs[0] == "en" else (de, en)
             yield RawPair(self.option, number, src.encode(), tgt.encode())
 
     def identity(self) -> Any:
-        from aiayn import phrasebook
-
         return ["phrasebook", phrasebook.VERSION]
 
 
@@ -63,26 +60,26 @@ class HubText(RawText):
         return (RawPair(self.option, number, src, tgt) for number, (src, tgt) in enumerate(rows, 1))
 
     def identity(self) -> Any:
-        folder = self._folder()
+        folder, config = self._place()
         if folder is None:
-            return [self.names, self.hub_path, self.hub_name, self.revision]
+            return [self.names, self.hub_path, config, self.revision]
         paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-        visible = [[name, scan(path)[1]] for name, path in paths.items() if not name.startswith(".")]
-        return [self.names, visible]
+        visible = [[name, scan(path, is_text=False)[1]] for name, path in paths.items() if not name.startswith(".")]
+        return [self.names, visible, *([config] if config else [])]
 
-    def _folder(self) -> Path | None:
-        """The folder of a local data set (or of its configuration), None for a name on the hub."""
+    def _place(self) -> tuple[Path | None, str | None]:
+        """The folder of a local data set, None for a name on the hub; and which of its configurations is read."""
         folder = Path(self.hub_path).expanduser()
         if folder.is_dir():
-            named = folder / self.hub_name if self.hub_name else folder
-            return named if named.is_dir() else folder
+            own = folder / (self.hub_name or "")  # a folder for each configuration, as WMT14 has
+            return (own, None) if own.is_dir() else (folder, self.hub_name)
         if self.hub_path.startswith(("/", ".", "~")) or self.hub_path.count("/") > 1:
             raise DataError(f"data.hub_path={self.hub_path}: there is no such folder")
-        return None
+        return None, self.hub_name
 
     def _load(self, name: str) -> Any:
         """Opens one split with the library `datasets`. Raises DataError if that fails."""
-        folder = self._folder()
+        folder, config = self._place()
         try:
             import datasets.config
         except ImportError as error:
@@ -90,10 +87,9 @@ class HubText(RawText):
         try:
             if folder is None:
                 _look_only_into_the_cache_if_offline(self.hub_path)
-                return datasets.load_dataset(self.hub_path, self.hub_name, revision=self.revision, split=name)
+                return datasets.load_dataset(self.hub_path, config, revision=self.revision, split=name)
             # Read in place, without a second copy in the library's cache.
-            whole = folder == Path(self.hub_path).expanduser()
-            return datasets.load_dataset(str(folder), self.hub_name if whole else None, split=name, streaming=True)
+            return datasets.load_dataset(str(folder), config, split=name, streaming=True)
         except Exception as error:  # datasets, pyarrow and the file system raise many kinds
             offline = folder is None and datasets.config.HF_HUB_OFFLINE
             reason = "no connection to the hub, and not in its local cache" if offline else _one_line(error)

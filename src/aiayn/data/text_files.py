@@ -43,10 +43,11 @@ COMPRESSED = {
 }
 
 
-def scan(path: Path) -> tuple[int, str]:
-    """Returns the number of lines and the SHA-256 of a text file's decompressed content.
+def scan(path: Path, is_text: bool = True) -> tuple[int, str]:
+    """Returns the number of lines and the SHA-256 of a file's decompressed content.
 
-    It is read again only if it has changed. Raises DataError if it cannot be read, or not twice.
+    It is read again only if it has changed. Raises DataError if it cannot be read, or not twice, and what `opened`
+    raises.
     """
     try:
         status = path.stat()
@@ -58,13 +59,13 @@ def scan(path: Path) -> tuple[int, str]:
     stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     # A file that changed a moment ago may change again within the resolution of its time stamps.
     changed_now = time.time_ns() - max(stamp[1:3]) < 2e9
-    return (_scanned.__wrapped__ if changed_now else _scanned)(path.resolve(), stamp)
+    return (_scanned.__wrapped__ if changed_now else _scanned)(path.resolve(), stamp, is_text)
 
 
 @cache
-def _scanned(path: Path, stamp: tuple[int, ...]) -> tuple[int, str]:
+def _scanned(path: Path, stamp: tuple[int, ...], is_text: bool) -> tuple[int, str]:
     digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
-    with opened(path) as stream:
+    with opened(path, is_text) as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
             newlines += (ends := block.count(b"\n"))
@@ -157,8 +158,8 @@ def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file's decompressed content. Raises DataError if it cannot be read, now or later."""
+def opened(path: Path, is_text: bool = True) -> Iterator[BinaryIO]:
+    """Opens a file's decompressed content. Raises DataError if it cannot be read, now or later, or is no text."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -169,7 +170,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         with open(path, "rb") as raw:
             compression = next((said for magic, said in COMPRESSED.items() if raw.peek(6).startswith(magic)), None)
             opener = OPENERS.get(path.suffix)
-            if compression and opener is None:
+            if is_text and compression and opener is None:
                 raise DataError(f"{path}: this is no text but compressed with {compression}")
             # A second buffer makes reading lines four times as fast.
             yield io.BufferedReader(cast(io.RawIOBase, opener(raw)), 1 << 20) if opener else raw

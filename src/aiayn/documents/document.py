@@ -354,7 +354,7 @@ def _memory(source: Source) -> Pieces:
         f'srclang={quoteattr(src)} datatype="plaintext"/>\n<body>\n'
     ]
     left_out = found = 0
-    for unit in read_memory(source.path, source.langs, io.BytesIO(source.content)):
+    for unit in read_memory(source.path, io.BytesIO(source.content), source.langs):
         text = unit.texts.get(src)
         if not text or unit.flaw:
             left_out += 1

@@ -9,11 +9,11 @@ from typing import Any
 from aiayn.config import program
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.rules import known_tags, listed
+from aiayn.config.rules import known_tags, listed, require
 from aiayn.config.stored import to_plain
 from aiayn.data.cleaning import learned_target
 from aiayn.data.text_files import read_lines
-from aiayn.errors import ConfigError, DataError, RefusedError, UserError, writing
+from aiayn.errors import DataError, RefusedError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.score_table import made_with, score_table
 from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
@@ -24,15 +24,7 @@ from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.extensions import id_of_file, measure, metrics_of, name_extensions
-from aiayn.runs.run_folder import (
-    Evaluation,
-    RunFolder,
-    find_checkpoints,
-    folder_of,
-    read_json,
-    write_json,
-    write_jsonl,
-)
+from aiayn.runs.run_folder import Evaluation, RunFolder, find_checkpoints, folder_of, read_json, write_json, write_jsonl
 from aiayn.search.force_decode import accuracy, perplexity
 from aiayn.search.processes import SplitTranslator, on_devices
 from aiayn.search.translator import Translator, load_translator
@@ -56,10 +48,8 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     data = _present_data(run, checkpoint)
     task = task_of(data.task)
     for option in task.unsupported:
-        if getattr(config, option):
-            raise ConfigError(
-                f"{option} does not apply to data.task={data.task}, which {run} has learned; leave it out"
-            )
+        said = f"{option} does not apply to data.task={data.task}, which {run} has learned; leave it out"
+        require(not getattr(config, option), said)
     test = read_test_set(config, data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
     task.check_text(test.sources, test.references[0], test.tgt_lang)

@@ -23,14 +23,11 @@ def score_table(result: Mapping[str, Any]) -> str:
     lines = f"{result['lines']} lines" + (f", {result['n_references']} references" * (result["n_references"] > 1))
     penalty = f"length_penalty {search['length_penalty']:g} ({search['penalty']})"
     penalty += f", patience {search['patience']:g}" if search.get("patience") else ""
+    limit = f"at most {search['max_extra_tokens']} tokens more than the source"
     rows = [
         ("model", f"{result['checkpoint']}, step {result['step']}, {weights}"),
         ("text", f"{result['text']}, {result['src_lang']} -> {result['tgt_lang']}, {lines}"),
-        (
-            "search",
-            f"beam_size {search['beam_size']}, {penalty}, at most {search['max_extra_tokens']} tokens more than the "
-            "source",
-        ),
+        ("search", f"beam_size {search['beam_size']}, {penalty}, {limit}"),
         *[("", f"several languages: {SCORE_ALONE}")] * (result["tgt_lang"] == SEVERAL),
         ("time", f"{result['seconds']:.1f} s to translate on {result['device']}"),
         ("", ""),

@@ -34,19 +34,15 @@ from aiayn.runs.run_folder import METRIC_KINDS
 
 # The tokenizers of BLEU that are not 13a: as sacreBLEU chooses them by language, and characters for other languages
 # that put no blanks between words.
-TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"} | dict.fromkeys(
-    ("th", "lo", "km", "my", "bo", "dz"), "char"
-)
+TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+TOKENIZERS |= dict.fromkeys(("th", "lo", "km", "my", "bo", "dz"), "char")
 CODES = dict.fromkeys(("cmn", "yue", "wuu", "lzh", "cn"), "zh") | {"jp": "ja"}  # to the keys of TOKENIZERS
 # What the Moses scripts leave: the reference's German quotes would otherwise match no output of straight quotes.
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromkeys("‚‘’‹›", "'"))
 
 
 def score(
-    hypotheses: list[str],
-    references: list[str] | list[list[str]],
-    tgt_lang: str,
-    kinds: Collection[str] = METRIC_KINDS,
+    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, kinds: Collection[str] = METRIC_KINDS
 ) -> TaskScores:
     """Scores detokenised hypotheses against untouched references; kinds that were not asked for are None, too.
 

@@ -31,10 +31,9 @@ class TranslationTask(Task):
         from aiayn.evaluation.scoring import score
 
         scores = score(hypotheses, references, tgt_lang, kinds=["sacrebleu"])
-        value, details = scores.metrics["sacrebleu"], scores.details["sacrebleu"]
+        value = scores.metrics["sacrebleu"]
         assert value is not None, "sacreBLEU applies to every language"
-        assert details is not None
-        return {"val/bleu": value, "val/length_ratio": details["length_ratio"]}
+        return {"val/bleu": value, "val/length_ratio": scores.details["sacrebleu"]["length_ratio"]}
 
 
 def task_of(name: str) -> Task:

@@ -72,16 +72,14 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
 
     A run may come from somebody else, and what is evaluated is copied into its folder.
     """
+    if config.trusted or data.source == "phrasebook":
+        return
     key = f"data.{config.split}" if data.source == "files" else "data.hub_path"
-    stored = {"files": listed(getattr(data, config.split)), "hub": [data.hub_path or ""]}.get(data.source, [])
-    for path in stored:
+    roots = (Path.cwd(), folder_of(Path(config.run)))
+    for path in listed(getattr(data, config.split) if data.source == "files" else data.hub_path):
         place = Path(tagged(path)[1]).expanduser().resolve()
-        is_local = data.source == "files" or place.exists()  # else the name of a data set
-        if (
-            is_local
-            and not config.trusted
-            and not any(place.is_relative_to(root.resolve()) for root in (Path.cwd(), folder_of(Path(config.run))))
-        ):
+        is_within = any(place.is_relative_to(root.resolve()) for root in roots)
+        if not is_within and (data.source == "files" or place.exists()):  # else the name of a data set
             raise RefusedError(
                 f"run={config.run}: {key}={path} leads out of this folder, and a run that somebody else made may name "
                 f"any file: add test={path}, or trusted=true if the run is your own"

@@ -17,13 +17,9 @@ def sentence(tree: Tree) -> str:
 
 def linear_form(tree: Tree) -> str:
     """Returns the tree without its words, on one line."""
-    symbols = []
-    for kind, item in list(walk(tree))[1:-1]:  # without TOP
-        if isinstance(item, Leaf):
-            symbols.append(item.tag)
-        else:
-            symbols.append(f"({item}" if kind == "open" else f"){item}")
-    return " ".join(symbols)
+    brackets = {"open": "(", "close": ")"}
+    events = list(walk(tree))[1:-1]  # without TOP
+    return " ".join(item.tag if isinstance(item, Leaf) else brackets[kind] + item for kind, item in events)
 
 
 def read_linear_form(words: str, text: str, place: str) -> Tree:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiayn.data.text_files import read_lines
@@ -17,15 +16,7 @@ OTHER_SPACE = re.compile(r"\s")
 # The first of these ends a label: NP-SBJ-1, NP=2, ADVP|PRT.
 LABEL_END = re.compile(r"[-=|]")
 
-
-@dataclass
-class _Bracket:
-    """A bracket that is still open."""
-
-    line: int
-    label: str | None = None
-    children: list[Tree | Leaf | None] = field(default_factory=list)  # None: nothing is left of it without traces
-    words: list[str] = field(default_factory=list)
+Item = str | Tree | Leaf | None  # in a bracket: a symbol, or another bracket; None: one of nothing but traces
 
 
 def read_trees(path: Path) -> Iterator[Tree | None]:
@@ -34,41 +25,38 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
     Traces (-NONE-), constituents that consist of traces only, function tags, indices and the outer label are removed.
     A tree of nothing but traces gives None. Raises DataError with file and line for text that is no sequence of trees.
     """
-    stack: list[_Bracket] = []
-    after_opening = False
-    number = 0
+    stack: list[list[Item]] = []  # what is in each open bracket so far
+    start = number = 0  # the lines of the tree's first bracket and of the symbol
     for number, line in enumerate(read_lines(path), 1):
         for symbol in SYMBOL.findall(line):
             if symbol == "(":
-                stack.append(_Bracket(number))
+                start = start if stack else number
+                stack.append([])
             elif not stack:
                 what = "a closing bracket closes nothing" if symbol == ")" else f"{symbol} stands outside of brackets"
                 raise DataError(f"{path}: line {number}: {what}; correct the file")
             elif symbol != ")":
-                if after_opening:
-                    stack[-1].label = symbol
-                else:
-                    stack[-1].words.append(symbol)
+                stack[-1].append(symbol)
             else:
-                node = _closed(stack.pop(), f"{path}: line {number}", stack[0].line if stack else None)
+                node = _closed(stack.pop(), f"{path}: line {number}", start if stack else None)
                 if stack:
-                    stack[-1].children.append(node)
+                    stack[-1].append(node)
                 else:
                     yield _with_top(node)
-            after_opening = symbol == "("
     if stack:
         raise DataError(
-            f"{path}: line {number}: the file ends inside the tree that begins in line {stack[0].line}; "
-            "close its brackets"
+            f"{path}: line {number}: the file ends inside the tree that begins in line {start}; close its brackets"
         )
 
 
-def _closed(bracket: _Bracket, place: str, start: int | None) -> Tree | Leaf | None:
+def _closed(inside: list[Item], place: str, start: int | None) -> Tree | Leaf | None:
     """Returns the leaf or constituent of a bracket, None for a trace. Raises DataError for anything else.
 
     `start` is the line where the tree around the bracket begins; None for the outermost bracket.
     """
-    label, words, children = bracket.label, bracket.words, bracket.children
+    label = inside[0] if inside and isinstance(inside[0], str) else None
+    words = [item for item in inside[label is not None :] if isinstance(item, str)]
+    children = [item for item in inside if not isinstance(item, str)]
     if words and (children or len(words) > 1 or label is None):
         raise DataError(
             f"{place}: ({label or ''} {' '.join(words)}) mixes words and constituents; a bracket holds a tag and one "

@@ -48,13 +48,10 @@ class ParsingTask(Task):
         return {"val/f1": score_linear_forms(sources, references, hypotheses).metrics["f1"]}
 
     def score_rows(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
-        brackets = result["brackets"]
+        malformed, baseline = result["brackets"]["malformed"], result["brackets"]["right_branching"]["f1"]
         return [
-            (
-                "malformed",
-                f"{brackets['malformed']:6d}  outputs that were no tree of their sentence, and were repaired",
-            ),
-            ("right-branching", f"{brackets['right_branching']['f1']:6.2f}  F1 of trees that only branch to the right"),
+            ("malformed", f"{malformed:6d}  outputs that were no tree of their sentence, and were repaired"),
+            ("right-branching", f"{baseline:6.2f}  F1 of trees that only branch to the right"),
         ]
 
 
@@ -62,7 +59,5 @@ def readable_samples(task: str, samples: list[dict[str, Any]]) -> list[dict[str,
     """Returns samples of a run as people read them: of a parser indented trees with the words, else unchanged."""
     if task != "parsing":
         return samples
-    draw = _drawn_with(indented)
-    return [
-        sample | {key: draw(sample["source"], sample[key]) for key in ("reference", "hypothesis")} for sample in samples
-    ]
+    draw, trees = _drawn_with(indented), ("reference", "hypothesis")
+    return [sample | {key: draw(sample["source"], sample[key]) for key in trees} for sample in samples]

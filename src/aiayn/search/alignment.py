@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from aiayn.data.batch import shift_right, source_mask
+from aiayn.data.batch_plan import evaluation_batches
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ResourceError
 from aiayn.hardware import is_out_of_memory
@@ -16,8 +17,7 @@ from aiayn.model.attention import MultiHeadAttention
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translator import evaluating
 
-BATCH_SIZE = 64  # pairs, at most
-BATCH_WEIGHTS = 4_000_000  # at once, for each head; one pair may have more
+BATCH_TOKENS = 4096  # padded subwords of a side at once; one pair may have more
 
 
 @torch.inference_mode()
@@ -34,15 +34,14 @@ def alignment_weights(
     model = translator.models[0]  # the first of an ensemble
     layer = model.decoder[max(len(model.decoder) - 2, 0)].cross_attention
     found: list[Tensor | None] = [None for _ in outputs]
-    pairs = [number for number, ids in enumerate(outputs) if ids and src_ids[number]]
-    pairs.sort(key=lambda number: len(outputs[number]) + len(src_ids[number]))
+    pairs = np.array([number for number, ids in enumerate(outputs) if ids and src_ids[number]], int)
+    lengths = [np.array([len(ids[number]) for number in pairs], int) for ids in (src_ids, outputs)]
     with evaluating(translator.model), record_attention([layer]) as recorded:
-        for batch in _batches(pairs, src_ids, outputs):
+        for batch in (pairs[places].tolist() for places in evaluation_batches(lengths, BATCH_TOKENS)):
             # The decoder is causal, so what follows a shorter output does not matter.
             src, tgt_in = translator.padded(src_ids, batch), shift_right(translator.padded(outputs, batch))[:, :-1]
-            with explain_memory(
-                f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split them"
-            ):
+            doing = f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split them"
+            with explain_memory(doing):
                 model.decode(tgt_in, model.encode(src, source_mask(src)), source_mask(src))
             for number, weights in zip(batch, recorded.pop().mean(1), strict=True):
                 found[number] = weights[: len(outputs[number]), : len(src_ids[number])]
@@ -70,21 +69,6 @@ def _words(tokenizer: Tokenizer, ids: list[int]) -> tuple[list[str], list[int]]:
     starts = [place for place, token in enumerate(tokens) if place == 0 or token.startswith("▁")]
     words = tokenizer.decode([ids[a:b] for a, b in pairwise([*starts, len(ids)])])
     return words, starts
-
-
-def _batches(pairs: list[int], src_ids: list[list[int]], outputs: list[list[int]]) -> Iterator[list[int]]:
-    """Yields pairs that are aligned together."""
-    batch: list[int] = []
-    longest_src = longest_tgt = 0
-    for number in pairs:
-        src, tgt = len(src_ids[number]), len(outputs[number])
-        longest_src, longest_tgt = max(longest_src, src), max(longest_tgt, tgt)
-        if batch and (len(batch) == BATCH_SIZE or (len(batch) + 1) * longest_src * longest_tgt > BATCH_WEIGHTS):
-            yield batch
-            batch, longest_src, longest_tgt = [], src, tgt
-        batch.append(number)
-    if batch:
-        yield batch
 
 
 @contextmanager

@@ -10,7 +10,6 @@ hypotheses ended that were among the best K continuations of their step (Kasai e
 do). Both lists are tensors over N sentences and K beams.
 """
 
-import math
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -80,17 +79,17 @@ def beam_search(model: Decoder, src: Tensor, src_mask: Tensor, config: SearchCon
     # single best: eos in second place must not finish a hypothesis.
     n_best = 2 * config.beam_size if config.beam_size > 1 else 1
     results: list[list[Hypothesis]] = [[] for _ in limits]
-    sums: list[Tensor] = []  # of log P in the steps since the last check; NaN if one of them is
+    total = torch.zeros((), device=src.device)  # of log P in all steps: NaN once one is
 
     for length in range(1, longest + 1):  # |Y| of what ends in this step
         states = model.step(last_tokens, cache)  # (N, K, D)
         only_eos = length > beams.limit if length > min(limits) else None
         log_probs, from_beam, new_tokens = best_continuations(model, states, beams.log_probs, n_best, only_eos)
         beams, parents = _extend(beams, log_probs, from_beam, new_tokens, length, config)
-        sums.append(log_probs.sum())
+        total = total + log_probs.sum()
         if length % steps_per_check == 0 or length == longest:
-            _refuse_nan(sums, length)
-            sums.clear()
+            if total.isnan():
+                raise NonFiniteOutputError(f"at step {length} of the search")
             n_alive = len(beams.done) - int(beams.done.sum())
             # Copying the caches also takes time, so sentences leave when at least an eighth of them can.
             if 8 * (len(beams.done) - n_alive) >= len(beams.done):
@@ -197,13 +196,6 @@ def _extend(
         finished_from=finished_from,
     )
     return extended, parents
-
-
-def _refuse_nan(sums: list[Tensor], length: int) -> None:
-    """Raises DivergedError if one of the sums of log P, of the last steps up to |Y| = length, is NaN."""
-    for step, total in enumerate(torch.stack(sums).tolist(), length - len(sums) + 1):
-        if math.isnan(total):
-            raise NonFiniteOutputError(f"at step {step} of the search")
 
 
 def _collect(beams: Beams, results: list[list[Hypothesis]]) -> None:

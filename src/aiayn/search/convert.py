@@ -40,10 +40,9 @@ def why_not_converted(model: Transformer) -> str | None:
     """Returns what of a model CTranslate2 cannot express, in words; None if it can. The model is not accelerated."""
     if model.config.attention_window is not None:
         return f"model.attention_window={model.config.attention_window}"
-    modules = {"": "the model"} | {name: name for name, _ in model.named_modules() if name}
     for name, module in model.named_modules():
         if not any(is_exactly(module, kind) for kind in EXPRESSIBLE):
-            return f"{modules[name]} ({type(module).__name__}, or its hooks)"
+            return f"{name or 'the model'} ({type(module).__name__}, or its hooks)"
         own = isinstance(module, MultiHeadAttention | FeedForward)
         if own and not all(is_exactly(child, nn.Linear) for child in module.children()):
             return f"{name}, whose matrices are not plain linear layers"
@@ -94,9 +93,8 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
         (spec.decoder, model.decoder, model.tgt_positions),
     ):
         learned = isinstance(positions, LearnedPositions)
-        stack.position_encodings.encodings = _array(
-            positions.table if learned else sinusoids(POSITIONS, config.d_model)
-        )
+        table = positions.table if learned else sinusoids(POSITIONS, config.d_model)
+        stack.position_encodings.encodings = _array(table)
         for to, layer in zip(stack.layer, layers, strict=True):
             attentions, norms = [(to.self_attention, layer.self_attention)], [layer.norm_1, layer.norm_2]
             if isinstance(layer, DecoderLayer):

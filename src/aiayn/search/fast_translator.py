@@ -20,10 +20,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from aiayn.config.search import SearchConfig
+from aiayn.data.batch_plan import evaluation_batches
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import NonFiniteOutputError, ResourceError
-from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
+from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -79,10 +82,11 @@ class FastTranslator(LineTranslator):
     def find(
         self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
     ) -> list[list[Hypothesis]]:
-        extra, order = self.search.max_extra_tokens, longest_first(src_ids)
+        extra = self.search.max_extra_tokens
         found: list[list[Hypothesis]] = [[] for _ in src_ids]
-        left = [line for line in order if len(src_ids[line]) + extra + 1 > self.positions]  # for torch
-        batches, done = self._batches(order[len(left) :], src_ids), len(src_ids) - len(order)
+        left = [line for line, ids in enumerate(src_ids) if len(ids) + extra + 1 > self.positions]  # for torch
+        lines = [line for line, ids in enumerate(src_ids) if ids and len(ids) + extra + 1 <= self.positions]
+        batches, done = self._batches(lines, src_ids), len(src_ids) - len(left) - len(lines)
         while batches:
             again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
             for batch, results in self._results(batches, src_ids, first_line):
@@ -106,13 +110,10 @@ class FastTranslator(LineTranslator):
         return [hypotheses[:n] for hypotheses in found]
 
     def _batches(self, lines: list[int], src_ids: list[list[int]]) -> list[list[int]]:
-        """Divides lines, of which the longest are first, into batches of `batch_tokens`."""
-        batches, start = [], 0
-        while start < len(lines):
-            width = len(src_ids[lines[start]]) + 1
-            batches.append(lines[start : start + max(1, self.batch_tokens // (width * self.search.beam_size))])
-            start += len(batches[-1])
-        return batches
+        """Divides lines into batches of `batch_tokens`, the longest first."""
+        widths = np.array([len(src_ids[line]) + 1 for line in lines], int)
+        batches = evaluation_batches([widths], self.batch_tokens // self.search.beam_size)
+        return [[lines[place] for place in batch] for batch in batches]
 
     def _results(self, batches: list[list[int]], src_ids: list[list[int]], first_line: int) -> Any:
         """Yields each batch of lines with the hypotheses of each line, best first; several are searched at a time."""

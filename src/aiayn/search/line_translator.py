@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiayn.config.search import SearchConfig
@@ -18,23 +19,15 @@ BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # padded subwords x beams at once, 
 Progress = Callable[[int, int], None]  # called with the number of lines done and of all lines
 
 
+@dataclass(eq=False, repr=False)
 class LineTranslator(ABC):
     """Translates lines with an engine that searches."""
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        search: SearchConfig,
-        task: str = "translation",
-        languages: tuple[str, str] = ("", ""),
-        max_positions: int | None = None,
-    ):
-        """`task` and `languages`, source and target, are those of the run; `max_positions`: learned ones, if any."""
-        self.tokenizer = tokenizer
-        self.search = search
-        self.task = task
-        self.languages = languages
-        self.max_positions = max_positions
+    tokenizer: Tokenizer
+    search: SearchConfig
+    task: str = "translation"  # of the run
+    languages: tuple[str, str] = ("", "")  # source and target
+    max_positions: int | None = None  # learned ones, if any
 
     @abstractmethod
     def find(
@@ -93,15 +86,19 @@ class LineTranslator(ABC):
 
     def sources(self, lines: list[str], first_line: int) -> list[list[int]]:
         """Returns `source_ids`. Raises DataError if learned positions are too few for a line and its translation."""
-        src_ids, longest = self.source_ids(lines, first_line), self.longest_source
-        for number, ids in enumerate(src_ids, first_line):
+        src_ids = self.source_ids(lines, first_line)
+        extra = self.search.max_extra_tokens
+        self.refuse_long(src_ids, first_line, self.longest_source, f" or lower search.max_extra_tokens={extra}")
+        return src_ids
+
+    def refuse_long(self, rows: list[list[int]], first_line: int, longest: int | None, remedy: str = "") -> None:
+        """Raises DataError for a line of more than `longest` subwords, all that learned positions allow."""
+        for number, ids in enumerate(rows, first_line):
             if longest is not None and len(ids) > longest:
                 raise DataError(
-                    f"line {number} has {len(ids)} subwords: with search.max_extra_tokens="
-                    f"{self.search.max_extra_tokens} this model's {self.max_positions} learned positions allow at most "
-                    f"{longest}; split the line or lower search.max_extra_tokens"
+                    f"line {number} has {len(ids)} subwords: this model's {self.max_positions} learned positions allow "
+                    f"at most {longest}; split the line{remedy}"
                 )
-        return src_ids
 
     @property
     def longest_source(self) -> int | None:
@@ -116,8 +113,3 @@ class LineTranslator(ABC):
             Translation(" ".join(text.splitlines()), hypothesis.score, hypothesis.log_prob, hypothesis.tokens)
             for text, hypothesis in zip(texts, hypotheses, strict=True)
         ]
-
-
-def longest_first(ids: list[list[int]]) -> list[int]:
-    """Returns the numbers of the lines that are not blank, by their numbers of subwords."""
-    return sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)

@@ -24,12 +24,7 @@ def uniform(seed: int, line: int, position: int) -> float:
 
 @torch.inference_mode()
 def sample(
-    model: Decoder,
-    src: Tensor,
-    src_mask: Tensor,
-    lines: list[int],
-    sampling: SamplingConfig,
-    config: SearchConfig,
+    model: Decoder, src: Tensor, src_mask: Tensor, lines: list[int], sampling: SamplingConfig, config: SearchConfig
 ) -> list[Hypothesis]:
     """Draws one translation for each sentence of src (N, S), whose rows end with eos, under src_mask (N, 1, 1, S).
 

@@ -146,7 +146,6 @@ def translate_texts(
     translator: LineTranslator,
     texts: Sequence[str | Pieces],
     markup: bool = True,
-    is_html: bool = False,
     paragraphs: bool = False,
     on_batch: Progress | None = None,
     first_line: int = 1,
@@ -157,6 +156,6 @@ def translate_texts(
     With `markup` tags and placeholders are kept, and with `paragraphs` sentences are translated one by one.
     """
     symbols = translator.tokenizer.source.symbols
-    read = Texts(texts, translator.languages[0], markup, paragraphs, first_line, is_html, symbols, tag)
+    read = Texts(texts, translator.languages[0], markup, paragraphs, first_line, symbols=symbols, tag=tag)
     best = [found for found, *_ in translator.n_best(read.sentences, 1, on_batch)]
     return read.restore(best, read.attend(translator, best, read.marked) if read.marked else [])

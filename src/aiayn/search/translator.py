@@ -22,7 +22,7 @@ from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.run_folder import find_checkpoints
 from aiayn.search.beam_search import beam_search
 from aiayn.search.build import load_model
-from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
+from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress
 from aiayn.search.translations import Hypothesis, Translation, length_penalty
 from aiayn.token_ids import EOS_ID
 
@@ -133,13 +133,8 @@ class Translator(LineTranslator):
         if len(sources) != len(targets):
             raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
         src_ids, tgt_ids = self.source_ids(sources, first_line), self.target_ids(targets, first_line)
-        longer, positions = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)], self.max_positions
-        for number, ids in enumerate(longer, first_line):
-            if positions and len(ids) + 1 > positions:
-                raise DataError(
-                    f"line {number} has {len(ids)} subwords: this model's {positions} learned positions allow at most "
-                    f"{positions - 1}; split the line"
-                )
+        longer = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)]
+        self.refuse_long(longer, first_line, self.max_positions and self.max_positions - 1)
 
         def force(batch: list[int]) -> list[ScoredPair]:
             src, pairs = self.padded(src_ids, batch), []
@@ -172,7 +167,8 @@ class Translator(LineTranslator):
         A batch has `batch_tokens` padded positions x beams, and half as many whenever memory runs out. The longest
         lines come first, so that this shows at once.
         """
-        order, results = longest_first(ids), [blank() for _ in ids]
+        results = [blank() for _ in ids]
+        order = sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
         start, blanks = 0, len(ids) - len(order)
         with evaluating(self.model):
             while start < len(order):
@@ -222,10 +218,8 @@ def load_translator(
     tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
     for other in others:
         refuse_different(checkpoint, other)
-    models = []
-    for one in (checkpoint, *others):
-        model = load_model(one).eval().to(getattr(torch, precision))
-        models.append(accelerate(model, device, translates=True))
+    loaded = (load_model(one).eval().to(getattr(torch, precision)) for one in (checkpoint, *others))
+    models = [accelerate(model, device, translates=True) for model in loaded]
     data = checkpoint.config.data
     languages = (data.src_lang, data.tgt_lang)
     return Translator(Ensemble(models) if others else models[0], tokenizer, options, device, data.task, languages)

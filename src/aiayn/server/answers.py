@@ -32,10 +32,11 @@ MAX_TAGS = 1000
 MAX_FILES = 64 << 20  # bytes of translated files that are kept; the oldest go first
 
 Answer = dict[str, object]
+Encode = Callable[[list[str]], list[list[int]]]
 
 
 class Answers:
-    """Methods take the fields of a request, and the state in which they note how much text it has."""
+    """Methods take the fields of a request, and the state in which they note how much text they translate."""
 
     def __init__(self, service: Service, run: str, options: ServeOptions, batcher: Batcher, metrics: Metrics):
         """`run` is the name that the page shows."""
@@ -110,7 +111,8 @@ class Answers:
         sentences, most = texts.sentences, self.options.max_waiting
         if len(sentences) > most:
             raise HTTPException(413, f"{len(sentences)} sentences; at most {most} are translated at once")
-        await self._subwords(translator, sentences, state)
+        subwords = await self._subwords(translator, sentences, translator.source_ids)
+        state.lines, state.subwords = len(sentences), sum(map(len, subwords))
         found: list[list[Translation]] = []
         for start in range(0, len(sentences), BATCH_LINES):  # so that a long text does not fill up the queue
             found += await self.batcher.n_best(translator.n_best, sentences[start : start + BATCH_LINES], n)
@@ -146,26 +148,18 @@ class Answers:
         def encode(lines: list[str]) -> list[list[int]]:
             return translator.source_ids(lines[:1]) + translator.target_ids(lines[1:], 2)
 
-        src_ids, tgt_ids = await self._subwords(translator, lines, state, encode)
+        src_ids, tgt_ids = await self._subwords(translator, lines, encode)
         return await self.batcher.call(word_attention, translator, src_ids, tgt_ids)
 
-    async def _subwords(
-        self,
-        translator: LineTranslator,
-        lines: list[str],
-        state: State,
-        encode: Callable[[list[str]], list[list[int]]] | None = None,
-    ) -> list[list[int]]:
+    async def _subwords(self, translator: LineTranslator, lines: list[str], encode: Encode) -> list[list[int]]:
         """Returns the subwords of lines. Raises DataError for what is not text, and 413 for a line that is too long."""
         limits = (self.options.max_line, translator.longest_source)
         most = min(limit for limit in limits if limit is not None)
-        found = await asyncio.to_thread(encode or translator.source_ids, lines)
+        found = await asyncio.to_thread(encode, lines)
         for number, ids in enumerate(found, 1):
             if len(ids) > most:
-                raise HTTPException(
-                    413, f"sentence {number} has {len(ids)} subwords, at most {most} are allowed; split it"
-                )
-        state.lines, state.subwords = len(lines), sum(map(len, found))
+                said = f"sentence {number} has {len(ids)} subwords, at most {most} are allowed; split it"
+                raise HTTPException(413, said)
         return found
 
 

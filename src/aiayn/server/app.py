@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aiayn.errors import DataError, ResourceError, UserError
 from aiayn.server.answers import Answers
 from aiayn.server.batching import Batcher, QueueFullError
-from aiayn.server.metrics import Metrics, Observed
+from aiayn.server.metrics import Metrics, observed
 from aiayn.server.options import ServeOptions
 from aiayn.server.requests import Fields, bearer, read_fields
 from aiayn.server.service import Service
@@ -90,11 +90,11 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
     ]
     # Probes call a server by its address, and learn nothing but its health.
     hosts = Middleware(_known_hosts, [*LOOPBACK, options.host, *options.allow_host])
-    observed = Middleware(Observed, metrics, {"/health", *(route.path for route in routes)}, options.access_log)
+    counted = Middleware(observed, metrics, {"/health", *(route.path for route in routes)}, options.access_log)
     cors = Middleware(CORSMiddleware, allow_origins=options.allow_origin, allow_methods=["POST"], allow_headers=["*"])
     return Starlette(
         routes=[get("/health", lambda: {"status": "ok"}), Mount("/", routes=routes, middleware=[hosts])],
-        middleware=[observed, *([cors] if options.allow_origin else [])],
+        middleware=[counted, *([cors] if options.allow_origin else [])],
         exception_handlers={
             HTTPException: _refused,
             QueueFullError: lambda _, error: _refusal(503, "too many lines wait; send this again later", LATER),

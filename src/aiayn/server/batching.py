@@ -21,13 +21,24 @@ class QueueFullError(Exception):
     """Too many lines wait; later there is room again."""
 
 
-@dataclass
-class _Line:
-    text: str
+@dataclass(eq=False)
+class _Request:
     n_best: NBest  # belongs to the model that was served when the request came
-    n: int  # translations
-    answer: asyncio.Future[list[Translation]]
-    request: deque["_Line"]  # lines of its request that no batch has taken yet
+    n: int  # translations of each line
+    lines: deque[tuple[int, str]]  # that no batch has taken yet, by their places
+    found: list[list[Translation]]  # of each line; empty until it is translated
+    answer: asyncio.Future[list[list[Translation]]]
+
+    def take(self, place: int, result: list[Translation] | BaseException) -> None:
+        """Takes what became of a line; that of the last line, or an error, makes the answer."""
+        if self.answer.done():
+            return
+        if isinstance(result, BaseException):
+            self.answer.set_exception(result)
+            return
+        self.found[place] = result[: self.n]
+        if all(self.found):
+            self.answer.set_result(self.found)
 
 
 class Batcher:
@@ -41,7 +52,7 @@ class Batcher:
         """At most `max_waiting` lines and pieces of other work wait. `on_batch` gets each batch's lines and seconds."""
         self._max_waiting = max_waiting
         self._on_batch = on_batch
-        self._requests: deque[deque[_Line]] = deque()
+        self._requests: deque[_Request] = deque()
         self._calls = 0  # pieces of other work that are not done
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1)  # torch keeps threads of its own for every thread that calls it
@@ -49,7 +60,7 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """Lines that no batch has taken yet, and pieces of other work that are not done."""
-        return self._calls + sum(not line.answer.done() for request in self._requests for line in request)
+        return self._calls + sum(len(request.lines) for request in self._requests if not request.answer.done())
 
     def _admit(self, count: int) -> None:
         if self.waiting + count > self._max_waiting:
@@ -62,16 +73,13 @@ class Batcher:
         QueueFullError, and what the translator raises for one of these lines by itself.
         """
         self._admit(len(lines))
-        loop, request = asyncio.get_running_loop(), deque[_Line]()
-        request.extend(_Line(line, n_best, n, loop.create_future(), request) for line in lines)
-        answers = [line.answer for line in request]
-        self._requests.append(request)
+        answer = asyncio.get_running_loop().create_future()
+        self._requests.append(_Request(n_best, n, deque(enumerate(lines)), [[] for _ in lines], answer))
         self._arrived.set()
         try:
-            return [best[:n] for best in await asyncio.gather(*answers)]
+            return await answer
         finally:
-            for answer in answers:
-                answer.cancel()
+            answer.cancel()
 
     async def call(self, work: Callable[..., T], *arguments: object) -> T:
         """Returns work(*arguments), computed between two batches. Cancelling it while it waits drops it.
@@ -101,32 +109,25 @@ class Batcher:
             await self._arrived.wait()
             self._arrived.clear()
             while batch := self._next_batch():
-                start, n = perf_counter(), max(line.n for line in batch)
-                texts = [line.text for line in batch]
-                found = await loop.run_in_executor(self._thread, _translate, batch[0].n_best, texts, n)
+                requests, places, texts = zip(*batch, strict=True)
+                start, n = perf_counter(), max(request.n for request in requests)
+                found = await loop.run_in_executor(self._thread, _translate, requests[0].n_best, list(texts), n)
                 self._on_batch(len(batch), perf_counter() - start)
-                for line, result in zip(batch, found, strict=True):
-                    if isinstance(result, BaseException):
-                        line.request.clear()  # nobody waits for its other lines
-                    if line.answer.done():
-                        pass
-                    elif isinstance(result, BaseException):
-                        line.answer.set_exception(result)
-                    else:
-                        line.answer.set_result(result)
+                for request, place, result in zip(requests, places, found, strict=True):
+                    request.take(place, result)
 
-    def _next_batch(self) -> list[_Line]:
+    def _next_batch(self) -> list[tuple[_Request, int, str]]:
         """Takes a line of each request for one model in turn until the batch is full or nothing waits."""
-        batch: list[_Line] = []
-        others: list[deque[_Line]] = []  # for another model
+        batch: list[tuple[_Request, int, str]] = []
+        others: list[_Request] = []  # for another model
         while self._requests and len(batch) < BATCH_LINES:
             request = self._requests.popleft()
-            if not request or request[0].answer.done():  # cancelled, as all of it
+            if not request.lines or request.answer.done():  # nobody waits for the rest of it
                 continue
-            if batch and request[0].n_best != batch[0].n_best:
+            if batch and request.n_best != batch[0][0].n_best:
                 others.append(request)
                 continue
-            batch.append(request.popleft())
+            batch.append((request, *request.lines.popleft()))
             self._requests.append(request)
         self._requests.extendleft(reversed(others))
         return batch

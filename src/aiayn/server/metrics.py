@@ -49,22 +49,16 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class Observed:
+def observed(app: ASGIApp, metrics: Metrics, paths: set[str], access_log: bool) -> ASGIApp:
     """Middleware that counts requests, and logs each in a line where that is asked for.
 
     `request.state.lines` and `request.state.subwords`, where a route has set them, say how much text there was. Only
     these `paths` are named, for others may hold text.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, paths: set[str], access_log: bool):
-        self.app = app
-        self.metrics = metrics
-        self.paths = paths
-        self.access_log = access_log
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            await app(scope, receive, send)
             return
         status, start = 500, perf_counter()  # of an exception, which is answered further outside
 
@@ -75,19 +69,21 @@ class Observed:
             await send(message)
 
         try:
-            await self.app(scope, receive, noted)
+            await app(scope, receive, noted)
         finally:
             seconds, state = perf_counter() - start, scope.get("state", {})
-            path = scope["path"] if scope["path"] in self.paths else "other"
+            path = scope["path"] if scope["path"] in paths else "other"
             method = scope["method"] if scope["method"] in METHODS else "other"
             lines, subwords = state.get("lines", 0), state.get("subwords", 0)
-            self.metrics.requests.labels(path, status).inc()
-            self.metrics.seconds.labels(path).observe(seconds)
-            self.metrics.lines.inc(lines)
-            self.metrics.subwords.inc(subwords)
-            if self.access_log:
+            metrics.requests.labels(path, status).inc()
+            metrics.seconds.labels(path).observe(seconds)
+            metrics.lines.inc(lines)
+            metrics.subwords.inc(subwords)
+            if access_log:
                 client = (scope.get("client") or ["-"])[0]
                 log.info(
                     "client=%s method=%s path=%s status=%d seconds=%.3f lines=%d subwords=%d",
                     *(client, method, path, status, seconds, lines, subwords),
                 )
+
+    return answer

@@ -11,10 +11,8 @@ from aiayn.errors import ConfigError
 
 def flag(default: Any, help: str, metavar: str | None = None) -> Any:
     """Returns the field of an option, as `cli/arguments.py` reads it; default may be `list`, for an empty one."""
-    metadata = {"help": help, "metavar": metavar}
-    return (
-        field(default_factory=list, metadata=metadata) if default is list else field(default=default, metadata=metadata)
-    )
+    given: dict[str, Any] = {"default_factory": list} if default is list else {"default": default}
+    return field(**given, metadata={"help": help, "metavar": metavar})
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 
+from aiayn.data.cleaning import normalise
 from aiayn.data.languages import primary, short_code
 
 Fields = Mapping[str, object]  # values are texts, files, or what JSON has
@@ -95,7 +96,7 @@ def texts_of(fields: Fields) -> list[str]:
 def line_of(fields: Fields, name: str) -> str:
     """Returns a field that must be a text and not blank. Raises 400."""
     line = fields.get(name)
-    if not isinstance(line, str) or not line.strip():
+    if not isinstance(line, str) or not normalise(line):
         raise HTTPException(400, f"{name} must be a text, and not empty")
     return line
 

@@ -33,7 +33,8 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
     SIGHUP reloads model and keys. The address is printed once the server listens. Raises ConfigError if it cannot
     listen there.
     """
-    _log_to_stderr()
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING, stream=sys.stderr)
+    logging.getLogger("aiayn").setLevel(logging.INFO)
     metrics = Metrics()
     config = uvicorn.Config(
         make_app(service, run, options, metrics),
@@ -80,8 +81,3 @@ def _on_hangup(service: Service, on_terminal: bool) -> None:
         signal.raise_signal(signal.SIGTERM)
         return
     Thread(target=service.reload, daemon=True).start()
-
-
-def _log_to_stderr() -> None:
-    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING, stream=sys.stderr)
-    logging.getLogger("aiayn").setLevel(logging.INFO)

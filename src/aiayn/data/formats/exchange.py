@@ -6,7 +6,6 @@ They are untrusted input: nothing is fetched, and a file that declares entities 
 import html
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +15,6 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK
-from aiayn.data.text_files import opened
 from aiayn.errors import DataError
 
 CODES = {"bpt", "ept", "it", "ph", "ut"}  # in TMX: markup of the original document, not text; inside may be <sub>
@@ -54,37 +52,36 @@ class MemoryUnit:
     flaw: str = ""
 
 
-def read_memory(path: Path, langs: tuple[str, ...], content: BinaryIO | None = None) -> Iterator[MemoryUnit]:
+def read_memory(path: Path, content: BinaryIO, langs: tuple[str, ...]) -> Iterator[MemoryUnit]:
     """Streams the units of a translation memory with their text in these languages; see `best_match`.
 
-    With `content` that is read, and the file is only named. Raises DataError with the line if it is no such file.
+    Raises DataError with the line if it is no such file.
     """
-    with nullcontext(content) if content else opened(path) as stream:
-        # Without DTDs no entity can be declared, and none expands.
-        safe = {"resolve_entities": False, "no_network": True, "load_dtd": False}
-        elements = etree.iterparse(stream, ("start", "end"), tag="{*}tu", **safe)
-        try:
-            for event, tu in elements:
-                # Beyond 65,535 libxml2 knows only where the first text of an element ends.
-                line = tu.sourceline - (tu.sourceline > 65_535) * next(tu.itertext(), "").count("\n")
-                where = f"{path}: line {line}"
-                if event == "start":
-                    dtd = tu.getroottree().docinfo.internalDTD
-                    if dtd is not None and list(dtd.entities()):
-                        raise DataError(f"{path}: it declares entities of its own, which are not read; remove them")
-                    if next(tu.iterancestors("{*}tu"), None) is not None:
-                        raise DataError(f"{where}: a unit (tu) inside another; correct it")
-                    continue
-                if (entity := next(tu.iter(etree.Entity), None)) is not None:
-                    raise DataError(f"{where}: {entity.text}: none but the entities of XML are read; correct it")
-                yield _memory_unit(tu, line, langs)
-                tu.clear()
-                while tu.getprevious() is not None:
-                    del tu.getparent()[0]
-        except etree.XMLSyntaxError as error:
-            said = [(entry.message, entry.line) for entry in elements.error_log] or [(error.msg, error.lineno)]
-            message, line = " ".join(str(said[0][0]).split()), said[0][1]
-            raise DataError(f"{path}: line {line} is not well-formed XML ({message:.200}); correct it") from error
+    # Without DTDs no entity can be declared, and none expands.
+    safe = {"resolve_entities": False, "no_network": True, "load_dtd": False}
+    elements = etree.iterparse(content, ("start", "end"), tag="{*}tu", **safe)
+    try:
+        for event, tu in elements:
+            # Beyond 65,535 libxml2 knows only where the first text of an element ends.
+            line = tu.sourceline - (tu.sourceline > 65_535) * next(tu.itertext(), "").count("\n")
+            where = f"{path}: line {line}"
+            if event == "start":
+                dtd = tu.getroottree().docinfo.internalDTD
+                if dtd is not None and list(dtd.entities()):
+                    raise DataError(f"{path}: it declares entities of its own, which are not read; remove them")
+                if next(tu.iterancestors("{*}tu"), None) is not None:
+                    raise DataError(f"{where}: a unit (tu) inside another; correct it")
+                continue
+            if (entity := next(tu.iter(etree.Entity), None)) is not None:
+                raise DataError(f"{where}: {entity.text}: none but the entities of XML are read; correct it")
+            yield _memory_unit(tu, line, langs)
+            tu.clear()
+            while tu.getprevious() is not None:
+                del tu.getparent()[0]
+    except etree.XMLSyntaxError as error:
+        said = [(entry.message, entry.line) for entry in elements.error_log] or [(error.msg, error.lineno)]
+        message, line = " ".join(str(said[0][0]).split()), said[0][1]
+        raise DataError(f"{path}: line {line} is not well-formed XML ({message:.200}); correct it") from error
 
 
 def _memory_unit(tu: etree._Element, line: int, langs: tuple[str, ...]) -> MemoryUnit:

@@ -9,7 +9,7 @@ from aiayn.data.formats.exchange import read_memory, read_xliff
 from aiayn.data.formats.tables import read_json_lines, read_table
 from aiayn.data.languages import best_match
 from aiayn.data.raw_text import RawPair, remark
-from aiayn.data.text_files import decode_document, read_whole, suffix
+from aiayn.data.text_files import decode_document, opened, read_whole, suffix
 from aiayn.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -37,15 +37,16 @@ def read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair
 def _read_memory(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     file, pairs, incomplete = str(path), 0, 0
     seen: set[str] = set()
-    for unit in read_memory(path, (src_lang, tgt_lang)):
-        seen |= unit.languages
-        if unit.flaw:
-            yield RawPair(file, unit.line, b"", b"", unit.flaw)
-        elif len(unit.texts) == 2:
-            pairs += 1
-            yield RawPair(file, unit.line, unit.texts[src_lang].encode(), unit.texts[tgt_lang].encode())
-        else:
-            incomplete += 1
+    with opened(path) as stream:
+        for unit in read_memory(path, stream, (src_lang, tgt_lang)):
+            seen |= unit.languages
+            if unit.flaw:
+                yield RawPair(file, unit.line, b"", b"", unit.flaw)
+            elif len(unit.texts) == 2:
+                pairs += 1
+                yield RawPair(file, unit.line, unit.texts[src_lang].encode(), unit.texts[tgt_lang].encode())
+            else:
+                incomplete += 1
     if not pairs:
         found = f"its languages are {', '.join(sorted(seen)[:20])}" if seen else "it has no unit (tu)"
         raise DataError(f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it; {found}")

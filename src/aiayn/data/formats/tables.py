@@ -16,6 +16,7 @@ from aiayn.data.text_files import lines, suffix
 from aiayn.errors import DataError
 
 RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
+csv.field_size_limit(RECORD_BYTES)  # by default so small that a field which is to be dropped ends the reading
 SIDES = {"source": 0, "src": 0, "target": 1, "tgt": 1, "translation": 1}
 
 
