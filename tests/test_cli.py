@@ -247,8 +247,7 @@ def test_a_translation_memory_becomes_one_of_both_languages(run, translator, tmp
     (tmp_path / "x.tmx").write_text(f"<tmx><body>{units}</body></tmx>", encoding="utf-8")
     result = invoke("translate", run, tmp_path / "x.tmx")
     assert result.exception is None
-    (tmp_path / "new.tmx").write_bytes(result.stdout_bytes)
-    found = list(read_memory(tmp_path / "new.tmx", ("en", "de")))
+    found = list(read_memory(tmp_path / "new.tmx", io.BytesIO(result.stdout_bytes), ("en", "de")))
     assert [(unit.texts["en"], unit.texts["de"], unit.name) for unit in found] == [
         ("the old house < 5", "alt", "a&1"),
         ("two cats", translator.translate(["two cats"])[0], None),

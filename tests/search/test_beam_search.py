@@ -349,7 +349,7 @@ def test_a_broken_model_is_reported_with_its_step_instead_of_searching_on(broken
         return [broken] * 5 if math.isinf(broken) and broken < 0 else [*unhurt[:4], broken]
 
     model = ScriptedModel(logits)
-    with pytest.raises(DivergedError, match=f"at step {max(3, steps_per_check)} "):
+    with pytest.raises(DivergedError, match=f"by step {max(3, steps_per_check)} "):
         search(model, [[3, 4], [4]], replace(SEARCH, max_extra_tokens=50))
     assert len(model.rows_per_step) <= 4
 

@@ -8,7 +8,7 @@ import pytest
 
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, may_change, to_plain
+from aiayn.config.stored import as_option, flatten, may_change, to_plain
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.model.transformer import Transformer
@@ -44,8 +44,7 @@ def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_v
         else:
             with pytest.raises(RefusedError) as refused:
                 refuse_changes(RunFolder(tmp_path), now)
-            shown = "null" if old is None else old
-            assert f"({key}: {shown} -> something else); give a new run another name=" in str(refused.value)
+            assert f"({key}: {as_option(old)} -> something else); give a new run another name=" in str(refused.value)
 
 
 def vocabulary(text: str) -> Tokenizer:

@@ -89,7 +89,7 @@ def beam_search(model: Decoder, src: Tensor, src_mask: Tensor, config: SearchCon
         total = total + log_probs.sum()
         if length % steps_per_check == 0 or length == longest:
             if total.isnan():
-                raise NonFiniteOutputError(f"at step {length} of the search")
+                raise NonFiniteOutputError(f"by step {length} of the search")
             n_alive = len(beams.done) - int(beams.done.sum())
             # Copying the caches also takes time, so sentences leave when at least an eighth of them can.
             if 8 * (len(beams.done) - n_alive) >= len(beams.done):
