@@ -12,8 +12,6 @@ from omegaconf import DictConfig
 
 from aiayn import __version__
 from aiayn.config import compose, program
-from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.help import help_text
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupported
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError, one_line_errors
@@ -28,6 +26,8 @@ def train(script: str | None = None) -> None:
 
 def evaluate(script: str | None = None) -> None:
     """Scores the run that the command line names. script is evaluate.py; None: `aiayn evaluate`."""
+    from aiayn.config.evaluate import EvaluateConfig
+
     _start_application("evaluate", EvaluateConfig, _run_evaluation, script)
 
 
@@ -41,6 +41,8 @@ def _start_application(
         if arguments.version:
             print(f"aiayn {__version__}")
         elif arguments.help:
+            from aiayn.config.help import help_text
+
             print(help_text(sources, arguments.overrides, schema))
         elif arguments.multirun or arguments.cfg or arguments.info or arguments.hydra_help:
             _start_hydra(name, schema, arguments, sources)

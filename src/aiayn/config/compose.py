@@ -16,7 +16,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.extensions import check_extensions
 from aiayn.config.logger import WANDB_MODES
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupported
@@ -29,6 +28,8 @@ from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from aiayn.config.evaluate import EvaluateConfig
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -213,7 +214,9 @@ def compose_training(overrides: Sequence[str], sources: Sources = Sources("train
         return resolve_options(composed, hydra.runtime.choices, overrides)
 
 
-def compose_evaluation(overrides: Sequence[str], sources: Sources = Sources("evaluate")) -> EvaluateConfig:
+def compose_evaluation(overrides: Sequence[str], sources: Sources = Sources("evaluate")) -> "EvaluateConfig":
     """Returns the checked options of `evaluate OVERRIDES`. Raises ConfigError."""
+    from aiayn.config.evaluate import EvaluateConfig
+
     with composition(sources, overrides, EvaluateConfig) as (composed, _):
         return check_config(composed, EvaluateConfig).found()

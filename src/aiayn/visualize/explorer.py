@@ -46,11 +46,13 @@ def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: 
         )
     data = {
         "kinds": {
-            "encoder": _kind("Encoder self-attention", "reads", maps.src, "looks at", maps.src, maps.encoder_self),
-            "decoder": _kind(
+            "encoder": _attention_kind(
+                "Encoder self-attention", "reads", maps.src, "looks at", maps.src, maps.encoder_self
+            ),
+            "decoder": _attention_kind(
                 "Decoder self-attention", "writes", maps.tgt_out, "looks back at", maps.tgt_in, maps.decoder_self
             ),
-            "cross": _kind("Cross-attention", "writes", maps.tgt_out, "looks at", maps.src, maps.cross),
+            "cross": _attention_kind("Cross-attention", "writes", maps.tgt_out, "looks at", maps.src, maps.cross),
         },
         "positions": [_positions(title, table) for title, table in positions.items()],
     }
@@ -70,7 +72,7 @@ def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: 
     )
 
 
-def _kind(
+def _attention_kind(
     title: str, queries_title: str, queries: list[str], keys_title: str, keys: list[str], weights: Tensor
 ) -> dict[str, Any]:
     """weights (L, H, T, S) of T queries and S keys; the bytes stand in the same order."""
