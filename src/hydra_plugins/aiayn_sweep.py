@@ -29,8 +29,8 @@ from aiayn.config import program
 from aiayn.config.rules import at_least
 from aiayn.errors import ConfigError, DivergedError, FailedJobsError
 from aiayn.runs.run_folder import RunFolder, series
-from aiayn.sweep.jobs import SweepJob, asked_scores, check_texts, late_changes, make_jobs
-from aiayn.sweep.processes import Processes, say
+from aiayn.sweep.jobs import SweepJob, asked_scores, check_texts, make_jobs
+from aiayn.sweep.processes import Processes
 from aiayn.sweep.slurm import check_slurm, submit
 
 
@@ -132,8 +132,6 @@ class SweepLauncher(Launcher):
         if "test" in jobs[0].scored and any(job.config.data.test is None for job in jobs):
             raise ConfigError("hydra.launcher.score: there is no data.test to score; set it, or leave out test")
         check_texts(jobs)
-        for line in late_changes(jobs):
-            say(f"warning  {line}")
         with read_write(config), open_dict(config):
             config.hydra.sweep.dir = str(jobs[0].folder.parent)  # where a sweeper may write what it found
         return jobs

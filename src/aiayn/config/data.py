@@ -18,6 +18,8 @@ from aiayn.config.rules import (
 )
 from aiayn.config.tasks import TASKS
 
+# What a run takes over from the one that `init_from` names.
+OF_VOCABULARY = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer", "tokenizer_pairs")
 _text = partial(path_or_paths, "a prefix of text files, a split's name,")
 
 

@@ -46,8 +46,10 @@ def hold_out(
     order, held_out, sources, targets = list(range(len(pairs))), [], set[str](), set[str]()
     random.Random(seed).shuffle(order)
     for number in order:
+        if len(held_out) == sum(sizes):
+            break
         src, tgt = keys[number]
-        if len(held_out) < sum(sizes) and src not in sources and tgt not in targets:
+        if src not in sources and tgt not in targets:
             sources.add(src)
             targets.add(tgt)
             held_out.append(pairs[number])

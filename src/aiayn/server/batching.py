@@ -72,6 +72,8 @@ class Batcher:
         A line's result must not depend on the lines beside it. Lines of one `n_best` share batches. Raises
         QueueFullError, and what the translator raises for one of these lines by itself.
         """
+        if not lines:
+            return []
         self._admit(len(lines))
         answer = asyncio.get_running_loop().create_future()
         self._requests.append(_Request(n_best, n, deque(enumerate(lines)), [[] for _ in lines], answer))

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,11 +11,12 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from aiayn.config.compose import chosen_options, for_hydra, resolve_options, without_hydra
+from aiayn.config.data import OF_VOCABULARY
 from aiayn.config.extensions import load_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS
 from aiayn.config.schema import Config
-from aiayn.config.stored import changed_options, filled, short_names, to_plain, too_late
+from aiayn.config.stored import changed_options, filled, short_names, to_plain
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
 from aiayn.runs.extensions import id_of_file, ids_of_builders, metric_falls, metrics_of
@@ -150,13 +151,6 @@ def is_finished(job: SweepJob) -> bool:
     return is_trained and all(is_scored(job, split) for split in job.scored)
 
 
-def late_changes(jobs: Sequence[SweepJob]) -> Iterator[str]:
-    """Yields what finished jobs cannot follow any more, a line each."""
-    for job in filter(is_finished, jobs):
-        if changed := too_late(RunFolder(job.folder).read_config(), job.config):
-            yield f"{job.name}: {changed} comes too late for a finished run; remove its folder to train it again"
-
-
 def _began_as(job: SweepJob, but: AbstractSet[str] = frozenset()) -> Config | None:
     """Returns the job's options, those that are open as its run settled them; None unless that began with the same,
     `but` for some.
@@ -226,5 +220,4 @@ def _as_name(text: str) -> str:
 
 def is_from_source(key: str) -> bool:
     """Whether a run takes an option over from the one that `init_from` names, unless the user sets it."""
-    vocabulary = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer", "tokenizer_pairs")
-    return key.startswith("model.") or key in ("init_fingerprint", *(f"data.{name}" for name in vocabulary))
+    return key.startswith("model.") or key in ("init_fingerprint", *(f"data.{name}" for name in OF_VOCABULARY))

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 
-from aiayn.config.stored import as_option, to_plain
+from aiayn.config.stored import as_option, to_plain, too_late
 from aiayn.errors import InterruptedRunError, ResourceError, UserError
 from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import exit_signal, handle_signals
@@ -25,7 +25,10 @@ class Processes:
     def __init__(self, jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], parallel: int = 1) -> None:
         """train and evaluate are the beginnings of the commands that train and score a job."""
         self.jobs, self.commands, self.folder = jobs, (train, evaluate), jobs[0].folder.parent
-        self.waiting = [job for job in jobs if not is_finished(job)]
+        self.finished: list[SweepJob] = []
+        self.waiting: list[SweepJob] = []
+        for job in jobs:
+            (self.finished if is_finished(job) else self.waiting).append(job)
         self.parallel = parallel
         self.gpus: list[str] = []
         if parallel > 1:
@@ -42,11 +45,10 @@ class Processes:
 
     def run(self) -> dict[str, int]:
         """Returns the exit codes of the jobs that failed. Raises InterruptedRunError after a signal."""
-        finished = len(self.jobs) - len(self.waiting)
-        say(f"sweep {self.folder}: {len(self.jobs)} jobs, {finished} finished before")
+        self.say_start()
         with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as threads:
             list(threads.map(self._run_job, self.waiting))
-        done = f"{finished + len(self.seconds)} of {len(self.jobs)} jobs finished"
+        done = f"{len(self.finished) + len(self.seconds)} of {len(self.jobs)} jobs finished"
         if self.requested:
             raise InterruptedRunError(f"sweep stopped, {done}; run the same command to continue", self.requested)
         say(f"sweep {self.folder}: {done}")
@@ -60,6 +62,14 @@ class Processes:
             say(f"{text(comparisons(read_runs([self.folder])[0]))}\npage     {page}")
         say(f"next     aiayn table {self.folder}")
         return self.failed
+
+    def say_start(self) -> None:
+        """Says how many jobs there are, and what the finished ones cannot follow any more."""
+        say(f"sweep {self.folder}: {len(self.jobs)} jobs, {len(self.finished)} finished before")
+        for job in self.finished:
+            if changed := too_late(RunFolder(job.folder).read_config(), job.config):
+                remedy = "remove its folder to train it again"
+                say(f"warning  {job.name}: {changed} comes too late for a finished run; {remedy}")
 
     def _run_job(self, job: SweepJob) -> None:
         """Runs the processes of a job one after the other, and says how it ended."""

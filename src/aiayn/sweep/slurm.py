@@ -64,21 +64,21 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
 
     If all are finished it prints their scores. Raises ConfigError if SLURM refuses a job.
     """
-    rows = [(number, job) for number, job in enumerate(jobs, 1) if not is_finished(job)]
-    if not rows:
-        Processes(jobs, train, evaluate, 1).run()
+    sweep = Processes(jobs, train, evaluate)
+    if not sweep.waiting:
+        sweep.run()
         return
-    folder = jobs[0].folder.parent
-    say(f"sweep {folder}: {len(jobs)} jobs, {len(jobs) - len(rows)} finished before")
+    sweep.say_start()
     queue = set(_slurm("squeue", "--me", "--noheader", "--format=%i").split())
-    for number, job in rows:
-        place = folder / ".slurm" / job.name
+    for job in sweep.waiting:
+        place = sweep.folder / ".slurm" / job.name
         submitted = queue & {path.name.partition("_")[0] for path in place.glob("*_submitted.pkl")}
         waiting = ", ".join(sorted(submitted))
         started = waiting or _submit(SlurmRow(job, train, evaluate, options.requeue), place, options)
         state = "already in the queue" if waiting else "submitted"
-        say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {folder / job.name}.log")
-    say(f"next     squeue --me, aiayn table {folder}, and this command again for what was cancelled or failed")
+        number, log = jobs.index(job) + 1, sweep.folder / f"{job.name}.log"
+        say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {log}")
+    say(f"next     squeue --me, aiayn table {sweep.folder}, and this command again for what was cancelled or failed")
 
 
 def _submit(row: SlurmRow, place: Path, options: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from aiayn.config.data import OF_VOCABULARY
 from aiayn.config.schema import Config
 from aiayn.config.settle import open_options
 from aiayn.config.stored import as_option, flatten, to_plain
@@ -38,15 +39,11 @@ def resolve_init_from(
             f"init_from={init_from}: its model has the parts {', '.join(lost)}, and extensions bring "
             f"{config.model.parts or 'none'}; name the same files"
         )
-    vocabulary = {
-        "vocab_size": source.vocab_size,
-        "src_vocab_size": source.config.data.src_vocab_size,
-        "lowercase": source.config.data.lowercase,
-        "tokenizer_pairs": None,
-    }
+    vocabulary = {name: getattr(source.config.data, name) for name in OF_VOCABULARY}
+    vocabulary |= {"vocab_size": source.vocab_size, "tokenizer_pairs": None}
     settled = flatten({"model": to_plain(source.config.model), "data": vocabulary})
-    if chosen and "data.tokenizer" in chosen:
-        settled["data.tokenizer"] = source.config.data.tokenizer
+    if not chosen:  # a default does not contradict the source's tokenizer
+        del settled["data.tokenizer"]
     now, unset = flatten(to_plain(config)), open_options(config)
     changed = [
         f"{key}: {as_option(value)} -> {as_option(now[key])}"
@@ -63,7 +60,7 @@ def resolve_init_from(
     if "model.dropout" not in unset and (chosen is None or "model.dropout" in chosen):
         model = replace(model, dropout=config.model.dropout)
     model = replace(model, parts=config.model.parts)
-    data = replace(config.data, **vocabulary, tokenizer=source.config.data.tokenizer)
+    data = replace(config.data, **vocabulary)
     return replace(config, model=model, data=data, init_fingerprint=found), source
 
 
