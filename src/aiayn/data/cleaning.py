@@ -120,7 +120,7 @@ def clean(
     """
     for pair in pairs:
         report.read += 1
-        (src, src_changed, src_flaw), (tgt, tgt_changed, tgt_flaw) = _decoded(pair.src), _decoded(pair.tgt)
+        (src, src_changed, src_flaw), (tgt, tgt_changed, tgt_flaw) = _usable(pair.src), _usable(pair.tgt)
         reason = pair.flaw or src_flaw or tgt_flaw
         for rule in rules:
             reason = reason or rule(src, tgt)
@@ -152,7 +152,7 @@ def grouped(pairs: Iterable[CleanPair], size: int, characters: int) -> Iterator[
         yield chunk
 
 
-def _decoded(raw: bytes) -> tuple[str, bool, str]:
+def _usable(raw: bytes) -> tuple[str, bool, str]:
     """Returns the text of a line, whether more than white space around it was replaced, and why it is unusable."""
     if len(raw) > MAX_LINE_BYTES:
         return "", False, "too_many_bytes"
