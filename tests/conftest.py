@@ -1,5 +1,6 @@
 """What all tests share: one thread, reproducible examples, slow tests on request only."""
 
+import functools
 import gc
 import os
 import signal
@@ -17,9 +18,13 @@ from applications import small_model
 from chromium import Chromium, find_chromium
 from hypothesis import HealthCheck, settings
 
+from aiayn import hardware
 from aiayn.config.model import ModelConfig
 
 torch.set_num_threads(1)
+# No machine loses its power during a test, and every process would measure what `perf/mfu` is a share of.
+os.fsync = functools.wraps(os.fsync)(lambda descriptor: None)
+hardware.matmul_rate = functools.wraps(hardware.matmul_rate)(lambda *arguments: 1e9)
 
 # What a shell starts in the background ignores Ctrl-C, what nohup starts the terminal's end, and so do their children;
 # the tests send both.
@@ -38,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Files that take longest. They are begun first, or the last of several workers would end long after the others.
-LONGEST = ("sweep/test_sweep.py", "faults/test_kills.py", "faults/test_mistakes.py", "planted/test_planted_bugs.py")
+LONGEST = ("sweep/test_sweep.py", "faults/test_kills.py", "training/test_extensions.py", "faults/test_ranks.py")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -75,6 +75,7 @@ def test_the_wheel_trains_scores_and_sweeps_on_two_devices_in_an_empty_folder(in
     assert (tmp_path / "runs/sweeps/s/base/evaluation/val/evaluation.json").exists()
     log = (tmp_path / "runs/sweeps/s/base.log").read_text()
     assert "device   2 x cpu" in log
+    assert "Warning" not in swept.stderr + log
     assert "\nnext     aiayn evaluate run=runs/sweeps/s/base\n" in log
     assert "sacrebleu" in log.partition("\nnext ")[2]  # what `aiayn evaluate` prints
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["data", "runs"]

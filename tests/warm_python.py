@@ -26,7 +26,6 @@ from pytorch_lightning.utilities import rank_zero_only
 
 import aiayn.evaluation.evaluate
 import aiayn.training.run  # noqa: F401 (both before the forks, which would load them one by one)
-from aiayn.training.callbacks import throughput_monitor
 
 # Starts in hundredths of a second. If the fork was killed, there is no exit code, and it kills itself, too.
 CLIENT = """#!{python} -IS
@@ -107,7 +106,6 @@ def _answer(connection: socket.socket) -> None:
     patch = pytest.MonkeyPatch()
     compose_once(patch)
     spare_the_pictures(patch)
-    patch.setattr(throughput_monitor, "matmul_rate", lambda *arguments: 1.0)  # each process measures it
     try:
         code = _run(arguments)
         sys.stdout.flush()

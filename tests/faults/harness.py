@@ -34,7 +34,6 @@ from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import read_jsonl, saved_steps
 from aiayn.training import run, trainer
 from aiayn.training.background_writer import BackgroundWriter
-from aiayn.training.callbacks import throughput_monitor
 
 SPLITS = ("train", "val", "test")
 LIMIT = 400.0  # seconds after which what must happen is taken to hang, on the busiest machine
@@ -168,7 +167,6 @@ def _spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(report, "write_report", lambda *arguments: None)
     patch.setattr(report, "summary", lambda folder: "done")
     patch.setattr(trainer, "RunArtifacts", _Nothing)
-    patch.setattr(throughput_monitor, "matmul_rate", lambda *arguments: 1.0)
 
 
 class _Nothing(pl.Callback):

@@ -480,7 +480,7 @@ def test_writing_and_reading_hold_no_second_copy_in_memory(tmp_path):
 import resource, sys, torch
 from pathlib import Path
 from aiayn.runs.tensor_files import read_tensors, write_tensors
-path, size = Path(sys.argv[1]), 200_000_000
+path, size = Path(sys.argv[1]), 60_000_000
 peak = lambda: 1024 * next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))
 if sys.argv[2] == "write":
     payload = {"format": 1, "a": torch.ones(size // 4)}

@@ -1,4 +1,4 @@
-"""Two processes on one machine, started as users start them."""
+"""Two processes on one machine, started as users start them; test_wheel starts them as new interpreters."""
 
 import signal
 import subprocess
@@ -39,7 +39,7 @@ def callbacks(run):
 """
 
 
-def test_only_the_first_process_speaks_and_both_hear_of_one_metric(corpus, tmp_path, monkeypatch):
+def test_only_the_first_process_speaks_and_both_hear_of_one_metric(corpus, tmp_path, monkeypatch, warm):
     (tmp_path / "own.py").write_text(OWN_OF_EACH_PROCESS)
     few = ("trainer.limit_val_batches=3", "data.max_tokens_per_device=70", "trainer.average_last=1")
     few = (*few, "extensions=[own.py]", "trainer.best_metric=val/process")
