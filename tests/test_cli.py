@@ -392,6 +392,14 @@ def test_scores_per_token_and_of_both_directions_and_of_a_file_of_pairs(run, tra
     assert printed == pytest.approx(means[0], abs=2e-5)
     printed = [float(line) for line in output("score", run, tmp_path / "x.tsv", "--reverse", back, text=b"")]
     assert printed == pytest.approx([(a + b) / 2 for a, b in zip(*means, strict=True)], abs=2e-5)
+    there, here = (Translator.from_run(folder, "last") for folder in (run, back))
+    lasts = zip(there.score([*sources], [*targets]), here.score([*targets], [*sources]), strict=True)
+    means = [sum(pair.log_prob / max(len(pair.tokens), 1) for pair in both) / 2 for both in lasts]
+    both = ("--reverse", back, "--checkpoint")
+    printed = [float(line) for line in output("score", run, tmp_path / "x.tsv", *both, "last", text=b"")]
+    assert printed == pytest.approx(means, abs=2e-5)
+    with pytest.raises(ConfigError, match=r"checkpoint=.*: of several runs choose averaged, best or last, not a file"):
+        raise invoke("score", run, tmp_path / "x.tsv", *both, run / "checkpoints/last.ckpt").exception
     with pytest.raises(ConfigError, match="--per-token prints one number for each pair; leave out --format"):
         raise invoke("score", run, tmp_path / "x.tsv", "--per-token", "--format", "jsonl").exception
     with pytest.raises(ConfigError, match=r"--reverse .*: it translates en to de; name a run from de to en"):

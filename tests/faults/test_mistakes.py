@@ -31,6 +31,7 @@ MISTAKES = [
         "did you mean trainer.limit_train_steps?",
     ),
     ("train.py trainer.max_time=1h", "trainer.max_time=1h:", "DD:HH:MM:SS"),
+    ("train.py trainer.max_time=99999999999:00:00:00", "trainer.max_time=99999999999:00:00:00:", "DD:HH:MM:SS"),
     ("train.py lr=0.1", "lr:", "did you mean optim.lr_scale?"),
     # groups and their files
     ("train.py modle=big", "modle:", "did you mean model?"),
@@ -64,6 +65,7 @@ MISTAKES = [
     # one against another
     ("train.py model.n_heads=7", "d_model=512 is not divisible by model.n_heads=7:", "both model.d_k and model.d_v"),
     ("train.py data.micro_batches=4 trainer.devices=3", "data.micro_batches=4:", "multiple of 3"),
+    ("train.py optimized_metric=val/bleu trainer.val_bleu_sentences=0", "optimized_metric=val/bleu:", "raise that"),
     ("train.py trainer.best_metric=val/f1", "trainer.best_metric=val/f1:", "val/loss and val/bleu"),
     ("train.py data=files", "data.train", "data.train=PREFIX"),
     ("train.py ablation=e_learned model.max_positions=100", "model.max_positions=100:", "model.max_positions=306"),
@@ -123,6 +125,7 @@ MISTAKES = [
     ("aiayn translate x --format xml", "--format=xml:", "text, jsonl, tree, brackets"),
     ("aiayn attention x", "'sentence'", "--help"),
     ("aiayn export x y", "'--format'", "--help"),
+    ("aiayn table --parameters --by seed --all", "--parameters reads no run:", "leave out --by, --all"),
 ]
 
 DRIVER = """

@@ -11,6 +11,7 @@ from aiayn.cli.arguments import ModelChoice, RunArgument
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
 from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError, DataError
+from aiayn.runs.run_folder import find_checkpoints
 
 if TYPE_CHECKING:
     from aiayn.search.force_decode import ScoredPair
@@ -53,6 +54,8 @@ def score(
     from aiayn.data.pair_files import FORMATS, FileText
     from aiayn.data.text_files import suffix
 
+    if reverse:
+        find_checkpoints(run, [reverse], model.checkpoint)  # a file would be that of one direction
     if tgt is None and suffix(src.name) not in FORMATS:
         raise ConfigError(f"{src}: name the file with its translations, too, or one file of pairs (.tsv, .jsonl, .tmx)")
     lines = _aligned_lines(src, tgt) if tgt else None
@@ -102,7 +105,7 @@ def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
 
 def _reversed_translator(translator: "Translator", run: Path, model: ModelChoice) -> "Translator":
     """Loads the run of the other direction. Raises ConfigError if it is not that."""
-    found = ModelChoice(accelerator=model.accelerator, precision=model.precision).load(run)
+    found = ModelChoice(accelerator=model.accelerator, precision=model.precision, checkpoint=model.checkpoint).load(run)
     if found.languages != translator.languages[::-1]:
         raise ConfigError(
             f"--reverse {run}: it translates {' to '.join(found.languages)}; name a run from "

@@ -50,6 +50,9 @@ def table(
     one_of("--split", split or "val", ("val", "test"))
     if parameters == bool(runs):
         raise ConfigError("name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none")
+    of_runs = {"--by": by, "--baseline": baseline, "--metrics": metrics, "--split": split, "--all": every_row}
+    if parameters and (given := [name for name in of_runs if of_runs[name]]):
+        raise ConfigError(f"--parameters reads no run: leave out {', '.join(given)}")
     if vocab_size and not parameters:
         raise ConfigError("--vocab-size only works with --parameters; runs have their own vocabulary")
     from aiayn.reports import tables as writers

@@ -74,6 +74,11 @@ class Config:
         score = TASKS[self.data.task].val_metric
         one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
         require(
+            self.optimized_metric != score or self.trainer.val_bleu_sentences != 0,
+            f"optimized_metric={score}: there is none with trainer.val_bleu_sentences=0; raise that, or set "
+            "optimized_metric=val/loss",
+        )
+        require(
             self.trainer.best_metric in ("val/loss", score) or bool(self.extensions),  # which may bring others
             f"trainer.best_metric={self.trainer.best_metric}: data.task={self.data.task} has val/loss and {score}",
         )

@@ -14,7 +14,7 @@ TRAINING_PRECISIONS = ("auto", "tf32", *get_args(TrainingPrecision))
 
 def _duration(key: str, value: str) -> None:
     parts = value.split(":")
-    good = len(parts) == 4 and all(part.isdecimal() for part in parts)
+    good = len(parts) == 4 and all(part.isdecimal() and len(part) < 7 for part in parts)
     require(good, f"{key}={value}: write days, hours, minutes and seconds as DD:HH:MM:SS")
 
 
