@@ -143,9 +143,6 @@ class Chromium:
         self.command("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **options, **text)
         self.command("Input.dispatchKeyEvent", type="keyUp", **options)
 
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self.command("Page.captureScreenshot")["data"]))
-
     def complaints(self) -> list[str]:
         """Errors and warnings of the console, and exceptions that nobody caught."""
         self.run("0")  # what was said before has then arrived
