@@ -1,6 +1,5 @@
 """A headless Chromium, driven through a pipe by the DevTools protocol: no driver program, no port, no library."""
 
-import base64
 import fcntl
 import json
 import os

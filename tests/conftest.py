@@ -23,7 +23,7 @@ from aiayn.config.model import ModelConfig
 
 torch.set_num_threads(1)
 # No machine loses its power during a test, and every process would measure what `perf/mfu` is a share of.
-os.fsync = functools.wraps(os.fsync)(lambda descriptor: None)
+os.fsync = lambda descriptor: None
 hardware.matmul_rate = functools.wraps(hardware.matmul_rate)(lambda *arguments: 1e9)
 
 # What a shell starts in the background ignores Ctrl-C, what nohup starts the terminal's end, and so do their children;

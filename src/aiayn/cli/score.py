@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -105,7 +106,7 @@ def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
 
 def _reversed_translator(translator: "Translator", run: Path, model: ModelChoice) -> "Translator":
     """Loads the run of the other direction. Raises ConfigError if it is not that."""
-    found = ModelChoice(accelerator=model.accelerator, precision=model.precision, checkpoint=model.checkpoint).load(run)
+    found = replace(model, ensemble=None, extension=None).load(run)  # the extensions are loaded
     if found.languages != translator.languages[::-1]:
         raise ConfigError(
             f"--reverse {run}: it translates {' to '.join(found.languages)}; name a run from "

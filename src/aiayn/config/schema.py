@@ -73,11 +73,12 @@ class Config:
         require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
         score = TASKS[self.data.task].val_metric
         one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
-        require(
-            self.optimized_metric != score or self.trainer.val_bleu_sentences != 0,
-            f"optimized_metric={score}: there is none with trainer.val_bleu_sentences=0; raise that, or set "
-            "optimized_metric=val/loss",
-        )
+        chosen = {"optimized_metric": self.optimized_metric, "trainer.best_metric": self.trainer.best_metric}
+        for key, metric in chosen.items():
+            require(
+                metric in ("val/loss", "val/ppl") or self.trainer.val_bleu_sentences != 0,
+                f"{key}={metric}: there is none with trainer.val_bleu_sentences=0; raise that, or set {key}=val/loss",
+            )
         require(
             self.trainer.best_metric in ("val/loss", score) or bool(self.extensions),  # which may bring others
             f"trainer.best_metric={self.trainer.best_metric}: data.task={self.data.task} has val/loss and {score}",

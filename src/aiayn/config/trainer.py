@@ -70,11 +70,6 @@ class TrainerConfig:
     def __post_init__(self) -> None:
         check_rules("trainer.", self)
         require(self.limit_train_steps > 0, "trainer.limit_train_steps=0: nothing would be trained; set 1 or more")
-        require(
-            self.best_metric == "val/loss" or self.val_bleu_sentences != 0,
-            f"trainer.best_metric={self.best_metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "
-            "set trainer.best_metric=val/loss",
-        )
 
     @property
     def world_size(self) -> int:
