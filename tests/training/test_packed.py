@@ -36,9 +36,20 @@ BF16 = Hardware("gpu", "bf16-mixed")
 
 @torch.library.custom_op("tests::varlen", mutates_args=())
 def varlen(
-    q: Tensor, k: Tensor, v: Tensor, q_starts: Tensor, k_starts: Tensor, q_longest: int, k_longest: int, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_starts: Tensor,
+    k_starts: Tensor,
+    q_longest: int,
+    k_longest: int,
+    scale: float,
+    causal: bool,
 ) -> Tensor:
-    """What the kernel computes: (T, H, d)."""
+    """What the kernel computes: (T, H, d), of one width for all three, a multiple of 8."""
+    assert q.size(2) == k.size(2) == v.size(2)
+    assert q.size(2) % 8 == 0
+    q = q * (scale * math.sqrt(q.size(2)))  # what `attention` divides by
     of_q, of_k = (torch.repeat_interleave(starts.diff()) for starts in (q_starts, k_starts))  # sentence of each token
     mask = of_q[:, None] == of_k
     assert q_starts.diff().max() <= q_longest
@@ -65,16 +76,16 @@ varlen.register_autograd(_backward, setup_context=lambda ctx, inputs, output: se
 
 @pytest.fixture
 def kernel(monkeypatch) -> None:
-    def varlen_attn(*arguments, window_size):
+    def varlen_attn(*arguments, scale, window_size):
         assert window_size in ((-1, 0), (-1, -1))
-        return varlen(*arguments, window_size == (-1, 0))
+        return varlen(*arguments, scale, window_size == (-1, 0))
 
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
 
 
 @pytest.fixture
 def module(tiny_config) -> TranslationModule:
-    model = replace(tiny_config, dropout=0.0, d_v=tiny_config.d_k)
+    model = replace(tiny_config, dropout=0.0)
     return TranslationModule(replace(composed("seed=5"), model=model), VOCAB).train()
 
 
@@ -120,11 +131,12 @@ def test_a_packed_batch_without_pairs_is_the_padded_one():
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-@pytest.mark.parametrize("tied", ["all", "none"])
-def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one(module, tiny_config, compiled, positions, tied):
+@pytest.mark.parametrize(("tied", "d_k", "d_v"), [("all", 8, 8), ("none", 16, 16), ("all", 4, 24), ("none", 12, 8)])
+def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one(module, compiled, positions, tied, d_k, d_v):
     torch.compiler.reset()
     counters.clear()
-    model = replace(module.config.model, positions=positions, max_positions=400, tie_embeddings=tied)
+    options = {"positions": positions, "max_positions": 400, "tie_embeddings": tied, "d_k": d_k, "d_v": d_v}
+    model = replace(module.config.model, **options)
     packed, padded = (TranslationModule(replace(module.config, model=model), VOCAB).train() for _ in range(2))
     padded.load_state_dict(packed.state_dict())
     accelerate(packed.model, torch.device("cuda"))
@@ -178,9 +190,9 @@ def test_packed_parts_are_one_micro_batch_where_a_device_takes_their_tokens():
         (Hardware("cpu", "bf16-mixed"), [], (9, 0), "compute capability 8.0"),
         (Hardware("gpu", "32-true"), [], (9, 0), "precision"),
         (BF16, ["trainer.packed=false"], (8, 0), "trainer.packed"),
-        (BF16, ["model.d_v=32"], (8, 0), "d_v"),
-        (BF16, ["model.d_k=20", "model.d_v=20"], (8, 0), "multiple of 8"),
-        (BF16, ["model.d_k=264", "model.d_v=264"], (8, 0), "at most 256"),
+        (BF16, ["model.d_k=20", "model.d_v=32"], (8, 0), None),
+        (BF16, ["model.d_v=264"], (8, 0), "at most 256"),
+        (BF16, ["model.d_k=264"], (8, 0), "at most 256"),
         (BF16, ["model.attention_window=5"], (8, 0), "attention_window"),
         (BF16, ["model.attention_dropout=0.1"], (8, 0), "attention_dropout"),
     ],

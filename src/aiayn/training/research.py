@@ -132,8 +132,8 @@ def _cannot_pack(model: ModelConfig, hardware: Hardware) -> str | None:
         return "it needs a GPU of compute capability 8.0 or higher"
     if hardware.precision in ("32-true", "64-true"):
         return "it is for 16 bits, such as trainer.precision=bf16-mixed"
-    if model.d_k != model.d_v or model.d_k % 8 or model.d_k > 256:
-        return "it needs model.d_k and model.d_v to be equal, a multiple of 8 and at most 256"
+    if max(model.d_k, model.d_v) > 256:
+        return "it takes model.d_k and model.d_v of at most 256"
     if model.attention_window is not None or model.attention_dropout:
         return "it has neither model.attention_window nor model.attention_dropout"
     return "the model has parts of an extension" if model.parts else None
