@@ -56,6 +56,7 @@ soak: $(INSTALLED)  ## 300 kills at random moments, each compared to the bit wit
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/faults/soak.py
 
 lint: $(INSTALLED)  ## check style, formatting and types
+	@$(BIN)/python -c 'import ruff, basedpyright' 2>/dev/null || $(PIP) --quiet -e '.[lint]'
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python -m basedpyright

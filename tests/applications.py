@@ -14,7 +14,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +42,12 @@ class Outcome(NamedTuple):
     code: int
     out: str
     err: str
+
+
+def slow_but(kept: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
+    """The cases of a test, of which all but the kept ones run with --slow only."""
+    kept = list(kept)
+    return [case if case in kept else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
 def run_application(script: str, *arguments: str) -> Outcome:

@@ -376,6 +376,7 @@ def test_a_translation_in_torch_loads_no_compiler(tmp_path):
     assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=600, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_training_on_files_without_a_logger_runs_where_datasets_and_wandb_are_not_installed(tmp_path):
     write_text(tmp_path)
 

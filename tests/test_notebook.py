@@ -4,6 +4,7 @@ import ast
 import re
 
 import nbformat
+import pytest
 from applications import ROOT, TEXT, TINY, write_text
 from nbclient import NotebookClient
 
@@ -11,6 +12,7 @@ NOTEBOOK = nbformat.read(ROOT / "examples/tour.ipynb", as_version=4)
 CODE = [cell for cell in NOTEBOOK.cells if cell.cell_type == "code"]
 
 
+@pytest.mark.slow
 def test_the_tour_runs_and_ends_with_a_translation_and_its_attention(tmp_path):
     write_text(tmp_path)
     tour = nbformat.from_dict(NOTEBOOK)

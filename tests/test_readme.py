@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from applications import ROOT, TINY, run_application, spare_the_pictures, write_pairs
+from applications import ROOT, TINY, run_application, slow_but, spare_the_pictures, write_pairs
 from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn import phrasebook
@@ -107,7 +107,9 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", slow_but([ROOT / "README.md"], [page for page in PAGES if commands(page)]), ids=lambda page: page.name
+)
 def test_every_command_of_a_page_runs(page, folder, data, monkeypatch):
     for words in commands(page):
         small = in_miniature(words, data)

@@ -69,6 +69,7 @@ for command in {COMMANDS}:
 """
 
 
+@pytest.mark.slow
 def test_a_model_is_loaded_and_translates_and_commands_that_read_a_run_work(folder):
     done = python(ALL_COMMANDS, at=folder)
 

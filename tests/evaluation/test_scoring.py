@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from applications import CORPORA
+from applications import CORPORA, slow_but
 
 from aiayn.errors import ConfigError, DataError
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, score
@@ -34,7 +34,7 @@ PERL_2017 = {
 # Against reference A; outputs with typographic quotes, so that the bare script scores less than straightened quotes do.
 PERL_2021 = {"UEdin": (30.57, 30.73), "Online-A": (30.88, 30.30), "happypoet": (29.40, 28.75)}
 SYSTEMS = sorted(path.name.split(".")[1] for path in WMT21.glob("hyp.*.de.gz"))
-TWO_AT_ONCE = [pytest.param(name, marks=pytest.mark.slow) if n > 1 else name for n, name in enumerate(SYSTEMS)]
+TWO_AT_ONCE = slow_but(SYSTEMS[:2], SYSTEMS)
 
 REFERENCES = [
     "Der alte Mann sieht das Haus.",
@@ -108,9 +108,7 @@ def _moses_scores(hypotheses: list[str], references: list[str]) -> tuple[float, 
 
 
 @pytest.mark.skipif(not SOCKEYE.is_dir(), reason="no bleu-check/sockeye2017-ende in AIAYN_CORPORA")
-@pytest.mark.parametrize(
-    "system", [pytest.param(name, marks=pytest.mark.slow) if n > 1 else name for n, name in enumerate(PERL_2017)]
-)
+@pytest.mark.parametrize("system", slow_but([*PERL_2017][:2], PERL_2017))
 def test_moses_kinds_are_those_of_the_perl_scripts_to_the_second_decimal(system):
     tokenized, split, bare = _moses_scores(read(SOCKEYE / f"hyp.{system}.de.gz"), read(SOCKEYE / "ref.de.gz"))
     assert tokenized == pytest.approx(PERL_2017[system][0], abs=0.0051)

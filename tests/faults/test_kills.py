@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from applications import slow_but
 from faults.harness import (
     acts_at,
     configured,
@@ -51,6 +52,7 @@ MOMENTS = {
     "before the average is written": dies_at(checkpoints, "save", 6),
     "after the average is written": dies_at(checkpoints, "save", 6, after=True),
 }
+REGULAR = [*MOMENTS][::2]  # without --slow
 
 
 def continued(config, outputs) -> None:
@@ -58,7 +60,7 @@ def continued(config, outputs) -> None:
     assert end.code == 0, end.said
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", slow_but(REGULAR, MOMENTS))
 def test_a_run_killed_at_a_chosen_moment_continues_to_the_bit(config, unbroken, tmp_path, moment):
     assert train(config, tmp_path, MOMENTS[moment]).code == -signal.SIGKILL
     continued(config, tmp_path)

@@ -109,12 +109,12 @@ def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(config, pair,
     assert same_weights(tmp_path / "run", unbroken)
 
 
-@pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize(
-    "stops",
+    ("stops", "ranks"),
     [
-        {5: ((TranslationModule, "training_step"), 5), 6: ((TranslationModule, "validation_step"), 1)},
-        {6: ((Translator, "translate"), 1)},
+        ({5: ((TranslationModule, "training_step"), 5), 6: ((TranslationModule, "validation_step"), 1)}, (0,)),
+        ({5: ((TranslationModule, "training_step"), 5), 6: ((TranslationModule, "validation_step"), 1)}, (0, 1)),
+        ({6: ((Translator, "translate"), 1)}, (1,)),
     ],
 )
 def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ranks, stops):

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 import torch
+from applications import slow_but
 from faults.harness import acts_at, configured, differences, measured, train
 
 from aiayn.data import datamodule
@@ -40,7 +41,7 @@ def sends(number, place):
     return acts_at(owner, name, lambda: os.kill(os.getpid(), number), call, after)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", slow_but([*PHASES][::2], PHASES))
 def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(config, unbroken, tmp_path, phase):
     place, saved = PHASES[phase]
     end = train(config, tmp_path, sends(TERM, place))

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+from applications import slow_but
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -130,6 +131,7 @@ def test_a_row_that_diverged_hides_no_other():
     assert "their seeds spread far more: diverged in val/ppl." in said({**rows, "runs/diverged": sample(3e5, 9.0, 7e7)})
 
 
+@pytest.mark.slow
 def test_intervals_of_a_row_that_spreads_far_more_hold_although_seeds_move_all_rows():
     generator = random.Random(5)
     held = alarms = 0
@@ -166,6 +168,7 @@ TRIALS = 300
 SLACK = 3.5 * math.sqrt(0.05 * 0.95 / TRIALS)  # three and a half standard errors of the share of false alarms
 
 
+@pytest.mark.slow
 def test_at_three_seeds_blocks_find_what_welchs_test_misses_and_raise_no_false_alarms():
     """Rows of a sweep whose seeds move all rows together, as they do in the published quarter of Table 3."""
     generator = random.Random(3)
@@ -189,7 +192,7 @@ def test_at_three_seeds_blocks_find_what_welchs_test_misses_and_raise_no_false_a
     assert missed / TRIALS > 0.9
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("n", slow_but([3], [2, 3, 5]))
 def test_intervals_hold_the_true_difference_in_95_per_cent_of_cases(n):
     generator = random.Random(10 + n)
     held = {"blocked": 0, "welch": 0}

@@ -241,10 +241,8 @@ def test_an_output_with_a_special_token_inside_is_searched_again_in_torch(checkp
     "model",
     [
         {"d_k": 8, "d_v": 12},
-        {"d_k": 20, "d_v": 16},
-        {"d_k": 16, "d_v": 24},
+        {"d_k": 20, "d_v": 16, "positions": "learned", "max_positions": 306},
         {"n_heads": 1, "n_layers": 1},
-        {"positions": "learned", "max_positions": 306},
     ],
     ids=str,
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from applications import ROOT, TWELVE_STEPS, composed, run_application, stopped_in, text_in, write_pairs
+from applications import ROOT, TWELVE_STEPS, composed, run_application, slow_but, stopped_in, text_in, write_pairs
 from torch.nn import functional as F
 
 import aiayn
@@ -59,7 +59,7 @@ def plain(text, tmp_path_factory) -> Path:
     return aiayn.train(aiayn.compose(*options(text, tmp_path_factory.mktemp("plain"), "", "name=plain")))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but(["bpe_dropout", "ema", "lion", "rotary"], NAMES))
 def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(
     name, text, plain, tmp_path, monkeypatch, caplog
 ):

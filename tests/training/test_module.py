@@ -173,6 +173,7 @@ def test_gradients_of_a_layer_are_ready_before_the_backward_pass_of_the_one_befo
             assert events.index((name, number, "weights")) < events.index((name, number - 1, "input"))
 
 
+@pytest.mark.slow
 def test_every_layer_is_compiled_into_a_graph_of_its_own(module):
     """So gradients of a layer are ready as early as above: one graph of several layers returns all at its end.
 
