@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from applications import slow_but
 from faults.harness import acts_at, configured, dies_at, differences, measured, start_ranks, train, within
 
 from aiayn.reports.report import summary
@@ -82,7 +83,7 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", slow_but([*MOMENTS][::2], MOMENTS))
 def test_a_killed_run_stops_at_the_same_step_with_the_same_best_one(stopping, stopped, tmp_path, moment):
     assert train(stopping, tmp_path, both(scripted, MOMENTS[moment])).code == -signal.SIGKILL
     end = train(stopping, tmp_path, scripted)

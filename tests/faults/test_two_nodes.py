@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import filelock
 import pytest
+from applications import slow_but
 from faults.harness import Child, configured, content_of_corpus, differences, start, start_ranks, within
 
 from aiayn.config.schema import Config
@@ -119,7 +120,7 @@ def start_node(machines: Names, config: Config, outputs: Path, node: int) -> Chi
     return start(config, outputs, prelude, f"log.{node}")
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["own-disks", "shared-disk"])
+@pytest.mark.parametrize("shared", slow_but([False], [False, True]), ids=["own-disks", "shared-disk"])
 def test_two_machines_train_to_the_bit_what_two_processes_of_one_machine_train(machines, shared, text, whole, tmp_path):
     options = "trainer.num_nodes=2", "trainer.timeout=120", f"data.prepare_per_node={str(not shared).lower()}"
     config = configured(text, *options)

@@ -113,7 +113,8 @@ def test_validation_sums_the_smoothed_loss_the_likelihood_and_the_right_tokens_o
     assert (found_right, tokens) == (right, len(targets)) != (0, 0)
 
 
-@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
 def test_a_compiled_model_has_the_loss_and_gradients_of_the_plain_one_for_all_shapes(module, backend):
     """In batches of several shapes, an empty one among them; dropout off, for compiled it draws other numbers."""
     torch.compiler.reset()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import pytorch_lightning as pl
 import torch
-from applications import stopped_in
+from applications import slow_but, stopped_in
 from pytorch_lightning.plugins import MixedPrecision
 
 from aiayn.config.stored import changed_options, to_plain
@@ -65,7 +65,7 @@ def test_one_step_of_an_epoch_and_all_of_them_are_different_options(config):
     assert changed_options(to_plain(config), changed(config, overfit_steps=0)) == {}
 
 
-@pytest.mark.parametrize("options", DEFINING, ids=str)
+@pytest.mark.parametrize("options", slow_but(DEFINING[::2], DEFINING), ids=str)
 def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(config, plain, tmp_path, options):
     settings = changed(config, **options, max_steps=9)
     whole = train(settings, tmp_path / "whole")
