@@ -33,6 +33,7 @@ import torch
 from host_time import host_time
 from measure import parse_options, synchronize
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 import aiayn
@@ -47,6 +48,8 @@ from aiayn.data.encode import Sentences
 from aiayn.data.prepare import prepare
 from aiayn.files import atomic_write_text
 from aiayn.kernels.accelerate import accelerate
+from aiayn.kernels.packed import Segments, packed_attention
+from aiayn.model.attention import attention as equation_1
 from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
@@ -147,6 +150,35 @@ def attention(bench: Bench, variant: str) -> Record:
     train, [batch] = training(bench, bench.model("base"), variant), made_for(bench, variant, 25_000, 1)
     found = [each for each in profiled(bench, train, batch) if re.search("dot_product|flash_attention", each.key)]
     return {each.key: [each.count, getattr(each, "device_time_total", 0) / 1e3] for each in found}
+
+
+def widths(bench: Bench, d_k: int, d_v: int) -> Record:
+    """The largest relative error of packed attention and its gradients in bfloat16, causal or not."""
+    if not bench.on_gpu:
+        raise LeftOut("packed attention needs a GPU")
+    worst = max(error for causal in (False, True) for error in attention_errors(bench, d_k, d_v, causal))
+    return {"off by": worst, "good": worst < 0.02}
+
+
+def attention_errors(bench: Bench, d_k: int, d_v: int, causal: bool) -> list[float]:
+    """Of the output and the gradients of q, k and v, 30 sentences of 1 to 39 tokens, to equation (1) in float32."""
+    queries = torch.randint(1, 40, (30,))
+    keys = queries if causal else torch.randint(1, 40, (30,))
+    starts = (F.pad(each.cumsum(0), (1, 0)).int().to(bench.device) for each in (queries, keys))
+    of_query, of_key = (torch.arange(30).repeat_interleave(each).to(bench.device) for each in (queries, keys))
+    mask = of_query[:, None] == of_key  # of one sentence
+    sizes = ((queries, d_k), (keys, d_k), (keys, d_v), (queries, d_v))  # of q, k, v and the gradient of the output
+    packed = [torch.randn(1, 8, int(each.sum()), d, device=bench.device).bfloat16() for each, d in sizes]
+    forms = (
+        (packed, lambda q, k, v: packed_attention(q, k, v, Segments(*starts, 64, 64, causal))),
+        ([each.float() for each in packed], lambda q, k, v: equation_1(q, k, v, mask.tril() if causal else mask)),
+    )
+    found = []
+    for (*inputs, gradient), compute in forms:
+        inputs = [each.requires_grad_() for each in inputs]
+        output = compute(*inputs)
+        found.append([output, *torch.autograd.grad(output, inputs, gradient)])
+    return [float(((a.float() - b).norm() / b.norm()).detach()) for a, b in zip(*found, strict=True)]
 
 
 def loss(bench: Bench, vocab: int, kind: str) -> Record:
@@ -348,6 +380,7 @@ def translate(bench: Bench, engine: str, precision: str) -> Record:
 # Seconds that a row may take, its function and its arguments; the last two are its name.
 ROWS: list[tuple[Any, ...]] = [(20, machine), (20, correct, "float32")]
 ROWS += [(45, correct, variant) for variant in (PACKED_PLAIN, PACKED)] + [(5, skipped)]
+ROWS += [(10, widths, *each) for each in ((16, 16), (4, 16), (8, 16), (4, 4), (20, 32), (64, 64), (16, 64), (200, 40))]
 ROWS += [(60, text), (90, train, PACKED), (60, continued), (60, lost)]
 ROWS += [(30, translate, *kind) for kind in (("torch", "float32"), ("torch", "bfloat16"), ("ctranslate2", "float32"))]
 ROWS += [(60, step, model, 25_000, PACKED) for model in ("base", "big")] + [(30, kernels), (90, train, PADDED)]

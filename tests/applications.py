@@ -45,9 +45,14 @@ class Outcome(NamedTuple):
 
 
 def slow_but(kept: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
-    """The cases of a test, of which all but the kept ones run with --slow only."""
+    """The cases of a test, of which all but the kept ones run with --slow only. A tuple is for several parameters."""
     kept = list(kept)
-    return [case if case in kept else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+    def marked(case: Any) -> Any:
+        values = case if isinstance(case, tuple) else (case,)
+        return pytest.param(*values, marks=() if case in kept else pytest.mark.slow)
+
+    return [marked(case) for case in cases]
 
 
 def run_application(script: str, *arguments: str) -> Outcome:

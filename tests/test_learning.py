@@ -46,8 +46,8 @@ def trained(tmp_path_factory):
         "model.dropout=0.0",
         "optim.warmup_steps=100",
         "optim.lr_scale=0.3",
-        "trainer.max_steps=500",
-        "trainer.val_every=500",
+        "trainer.max_steps=1000",
+        "trainer.val_every=1000",
         "trainer.checkpoint_every=100",
         "trainer.precision=32-true",
         "logger=none",
@@ -62,9 +62,9 @@ def test_a_small_model_learns_to_reverse_digits_it_has_never_seen_together(train
     hypotheses = (results / "hypotheses.txt").read_text().split("\n")[:-1]
     references = (trained / "test.xx").read_text().split("\n")[:-1]
     right = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
-    assert right >= 0.8 * len(references), f"{right} of {len(references)} right"
+    assert right >= 0.95 * len(references), f"{right} of {len(references)} right"
     scores = json.loads((results / "evaluation.json").read_text())
-    assert scores["metrics"]["sacrebleu"] > 90
+    assert scores["metrics"]["sacrebleu"] > 95
     assert scores["lines"] == len(references) == 120
     assert "sacrebleu" in done.out
 
@@ -72,4 +72,4 @@ def test_a_small_model_learns_to_reverse_digits_it_has_never_seen_together(train
 def test_validation_perplexity_approaches_one(trained):
     lines = (trained / "outputs/reverse/metrics.jsonl").read_text().split("\n")[:-1]
     perplexity = [json.loads(line)["val/ppl"] for line in lines if "val/ppl" in line][-1]
-    assert 1 <= perplexity < 1.35
+    assert 1 <= perplexity < 1.3

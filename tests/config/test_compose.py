@@ -184,7 +184,9 @@ def test_a_mistake_in_a_file_of_ones_own_is_told_with_its_remedy(text, told, tmp
     assert told in refused.err
 
 
-@pytest.mark.parametrize(("train", "source"), [("[my/a,my/b]", "files"), ("here", "files"), ("train[:1000]", "hub")])
+@pytest.mark.parametrize(
+    ("train", "source"), [("my/train", "files"), ("[my/a,my/b]", "files"), ("here", "files"), ("train[:1000]", "hub")]
+)
 def test_an_experiment_on_a_data_set_of_the_hub_reads_files_where_files_are_named(train, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("here.en", "here.de", "train.en", "train.de"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from applications import TEXT, TINY, run_application, slow_but, write_text
+from applications import TEXT, TINY, run_application, write_text
 
 import aiayn
 from aiayn.config.extensions import load_extension
@@ -72,7 +72,9 @@ def test_an_experiment_of_ones_own_may_name_extensions_and_their_options(folder)
         (["extensions=[my/broken.py]"], "extensions: my/broken.py: fails when imported (ZeroDivisionError: "),
     ],
 )
-@pytest.mark.parametrize("several", slow_but([()], [(), ("-m", "seed=1,2")]), ids=["one", "sweep"])
+@pytest.mark.parametrize(
+    "several", [(), pytest.param(("-m", "seed=1,2"), marks=pytest.mark.slow)], ids=["one", "sweep"]
+)
 def test_mistakes_in_an_extensions_options_are_one_line_and_nothing_is_written(folder, arguments, line, several):
     (folder / "my/broken.py").write_text("1 / 0\n")
     before = sorted(folder.rglob("*"))

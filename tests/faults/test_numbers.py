@@ -2,9 +2,11 @@
 
 import json
 import math
+from itertools import product
 
 import pytest
 import torch
+from applications import slow_but
 from faults.harness import acts_at, configured, dies_at, differences, measured, train
 
 from aiayn.data.batch import Batch
@@ -51,7 +53,10 @@ def assert_finite(value) -> None:
 
 @pytest.mark.parametrize(
     ("value", "gradient", "log_every"),
-    [(math.nan, False, 1), (math.nan, True, 100), (math.inf, False, 100), (math.inf, True, 1)],
+    slow_but(
+        [(math.nan, False, 1), (math.nan, True, 100), (math.inf, False, 100), (math.inf, True, 1)],
+        product((math.nan, math.inf), (False, True), (1, 100)),
+    ),
 )
 def test_one_of_them_ends_the_run_and_names_the_step_and_its_sentences(
     text, unbroken, tmp_path, value, gradient, log_every
@@ -129,7 +134,7 @@ def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_pa
     assert "at step 5" in end.said
 
 
-@pytest.mark.parametrize(("lr_scale", "log_every"), [(100, 1), (1000, 100)])
+@pytest.mark.parametrize(("lr_scale", "log_every"), slow_but([(100, 1), (1000, 100)], product((100, 1000), (1, 100))))
 def test_a_finite_explosion_ends_the_run_as_diverged_and_again_at_the_next_start(text, tmp_path, lr_scale, log_every):
     options = [f"optim.lr_scale={lr_scale}", f"trainer.log_every={log_every}", "optim.warmup_steps=1"]
     config = configured(text, *options)

@@ -6,9 +6,11 @@ import re
 import signal
 import time
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
+from applications import slow_but
 from faults.harness import (
     LIMIT,
     acts_at,
@@ -109,13 +111,18 @@ def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(config, pair,
     assert same_weights(tmp_path / "run", unbroken)
 
 
+STOPS = [
+    {5: ((TranslationModule, "training_step"), 5), 6: ((TranslationModule, "validation_step"), 1)},
+    {6: ((Translator, "translate"), 1)},
+]
+
+
 @pytest.mark.parametrize(
     ("stops", "ranks"),
-    [
-        ({5: ((TranslationModule, "training_step"), 5), 6: ((TranslationModule, "validation_step"), 1)}, (0,)),
-        ({5: ((TranslationModule, "training_step"), 5), 6: ((TranslationModule, "validation_step"), 1)}, (0, 1)),
-        ({6: ((Translator, "translate"), 1)}, (1,)),
-    ],
+    slow_but(
+        [(STOPS[0], (0,)), (STOPS[0], (0, 1)), (STOPS[1], (1,))],
+        product(STOPS, [(0,), (1,), (0, 1)]),
+    ),
 )
 def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ranks, stops):
     for saved, (place, call) in stops.items():

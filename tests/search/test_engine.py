@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from applications import composed, run_application
+from applications import composed, run_application, slow_but
 from torch import nn
 
 from aiayn.config.search import SearchConfig, SearchOverrides
@@ -239,11 +239,16 @@ def test_an_output_with_a_special_token_inside_is_searched_again_in_torch(checkp
 
 @pytest.mark.parametrize(
     "model",
-    [
-        {"d_k": 8, "d_v": 12},
-        {"d_k": 20, "d_v": 16, "positions": "learned", "max_positions": 306},
-        {"n_heads": 1, "n_layers": 1},
-    ],
+    slow_but(
+        [{"d_k": 8, "d_v": 12}, {"d_k": 20, "d_v": 16}, {"positions": "learned", "max_positions": 306}],
+        [
+            {"d_k": 8, "d_v": 12},
+            {"d_k": 20, "d_v": 16},
+            {"d_k": 16, "d_v": 24},
+            {"n_heads": 1, "n_layers": 1},
+            {"positions": "learned", "max_positions": 306},
+        ],
+    ),
     ids=str,
 )
 def test_rows_of_table_3_are_converted_too(tmp_path, model):

@@ -51,7 +51,15 @@ def test_evaluation_on_two_devices_writes_the_bytes_of_one(run, warm):
     assert texts[0].count(b"\n") == 23
 
 
-@pytest.mark.parametrize("arguments", [("--sample", "--seed", "2", "--scores"), ("--markup", "--paragraphs")], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--sample", "--seed", "2", "--scores"),
+        ("--markup", "--paragraphs"),
+        pytest.param(("--engine", "torch"), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_a_file_is_translated_on_two_devices_into_the_bytes_of_one_in_its_order(run, tmp_path, warm, arguments):
     lines = (run.parent.parent / "test.en").read_text(encoding="utf-8").split("\n")[:-1]
     text = [*lines, "", *lines[::-1], "<b>two</b> {x}. One five. " * 3]

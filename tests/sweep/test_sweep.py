@@ -261,6 +261,7 @@ def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
 @pytest.mark.parametrize(
     ("pattern", "rows"),
     [
+        ("glob(quarter/*)", [path.stem for path in (ROOT / "conf/ablation/quarter").iterdir()]),
         ("glob([quarter/b*,e*],exclude=*/base)", ["e_learned", "b_dk4", "b_dk8"]),
         ("glob(b*)", ["b_dk16", "b_dk32", "base"]),
     ],

@@ -4,13 +4,14 @@ import json
 import math
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from applications import composed
+from applications import composed, slow_but
 from torch import Tensor
 from torch._dynamo.utils import counters
 
@@ -130,18 +131,22 @@ def test_a_packed_batch_without_pairs_is_the_padded_one():
 
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize(
-    ("compiled", "positions", "tied", "d_k", "d_v"),
-    [
-        (False, "sinusoidal", "all", 8, 8),
-        (False, "learned", "none", 12, 8),
-        (False, "sinusoidal", "all", 4, 24),
-        (True, "learned", "all", 16, 16),
-        (True, "sinusoidal", "none", 4, 24),
-    ],
+    ("compiled", "positions", "tied", "widths"),
+    slow_but(
+        [
+            (False, "sinusoidal", "all", (8, 8)),
+            (False, "learned", "none", (12, 8)),
+            (False, "sinusoidal", "all", (4, 24)),
+            (True, "learned", "all", (16, 16)),
+            (True, "sinusoidal", "none", (4, 24)),
+        ],
+        product((False, True), ("sinusoidal", "learned"), ("all", "none"), [(8, 8), (12, 8), (4, 24), (16, 16)]),
+    ),
 )
-def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one(module, compiled, positions, tied, d_k, d_v):
+def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one(module, compiled, positions, tied, widths):
     torch.compiler.reset()
     counters.clear()
+    d_k, d_v = widths
     options = {"positions": positions, "max_positions": 400, "tie_embeddings": tied, "d_k": d_k, "d_v": d_v}
     model = replace(module.config.model, **options)
     packed, padded = (TranslationModule(replace(module.config, model=model), VOCAB).train() for _ in range(2))

@@ -30,11 +30,9 @@ def packed_attention(q: Tensor, k: Tensor, v: Tensor, segments: Segments) -> Ten
     d_k, d_v = q.size(-1), v.size(-1)
     width = 8 * math.ceil(max(d_k, d_v) / 8)  # the kernel's, for all three; zeros change no product
     q, k, v = (_widened(each.squeeze(0).transpose(0, 1), width) for each in (q, k, v))
-    q_starts, k_starts, q_longest, k_longest, causal = segments
-    window = (-1, 0) if causal else (-1, -1)  # how far to the left and to the right; -1: all
-    settings = {"scale": 1 / math.sqrt(d_k), "window_size": window}
-    found = cast(Tensor, varlen_attn(q, k, v, q_starts, k_starts, q_longest, k_longest, **settings))
-    return found[..., :d_v].transpose(0, 1).unsqueeze(0)
+    window = (-1, 0) if segments.causal else (-1, -1)  # how far to the left and to the right; -1: all
+    found = varlen_attn(q, k, v, *segments[:4], scale=1 / math.sqrt(d_k), window_size=window)
+    return cast(Tensor, found)[..., :d_v].transpose(0, 1).unsqueeze(0)
 
 
 def _widened(x: Tensor, width: int) -> Tensor:
