@@ -52,7 +52,6 @@ MOMENTS = {
     "before the average is written": dies_at(checkpoints, "save", 6),
     "after the average is written": dies_at(checkpoints, "save", 6, after=True),
 }
-REGULAR = [*MOMENTS][::2]  # without --slow
 
 
 def continued(config, outputs) -> None:
@@ -60,7 +59,7 @@ def continued(config, outputs) -> None:
     assert end.code == 0, end.said
 
 
-@pytest.mark.parametrize("moment", slow_but(REGULAR, MOMENTS))
+@pytest.mark.parametrize("moment", slow_but([*MOMENTS][::2], MOMENTS))
 def test_a_run_killed_at_a_chosen_moment_continues_to_the_bit(config, unbroken, tmp_path, moment):
     assert train(config, tmp_path, MOMENTS[moment]).code == -signal.SIGKILL
     continued(config, tmp_path)
