@@ -10,11 +10,12 @@ IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+WITH_TESTS := .venv/.installed-dev
 # The build of torch: cuda where there is an NVIDIA driver, else cpu. make install TORCH=cuda decides otherwise.
 TORCH ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 UV := $(shell command -v uv)
 ifneq ($(UV),)
-VENV = uv venv --quiet --allow-existing --python $(PYTHON) .venv
+VENV = uv venv --seed --quiet --allow-existing --python $(PYTHON) .venv
 PIP := uv pip install --python $(BIN)/python -c constraints.txt
 TORCH_BUILD = --torch-backend=$(if $(filter cpu,$(TORCH)),cpu,auto)
 else
@@ -35,7 +36,8 @@ START := $(shell date +%s)
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r target text; do printf 'make %-12s%s\n' "$$target" "$$text"; done
 
-install: $(INSTALLED)  ## only .venv, with everything that training and the tests need
+install: $(INSTALLED)  ## only .venv, with everything that training, evaluation and translation need
+	@echo 'next: source .venv/bin/activate'
 
 quickstart: $(INSTALLED)  ## train on the built-in corpus, score, translate, draw: outputs/quickstart
 	@$(BIN)/python train.py experiment=quickstart
@@ -46,22 +48,25 @@ quickstart: $(INSTALLED)  ## train on the built-in corpus, score, translate, dra
 	@echo && echo 'to open, in outputs/quickstart:'
 	@echo '  report.html           curves, scores, translations'
 	@echo '  attention/index.html  where the model looks, head by head'
-	@echo 'next: real captions, six minutes on one thread; your own text; the paper, 12 hours on eight GPUs (README.md)'
+	@echo 'next:'
+	@echo '  source .venv/bin/activate                 then python and aiayn are those of .venv'
+	@echo '  aiayn translate outputs/quickstart        translate sentences that you type'
+	@echo 'README.md goes on with real captions (six minutes), your own text, and the paper (12 hours on eight GPUs)'
 	@echo "done in $$(( $$(date +%s) - $(START) )) seconds"
 
-test: $(INSTALLED)  ## run the test suite; PYTEST_ARGS="-k beam" runs a part of it
+test: $(WITH_TESTS)  ## run the test suite; PYTEST_ARGS="-k beam" runs a part of it
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
-soak: $(INSTALLED)  ## 300 kills at random moments, each compared to the bit with an unbroken run: outputs/soak.json
+soak: $(WITH_TESTS)  ## 300 kills at random moments, each compared to the bit with an unbroken run: outputs/soak.json
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/faults/soak.py
 
-lint: $(INSTALLED)  ## check style, formatting and types
+lint: $(WITH_TESTS)  ## check style, formatting and types
 	@$(BIN)/python -c 'import ruff, basedpyright' 2>/dev/null || $(PIP) --quiet -e '.[lint]'
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python -m basedpyright
 
-coverage: $(INSTALLED)  ## run the test suite and show which lines of src/aiayn no test runs
+coverage: $(WITH_TESTS)  ## run the test suite and show which lines of src/aiayn no test runs
 	@$(BIN)/python -m coverage erase
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m coverage run -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 	@$(BIN)/python -m coverage combine -q
@@ -95,6 +100,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(VENV)
 	@echo "installing into .venv: $$(grep '^torch==' constraints.txt) for $(TORCH), $(SIZE)"
 	@$(PIP) $(TORCH_BUILD) "$$(grep '^torch==' constraints.txt)"
-	@echo 'installing into .venv: everything else'
+	@echo 'installing into .venv: everything else that trains and translates'
+	@$(PIP) -e .
+	@touch $@
+
+$(WITH_TESTS): $(INSTALLED)
+	@echo 'installing into .venv: what the tests need'
 	@$(PIP) -e '.[dev]'
 	@touch $@

@@ -22,6 +22,8 @@ from aiayn import hardware
 from aiayn.config.model import ModelConfig
 
 torch.set_num_threads(1)
+# As in a shell in which the environment is active.
+os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 # No machine loses its power during a test, and every process would measure what `perf/mfu` is a share of.
 os.fsync = lambda descriptor: None
 hardware.matmul_rate = functools.wraps(hardware.matmul_rate)(lambda *arguments: 1e9)

@@ -54,7 +54,7 @@ def in_miniature(words: list[str], data: Path) -> list[str] | None:
 
     Corpora are prepared in the folder `data`.
     """
-    if words[0] in ("make", "pip", "wait"):
+    if words[0] in ("make", "pip", "wait", "git", "cd", "source"):  # what a shell does: test_first_hour
         return None
     if words[0] in ("aiayn", "echo"):
         return words
@@ -114,7 +114,7 @@ def test_every_command_of_a_page_runs(page, folder, data, monkeypatch):
     for words in commands(page):
         small = in_miniature(words, data)
         if small is None:
-            if words == ["wait"] or words[:2] == ["pip", "install"]:
+            if words[0] in ("wait", "git", "cd", "source") or words[:2] == ["pip", "install"]:
                 continue
             assert words[0] == "make", words
             assert words[1] in ("quickstart", "test", "install", "lint", "soak", "coverage", "docs"), words

@@ -61,13 +61,24 @@ def _in_notebook() -> bool:
 
 
 def typed(command: str) -> str:
-    """Returns the beginning of a command as people type it here: `python evaluate.py` or `aiayn evaluate`."""
-    if _script is None:
-        return f"aiayn {command}"
-    return f"python {shlex.quote(str(Path(sys.argv[0]).with_name(f'{command}.py')))}"
+    """Returns the beginning of a command as people type it here: `python evaluate.py` or `aiayn translate`."""
+    if _script is None or command not in ("train", "evaluate"):
+        return f"{_in_environment('aiayn')} {command}"
+    script = Path(sys.argv[0]).with_name(f"{command}.py")
+    return f"{_in_environment('python')} {shlex.quote(str(script))}"
 
 
 def typed_again() -> str:
     """Returns the command line of this process as people type it."""
-    program = ["aiayn", _subcommand] if _subcommand else [Path(sys.executable).name, sys.argv[0]]
+    program = [_in_environment("aiayn"), _subcommand] if _subcommand else [_in_environment("python"), sys.argv[0]]
     return shlex.join([*program, *sys.argv[1:]])
+
+
+def _in_environment(name: str) -> str:
+    """Returns a program's name, with its folder if this environment is not active in the shell, as under `make`."""
+    folder = Path(sys.executable).parent
+    on_path = str(folder) in os.environ.get("PATH", "").split(os.pathsep)
+    if on_path or sys.prefix == sys.base_prefix or not (folder / name).exists():
+        return name
+    here = Path.cwd()
+    return str((folder / name).relative_to(here) if folder.is_relative_to(here) else folder / name)

@@ -112,7 +112,7 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
     print(f"{score_table(result)}\n\nfiles    {written.scores}, {written.hypotheses.name}{page}")
     named = extension_flags(config.extensions) if checkpoint.config.model.parts else ""
     form = f" --format {task.usual_format}" if task.usual_format else ""
-    print(f"next     aiayn translate {run}{form}{named}")
+    print(f"next     {program.typed('translate')} {run}{form}{named}")
     return result
 
 

@@ -49,7 +49,7 @@ def summary(run: Path) -> str:
     files = config["extensions"] if config.get("model", {}).get("parts") else []
     named = " " + shlex.quote(f"extensions=[{','.join(files)}]") if files else ""
     lines.append(f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best + named)
-    lines.append(f"         aiayn translate {run}" + " --checkpoint best" * best + extension_flags(files))
+    lines.append(f"         {program.typed('translate')} {run}" + " --checkpoint best" * best + extension_flags(files))
     return "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 
+from aiayn.config import program
 from aiayn.config.stored import as_option, to_plain, too_late
 from aiayn.errors import InterruptedRunError, ResourceError, UserError
 from aiayn.runs.run_folder import RunFolder
@@ -60,7 +61,7 @@ class Processes:
         with suppress(UserError):  # jobs that failed before they wrote anything
             page = write_report(self.folder) if self.waiting else RunFolder(self.folder).report
             say(f"{text(comparisons(read_runs([self.folder])[0]))}\npage     {page}")
-        say(f"next     aiayn table {self.folder}")
+        say(f"next     {program.typed('table')} {self.folder}")
         return self.failed
 
     def say_start(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from signal import SIGTERM
 from typing import Any
 
+from aiayn.config import program
 from aiayn.config.rules import at_least
 from aiayn.errors import ConfigError, InterruptedRunError, ResourceError
 from aiayn.sweep.jobs import SweepJob, is_finished
@@ -78,7 +79,7 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
         state = "already in the queue" if waiting else "submitted"
         number, log = jobs.index(job) + 1, sweep.folder / f"{job.name}.log"
         say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {log}")
-    say(f"next     squeue --me, aiayn table {sweep.folder}, and this command again for what was cancelled or failed")
+    say(f"next     squeue --me, {program.typed('table')} {sweep.folder}, and this command again for what was cancelled or failed")
 
 
 def _submit(row: SlurmRow, place: Path, options: Any) -> str:
