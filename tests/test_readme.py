@@ -166,10 +166,6 @@ def test_make_alone_lists_its_targets():
     assert listed == ["help", "install", "quickstart", "test", "soak", "lint", "coverage", "docs"]
 
 
-def test_the_readme_has_at_most_150_lines():
-    assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 150
-
-
 def anchors(page: Path) -> set[str]:
     """What a link to a heading of the page may end in, as GitHub spells it."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)

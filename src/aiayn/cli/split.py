@@ -34,7 +34,8 @@ def split(
         f"{len(train):,} pairs for training, {val:,} for development, {test:,} for the test; left out: "
         f"{leaking:,} with a side in common with the held-out ones, {unusable:,} unusable"
     )
-    print(f"next     {program.typed('train')} data=files data.train={out}/train data.val={out}/val data.test={out}/test \\")
+    texts = f"data.train={out}/train data.val={out}/val data.test={out}/test"
+    print(f"next     {program.typed('train')} data=files {texts} \\")
     tags, first = {tagged(name)[0] for name in files}, {src.partition(" ")[0] for src, _ in train}
     words = ",".join(f'"{word}"' for word in sorted(first) if word in tags or TARGET_TAG.fullmatch(word))
     symbols = f" 'data.symbols=[{words}]'" if words else ""

@@ -79,7 +79,8 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
         state = "already in the queue" if waiting else "submitted"
         number, log = jobs.index(job) + 1, sweep.folder / f"{job.name}.log"
         say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {log}")
-    say(f"next     squeue --me, {program.typed('table')} {sweep.folder}, and this command again for what was cancelled or failed")
+    table = f"{program.typed('table')} {sweep.folder}"
+    say(f"next     squeue --me, {table}, and this command again for what was cancelled or failed")
 
 
 def _submit(row: SlurmRow, place: Path, options: Any) -> str:
