@@ -50,6 +50,12 @@ def test_an_invisible_character_goes_wherever_it_is(invisible):
     assert texts([(f"{invisible}ab{invisible}c {invisible}".encode(), b"x")]) == [("abc", "x")]
 
 
+def test_text_is_composed_and_counted_where_it_was_not():
+    report = CleaningReport()
+    assert texts([("gro\u0308\u00dfer".encode(), b"x"), ("größer".encode(), b"x")], report) == [("größer", "x")] * 2
+    assert report.normalised == 1
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.binary(max_size=6), st.one_of(st.binary(max_size=4), st.text().map(str.encode)))))
 def test_every_pair_read_is_kept_or_dropped_and_what_is_kept_is_one_line_of_visible_text(pairs):

@@ -1,6 +1,7 @@
 """What is said of development and test text that is training text, too."""
 
 import logging
+import unicodedata
 from dataclasses import replace
 
 from texts import data_config, write_lines
@@ -76,3 +77,18 @@ def test_a_file_that_is_listed_twice_is_named(tmp_path, caplog):
     [line] = warnings_for(tmp_path, caplog, train=[train, train], val=val, test=str(tmp_path / "missing"))
 
     assert line == f"warning: data.train={[train, train]}: the same text is listed twice"
+
+
+def test_held_out_text_in_another_unicode_form_is_training_text_all_the_same(tmp_path, caplog):
+    src, tgt = [f"Žluťoučký kůň {number}" for number in range(60)], [f"Größe {number}" for number in range(60)]
+    decomposed = [[unicodedata.normalize("NFD", line) for line in side[3:6]] for side in (src, tgt)]
+
+    [line] = warnings_for(
+        tmp_path,
+        caplog,
+        train=write_lines(tmp_path / "nfc", src, tgt),
+        val=write_lines(tmp_path / "nfd", *decomposed),
+        test=None,
+    )
+
+    assert f"3 of 3 of data.val={tmp_path}/nfd are also training pairs" in line

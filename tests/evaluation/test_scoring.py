@@ -4,8 +4,9 @@ import csv
 import gzip
 import importlib
 import math
+import unicodedata
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -322,3 +323,19 @@ def test_typographic_quotes_of_the_reference_match_straight_ones_when_compounds_
 def test_moses_preparation_normalises_and_splits_punctuation_by_language():
     assert moses_tokenized("„Ja,“ sagt er (z.B.) heute…", "de") == '" Ja " , sagt er ( z.B. ) heute ...'
     assert moses_tokenized("L’été – «\u00a0bien\u00a0»", "fr") == 'L " été - " bien "'  # é is no letter to Moses
+
+
+def test_both_sides_are_scored_in_nfc_and_the_scores_say_how_many_lines_were_not():
+    decomposed = [unicodedata.normalize("NFD", line) for line in REFERENCES]
+    expected = score(HYPOTHESES, REFERENCES, "de")
+    assert expected.more == {}
+    for hypotheses, references, changed in (
+        (HYPOTHESES, decomposed, {"hypotheses": 0, "references": 1}),
+        ([unicodedata.normalize("NFD", line) for line in HYPOTHESES], REFERENCES, {"hypotheses": 1, "references": 0}),
+    ):
+        scores = score(hypotheses, references, "de")
+        assert replace(scores, more={}) == expected
+        assert scores.more == {"recomposed": changed}
+        assert compare_systems(hypotheses, hypotheses, references, "de", ["chrf"], 9, 9)["chrf"]["delta"] == 0
+    bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
+    assert expected.metrics["sacrebleu"] == bleu.score != sacrebleu.corpus_bleu(HYPOTHESES, [decomposed]).score

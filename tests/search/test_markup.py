@@ -2,6 +2,7 @@
 
 import re
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -620,3 +621,10 @@ def test_weights_of_words_are_sums_over_source_and_means_over_target_subwords(tr
         for s in range(5):
             expected = weights[tgt_words == t][:, src_words == s].sum(1).mean()
             assert found["weights"][t][s] == pytest.approx(float(expected), abs=6e-5)
+
+
+def test_markup_is_placed_alike_however_unicode_stores_the_accents(translator):
+    text = "Žluťoučký <b>kůň</b> größer %s <i>Tiếng Việt</i> có"
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    assert composed != decomposed
+    assert translate_texts(translator, [decomposed]) == translate_texts(translator, [composed])

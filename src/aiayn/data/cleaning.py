@@ -1,4 +1,4 @@
-"""Which pairs are usable, and as what text: blanks and invisible characters, the rules, the count of what they drop."""
+"""Which pairs are usable, and as what text: Unicode form, blanks, the rules, and the count of what they drop."""
 
 import hashlib
 import re
@@ -21,7 +21,6 @@ BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2800\u3164"  # become a
 INVISIBLE = "\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
 # Line ends of other systems and of Unicode. Inside a line they become spaces; CR LF counts as one.
 SEPARATORS = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
-SEPARATOR = re.compile(f"\r\n|[{SEPARATORS}]")
 REPLACED = ((re.compile(f"\r\n|[{SEPARATORS}{BLANKS}]"), " "), (re.compile(f"[{INVISIBLE}]"), ""))
 # C0 and C1 control characters, except TAB and the separators above.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
@@ -36,7 +35,7 @@ class CleanPair(NamedTuple):
     raw: RawPair
     src: str
     tgt: str
-    is_normalised: bool = False  # unusual blanks, line ends or invisible characters of it were replaced
+    is_normalised: bool = False  # its blanks, line ends, invisible characters or Unicode form were changed
 
 
 @dataclass
@@ -100,6 +99,16 @@ def with_plain_blanks(text: str) -> str:
     return text
 
 
+def composed(text: str) -> str:
+    """Returns a text in Unicode's form NFC, as nearly all text is: one character for a letter with its accent."""
+    return unicodedata.normalize("NFC", text)
+
+
+def canonical(text: str) -> str:
+    """Returns a text as the tokenizer reads it: composed, with plain blanks and without invisible characters."""
+    return composed(with_plain_blanks(text))
+
+
 def is_plain(text: str) -> bool:
     """Whether a text has printable characters only, as nearly every line has; ten times as fast as a search."""
     # Python calls two of the blanks printable: those of Hangul and of Braille.
@@ -107,8 +116,8 @@ def is_plain(text: str) -> bool:
 
 
 def normalise(text: str) -> str:
-    """Returns a line as training text is: `with_plain_blanks`, and without white space around it."""
-    return with_plain_blanks(text.strip()).strip()
+    """Returns a line as training text is: canonical, and without white space around it."""
+    return canonical(text.strip()).strip()
 
 
 def clean(
@@ -157,12 +166,14 @@ def _usable(raw: bytes) -> tuple[str, bool, str]:
     if len(raw) > MAX_LINE_BYTES:
         return "", False, "too_many_bytes"
     try:
-        text = plain = raw.decode().strip()
+        text = raw.decode().strip()
     except UnicodeDecodeError:
         return "", False, "not_utf8"
-    if not is_plain(text):
-        if CONTROL.search(text):
-            return "", False, "control_characters"
+    if is_plain(text):
+        plain = composed(text)
+    elif CONTROL.search(text):
+        return "", False, "control_characters"
+    else:
         plain = normalise(text)
     return plain, plain != text, "" if plain else "empty"
 

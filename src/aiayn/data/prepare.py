@@ -33,7 +33,7 @@ from aiayn.files import atomic_file, atomic_write_text, fsync_folder, host
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3  # raise it whenever the same text would give other files
+FORMAT = 3  # raise it whenever text in NFC would give other ids
 HEARTBEAT, POLL = 10.0, 0.5  # seconds
 FIRST_PAIRS = 1000  # looked at before anything slow is begun
 # Options that shape the corpus, besides its text and what the tokenizer is.

@@ -15,7 +15,15 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from aiayn.config.data import DataConfig
 from aiayn.config.tasks import TASKS
-from aiayn.data.cleaning import REPLACED, SEPARATOR, CleaningReport, clean, grouped, training_rules, with_plain_blanks
+from aiayn.data.cleaning import (
+    REPLACED,
+    CleaningReport,
+    canonical,
+    clean,
+    grouped,
+    training_rules,
+    with_plain_blanks,
+)
 from aiayn.data.raw_text import RawText, with_progress
 from aiayn.errors import DataError
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -24,10 +32,11 @@ log = logging.getLogger(__name__)
 
 SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 
-# The table of `cleaning.with_plain_blanks` in the library's file format.
+# `cleaning.with_plain_blanks` and `cleaning.composed` in the library's file format.
 REPLACEMENTS = [
     {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content} for pattern, content in REPLACED
 ]
+COMPOSE = {"type": "NFC"}
 
 # The library's threads do not survive a fork. Setting the variable keeps threads on in this process without a warning
 # at every fork; children (data workers, ranks) use one thread instead of waiting for threads that do not exist.
@@ -36,21 +45,22 @@ os.register_at_fork(after_in_child=lambda: os.environ.__setitem__("TOKENIZERS_PA
 
 
 class Tokenizer:
-    """Text to subword ids and back: `decode(encode(lines)) == lines` for every string that UTF-8 can encode, but for
-    unusual blanks and invisible characters (`cleaning.normalise`), and in lower case if trained with `lowercase`.
+    """Text to subword ids and back: `decode(encode(lines))` are the lines in the form of `cleaning.canonical`, for
+    every string that UTF-8 can encode, and in lower case if trained with `lowercase`.
 
     Every line gets one space in front, which decoding removes. So a word has the same subwords at the beginning of a
     line as in the middle, and a line's own leading spaces are kept. The alphabet is all bytes, so `<unk>` is never
     produced; its id is reserved for other engines.
     """
 
-    def __init__(self, core: tokenizers.Tokenizer, plain_blanks: bool = True, source: "Tokenizer | None" = None):
-        """`plain_blanks`: unusual blanks and invisible characters are replaced, which older tokenizers do not do.
+    def __init__(self, core: tokenizers.Tokenizer, composes: bool = True, source: "Tokenizer | None" = None):
+        """`composes`: text is brought to NFC, which the first tokenizers did not do.
 
-        Python does that, faster than the library, which only learns of it in `to_json`. `source`: see the property.
+        Python does that and replaces blanks, faster than the library, which only learns of it in `to_json`.
+        `source`: see the property.
         """
         self._own_source = source
-        self._plain_blanks = plain_blanks
+        self._canonical = canonical if composes else with_plain_blanks
         # Treats text that looks like a special token as text. Not part of the library's file format.
         core.encode_special_tokens = True
         self._core = core
@@ -77,6 +87,7 @@ class Tokenizer:
         Raises DataError with the largest possible size, for `option`, if the text has too few distinct words.
         """
         core = _untrained(pretokenized, lowercase)
+        texts = ([canonical(line) for line in batch] for batch in batches)
         settings: dict[str, Any] = {
             "vocab_size": vocab_size - len(symbols),
             "special_tokens": list(SPECIAL_IDS),
@@ -85,9 +96,9 @@ class Tokenizer:
         }
         if kind == "unigram":
             core.model = models.Unigram()
-            core.train_from_iterator(batches, trainers.UnigramTrainer(unk_token="<unk>", **settings))
+            core.train_from_iterator(texts, trainers.UnigramTrainer(unk_token="<unk>", **settings))
         else:
-            core.train_from_iterator(batches, trainers.BpeTrainer(**settings))
+            core.train_from_iterator(texts, trainers.BpeTrainer(**settings))
         _add(core, symbols)
         learned = core.get_vocab_size()
         if learned < vocab_size:
@@ -106,7 +117,7 @@ class Tokenizer:
         try:
             found = json.loads(text)
             model = found["model"]
-            kinds = [step["type"] for step in found["normalizer"].get("normalizers", [found["normalizer"]])]
+            kinds = [step["type"] for step in found["normalizer"]["normalizers"]]
             core = _untrained(found["pre_tokenizer"]["type"] == "Sequence", "Lowercase" in kinds)
             if model["type"] == "Unigram":
                 core.model = models.Unigram(_scored(model["vocab"]), UNK_ID, False)
@@ -118,7 +129,7 @@ class Tokenizer:
             source = cls.from_json(json.dumps(found["source"])) if "source" in found else None
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise DataError(f"not a tokenizer of this program ({type(error).__name__}: {error!s:.80})") from error
-        tokenizer = cls(core, "Replace" in kinds, source)
+        tokenizer = cls(core, "NFC" in kinds, source)
         built = json.loads(tokenizer.to_json())
         if different := sorted(key for key in built.keys() | found.keys() if built.get(key) != found.get(key)):
             raise DataError(f"not a tokenizer of this program: its {', '.join(different)} differ")
@@ -127,9 +138,9 @@ class Tokenizer:
     def to_json(self) -> str:
         """Returns the tokenizer as canonical JSON: equal tokenizers give equal text."""
         found = json.loads(self._core.to_str())
-        if self._plain_blanks:
-            steps = found["normalizer"].get("normalizers", [found["normalizer"]])
-            found["normalizer"] = {"type": "Sequence", "normalizers": [*REPLACEMENTS, *steps]}
+        steps = found["normalizer"].get("normalizers", [found["normalizer"]])
+        first = [*REPLACEMENTS, *([COMPOSE] if self.composes else [])]
+        found["normalizer"] = {"type": "Sequence", "normalizers": [*first, *steps]}
         if self._own_source:
             found["source"] = json.loads(self._own_source.to_json())
         return json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -144,12 +155,16 @@ class Tokenizer:
 
     def with_source(self, source: "Tokenizer") -> "Tokenizer":
         """Returns this tokenizer as one of targets, with that of their sources."""
-        return Tokenizer(self._core, self._plain_blanks, source)
+        return Tokenizer(self._core, self.composes, source)
 
     @property
     def symbols(self) -> list[str]:
         """Words that are one subword each, besides those that were learned."""
         return [token.content for token in self._core.get_added_tokens_decoder().values() if not token.special]
+
+    @property
+    def composes(self) -> bool:
+        return self._canonical is canonical
 
     @property
     def is_lowercase(self) -> bool:
@@ -165,14 +180,12 @@ class Tokenizer:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def normalise(self, line: str) -> str:
-        """Returns a line as the training text was: without white space around it, and without line separators."""
-        line = line.strip()
-        return with_plain_blanks(line).strip() if self._plain_blanks else SEPARATOR.sub(" ", line)
+        """Returns a line as the training text was: canonical, and without white space around it."""
+        return self._canonical(line.strip()).strip()
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the subword ids of every line, without bos and eos. An empty line has none."""
-        if self._plain_blanks:
-            lines = [with_plain_blanks(line) for line in lines]
+        lines = [self._canonical(line) for line in lines]
         return [encoding.ids for encoding in self._core.encode_batch_fast(lines, add_special_tokens=False)]
 
     def decode(self, ids: list[list[int]]) -> list[str]:

@@ -46,6 +46,9 @@ def score_table(result: Mapping[str, Any]) -> str:
         rows.append(("", "        much is lost by case: for a model of lower-case text read bleu_tokenized_lc"))
     added = {name: value for name, value in metrics.items() if name not in (*METRIC_KINDS, *task.kinds)}
     rows += [(name, f"{value:6.2f}  of an extension") for name, value in added.items() if value is not None]
+    if recomposed := result.get("recomposed"):
+        counts = " and ".join(f"{lines:,} {side}" for side, lines in recomposed.items() if lines)
+        rows.append(("", f"        scored in NFC, which {counts} were not: sacreBLEU's command gives another score"))
     rows += task.score_rows(result)
     if forced := result["forced"]:
         per_subword = f"of the reference, for each of its {forced['tokens']:,} subwords"

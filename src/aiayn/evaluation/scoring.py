@@ -15,6 +15,9 @@ bleu_compound_split  the kind of the paper's English-German tables: hyphenated w
                      a point; `details` has its score, too (`bare_script`).
 chrf, ter            sacreBLEU's defaults; for TER less is better. TER cuts Chinese and Japanese into characters, and
                      does not apply to other languages without blanks.
+
+Both sides are scored in Unicode's form NFC, so that a letter with its accent is one letter, however it is stored. Text
+that is in NFC already, as published test sets are, has the score that sacreBLEU's own command prints.
 """
 
 import re
@@ -28,6 +31,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from aiayn.config.tasks import TaskScores
+from aiayn.data.cleaning import composed
 from aiayn.data.languages import primary
 from aiayn.errors import ConfigError, DataError
 from aiayn.runs.run_folder import METRIC_KINDS
@@ -46,14 +50,16 @@ def score(
 ) -> TaskScores:
     """Scores detokenised hypotheses against untouched references; kinds that were not asked for are None, too.
 
-    `details` has for the kinds of BLEU precisions, brevity penalty, ratio of lengths, and tokens on both sides.
+    `details` has for the kinds of BLEU precisions, brevity penalty, ratio of lengths, and tokens on both sides; `more`
+    has how many hypotheses and references were not in NFC.
 
     `references` holds one reference per line, or several such lists. `tgt_lang` is a language code such as de or
     zh-TW. Raises DataError where hypotheses and references differ in number, or there are none, ConfigError where the
     tokenizer of the language is not installed.
     """
     assert set(kinds) <= set(METRIC_KINDS), kinds
-    streams = _same_lines(hypotheses, references)
+    given, given_streams = hypotheses, _same_lines(hypotheses, references)
+    hypotheses, *streams = _in_nfc(given, *given_streams)
     lang = _language_code(tgt_lang)
     metrics: dict[str, float | None] = dict.fromkeys(METRIC_KINDS)
     signatures: dict[str, str | None] = dict.fromkeys(METRIC_KINDS)
@@ -74,7 +80,12 @@ def score(
                 "hypothesis_tokens": result.sys_len,
                 "reference_tokens": result.ref_len,
             }
-    return TaskScores(metrics, signatures["sacrebleu"] or "", signatures, len(hypotheses), details)
+    recomposed = {
+        "hypotheses": _differing(given, hypotheses),
+        "references": sum(map(_differing, given_streams, streams)),
+    }
+    more = {"recomposed": recomposed} if any(recomposed.values()) else {}
+    return TaskScores(metrics, signatures["sacrebleu"] or "", signatures, len(hypotheses), details, more)
 
 
 def kind_applies(kind: str, tgt_lang: str) -> bool:
@@ -115,9 +126,9 @@ def sufficient_statistics(
 
     The third is the signature. Raises as `score` does.
     """
-    streams = _same_lines(hypotheses, references)
+    texts = _in_nfc(hypotheses, *_same_lines(hypotheses, references))
     metric, prepare, tokens = _metric_of(kind, _language_code(tgt_lang))
-    lines, *prepared = ([prepare(line) for line in text] for text in (hypotheses, *streams))
+    lines, *prepared = ([prepare(line) for line in text] for text in texts)
     found = metric._extract_corpus_statistics(lines, prepared)
     signature = str(metric.get_signature()).replace("tok:none", tokens)
     return found, lambda sums: metric._compute_score_from_stats(sums).score, signature
@@ -205,6 +216,14 @@ def _moses(lang: str) -> _Moses:
 
     new, old = (sacremoses.MosesPunctNormalizer(lang=lang, perl_parity=parity) for parity in (True, False))
     return _Moses(new, old, sacremoses.MosesTokenizer(lang=lang), sacremoses.__version__)
+
+
+def _in_nfc(*texts: list[str]) -> list[list[str]]:
+    return [[composed(line) for line in text] for text in texts]
+
+
+def _differing(text: list[str], other: list[str]) -> int:
+    return sum(line != changed for line, changed in zip(text, other, strict=True))
 
 
 def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) -> list[list[str]]:

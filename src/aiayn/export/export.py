@@ -16,7 +16,6 @@ from aiayn.config.model import ModelConfig
 from aiayn.config.rules import one_of
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_plain
-from aiayn.data.cleaning import SEPARATOR
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.files import atomic_folder, atomic_write_text
@@ -106,12 +105,9 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     tree = json.loads(tokenizer.to_json())
     tree.pop("source", None)
     edges = "\\A[\\s\x1c-\x1f\x85]+|[\\s\x1c-\x1f\x85]+\\z"
-    separators, edges = (
-        {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
-        for pattern, content in ((SEPARATOR.pattern, " "), (edges, ""))
-    )
-    *steps, prepend = tree["normalizer"].get("normalizers", [tree["normalizer"]])
-    tree["normalizer"] = {"type": "Sequence", "normalizers": [separators, *steps, edges, prepend]}
+    strip = {"type": "Replace", "pattern": {"Regex": edges}, "content": ""}
+    *steps, prepend = tree["normalizer"]["normalizers"]
+    tree["normalizer"] = {"type": "Sequence", "normalizers": [*steps, strip, prepend]}
     return tree
 
 

@@ -7,6 +7,7 @@ this very file, so that loading never runs code by itself.
 import hashlib
 import inspect
 import logging
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,8 +66,11 @@ def measure(
 ) -> dict[str, float | None]:
     """Returns what every metric gives, as floats; None, with a warning, for one that fails or gives no finite number.
 
-    It must not cost the translations, which took long.
+    It must not cost the translations, which took long. Both sides are given in Unicode's form NFC.
     """
+    hypotheses, references = (
+        [unicodedata.normalize("NFC", line) for line in lines] for lines in (hypotheses, references)
+    )
     found: dict[str, float | None] = {}
     for name, metric in metrics.items():
         try:

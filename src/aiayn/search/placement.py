@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from aiayn.data.cleaning import composed
 from aiayn.data.placeholders import CJK, PLACEHOLDER
 from aiayn.search.markup import MARK, MARK_LENGTH, Part, changes_marks
 
@@ -45,7 +46,9 @@ def unit_weights(translated: list[str], cut: list[str], attention: Sequence[Atte
     counts = []
     for number, pieces in enumerate((translated, cut)):
         text = "".join(pieces)
-        bytes_until = np.cumsum([0, *(len(character.encode()) for character in text)])
+        # The tokenizer composes the source; a translation is as its subwords spell it.
+        byte_lengths = _composed_byte_lengths(text) if pieces is cut else [len(letter.encode()) for letter in text]
+        bytes_until = np.cumsum([0, *byte_lengths])
         stops = bytes_until[[unit.end() for unit in UNIT.finditer(text)]]
         starts = bytes_until[list(accumulate(map(len, pieces)))[::2]] - 1  # the first subword has a space of its own
         lengths = [np.array(one[number], int) for one in attention]
@@ -56,6 +59,16 @@ def unit_weights(translated: list[str], cut: list[str], attention: Sequence[Atte
         if some is not None and weights.size:
             np.add.at(weights, (units[:, None], src_units), np.asarray(some)[np.ix_(rows, columns)] / shares)
     return weights / weights.sum(1, keepdims=True).clip(1e-9)
+
+
+def _composed_byte_lengths(text: str) -> list[int]:
+    """Returns the bytes of each character in the composed text; a decomposed unit has all of them at its last one."""
+    lengths = [len(letter.encode()) for letter in text]
+    if composed(text) != text:
+        for unit in UNIT.finditer(text):
+            before = [0] * (len(unit[0]) - 1)
+            lengths[unit.start() : unit.end()] = [*before, len(composed(unit[0]).encode())]
+    return lengths
 
 
 def _units_of(stops: np.ndarray, start: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
