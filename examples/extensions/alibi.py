@@ -14,17 +14,25 @@ from aiayn.model.layers import Parts, Place
 class ALiBi(MultiHeadAttention):
     """A mask of factors instead of True: what is added to the scores is their logarithm, -slope * distance."""
 
-    causal: bool
+    def __init__(self, c: ModelConfig, place: Place):
+        super().__init__(c.d_model, c.n_heads, c.d_k, c.d_v, c.attention_dropout)
+        self.causal = place.stack == "decoder"
 
     def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """q (B, H, T, d), k and v (B, H, S, d), mask broadcastable to (B, 1, T, S). Returns (B, H, T, d)."""
+        return super().heads(q, k, v, self.factors(k, mask))
+
+    def weights(self, q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+        return super().weights(q, k, self.factors(k, mask))
+
+    def factors(self, k: Tensor, mask: Tensor) -> Tensor:
         if self.causal:  # in a search beams take the place of T: only the mask knows which keys are a beam's own
             distance = mask.sum(-1, keepdim=True) - mask.cumsum(-1)
         else:
             rows = torch.arange(k.size(2), device=k.device)
             distance = (rows - rows[:, None]).abs()
         slopes = 2 ** (-8 * torch.arange(1, self.n_heads + 1, device=k.device) / self.n_heads)
-        return super().heads(q, k, v, mask * torch.exp(-slopes[:, None, None] * distance))
+        return mask * torch.exp(-slopes[:, None, None] * distance)
 
 
 class NoPositions(nn.Module):
@@ -32,10 +40,4 @@ class NoPositions(nn.Module):
         return torch.zeros(())
 
 
-def attention(c: ModelConfig, place: Place) -> ALiBi:
-    made = ALiBi(c.d_model, c.n_heads, c.d_k, c.d_v, c.attention_dropout)
-    made.causal = place.stack == "decoder"
-    return made
-
-
-PARTS = Parts(self_attention=attention, positions=lambda config, place: NoPositions())
+PARTS = Parts(self_attention=ALiBi, positions=lambda config, place: NoPositions())

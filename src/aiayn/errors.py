@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+log = logging.getLogger(__name__)
+
 
 class UserError(Exception):
     """Base of all errors that the entry points print as one line, without a traceback."""
@@ -85,6 +87,21 @@ def writing(path: object, remedy: str = "make room or choose another folder") ->
         yield
     except OSError as error:
         raise ResourceError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from error
+
+
+@contextmanager
+def optional(name: object) -> Iterator[None]:
+    """Warns in one line if the block fails, and goes on: pictures, pages and uploads must not cost a result."""
+    try:
+        yield
+    except Exception as error:
+        log.warning("warning  %s: left out (%s)", name, summary_of(error))
+
+
+def summary_of(error: BaseException) -> str:
+    """Returns an error as one short line: its message, after its class if the user cannot have caused it."""
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return kind + " ".join(str(error).split())[:300]
 
 
 @contextmanager

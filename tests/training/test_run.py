@@ -134,3 +134,45 @@ def bad_validation(corpus, folder):
         content = gzip.decompress((corpus / f"val.{lang}.gz").read_bytes())
         (folder / f"val.{lang}.gz").write_bytes(gzip.compress(content + line))
     return str(folder / "val")
+
+
+def fails_with(error):
+    def fail(*arguments):
+        raise error
+
+    return fail
+
+
+def test_a_picture_and_a_page_that_fail_cost_a_line_and_the_same_command_makes_the_page(
+    config, tmp_path, monkeypatch, caplog
+):
+    with monkeypatch.context() as broken:
+        broken.setattr("aiayn.visualize.maps.attention_maps", fails_with(RuntimeError("shapes (3, 1)\nand (3, 4)")))
+        broken.setattr("aiayn.reports.report.write_report", fails_with(KeyError("column")))
+        folder = train(config, tmp_path)
+    said = [message for message in caplog.messages if "left out" in message]
+    assert said == [
+        f"warning  {folder}/attention.png: left out (RuntimeError: shapes (3, 1) and (3, 4))",
+        f"warning  {folder}/report.html: left out (KeyError: 'column')",
+    ]
+    assert checkpoints.load(folder / "checkpoints/averaged.ckpt").averaged == [6, 9, 12]
+    assert (folder / "averaged.json").exists()
+    train(config, tmp_path)
+    assert (folder / "report.html").exists()
+
+
+@pytest.mark.parametrize("broken", ["visualize.maps.attention_maps", "training.finish.compare_with_best"])
+def test_what_comes_after_a_checkpoint_cannot_lose_it(broken, config, unbroken, tmp_path, monkeypatch):
+    class End(BaseException):
+        """As a kill would be."""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"aiayn.{broken}", fails_with(End()))
+        with pytest.raises(End):
+            train(config, tmp_path)
+    folder = tmp_path / "run"
+    assert same(weights(folder), weights(unbroken))
+    assert (folder / "checkpoints/averaged.ckpt").exists() == broken.endswith("best")
+    train(config, tmp_path)
+    assert same(weights(folder, "averaged"), weights(unbroken, "averaged"))
+    assert json.loads((folder / "averaged.json").read_text()) == json.loads((unbroken / "averaged.json").read_text())

@@ -11,6 +11,7 @@ from aiayn.config.model import ModelConfig
 from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError
+from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.transformer import Transformer
 from aiayn.search.ensemble import Ensemble
 from aiayn.search.translations import Translation
@@ -151,3 +152,47 @@ def test_tokens_name_the_sentence_and_the_models_own_translation(translator):
     assert maps.tgt_in == ["<s>", *translator.tokenizer.tokens(best.tokens)]
     assert maps.tgt_out == [*maps.tgt_in[1:], "</s>"]
     assert (maps.sentence, maps.translation) == (f" {SENTENCE}\u2028", best)
+
+
+class Grouped(MultiHeadAttention):
+    """Heads share keys and values, 3 of them or 1."""
+
+    groups = 1
+
+    def keys_values(self, context):
+        keys, values = super().keys_values(context)
+        return keys[:, : self.groups], values[:, : self.groups]
+
+
+class Sharp(MultiHeadAttention):
+    def heads(self, q, k, v, mask):
+        return super().heads(3 * q, k, v, mask)
+
+
+class DeclaredSharp(Sharp):
+    def weights(self, q, k, mask):
+        return super().weights(3 * q, k, mask)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("kind", [Grouped, DeclaredSharp, Sharp])
+def test_weights_of_another_attention_are_those_that_it_attends_with_or_there_is_no_picture(translator, kind):
+    for layer in translator.model.decoder:
+        layer.cross_attention.__class__ = kind
+    if kind is Sharp:
+        with pytest.raises(ConfigError, match=r"Sharp\.weights gives other weights than it attends with; override it"):
+            attention_maps(translator, SENTENCE)
+        return
+    attention = translator.model.decoder[1].cross_attention
+    inputs = []
+    attention.register_forward_hook(lambda module, given, output: inputs.append((given[1], output)))
+    weights = attention_maps(translator, SENTENCE).cross[1]
+    memory, output = inputs[-1]
+    values = attention.keys_values(memory)[1]
+    torch.testing.assert_close(attention.w_o((weights @ values).transpose(1, 2).flatten(2)), output)
+
+
+def test_a_layer_without_attention_of_its_own_has_no_picture(translator):
+    translator.model.encoder[0].forward = lambda x, mask: x
+    with pytest.raises(ConfigError, match="a MultiHeadAttention of this model is not called"):
+        attention_maps(translator, SENTENCE)

@@ -77,6 +77,13 @@ class MultiHeadAttention(nn.Module):
         """Equation (1) for each head. Returns (B, H, T, d_v)."""
         return self.attention(q, k, v, mask, self.p_drop if self.training else 0.0)
 
+    def weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns the weights that `heads` gives the values, (B, H, T, S), for pictures and word alignment.
+
+        A part whose `heads` computes others overrides both, or has neither picture nor alignment.
+        """
+        return attention_weights(q, k, mask)
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         """Concatenates all heads and projects them. Returns (B, T, D)."""
         return self.w_o(self.heads(q, k, v, mask).transpose(1, 2).flatten(2))

@@ -17,17 +17,21 @@ class LayerCache:
     def __init__(self, cross_k: Tensor, cross_v: Tensor):
         """cross_k (N, H, S, d_k) and cross_v (N, H, S, d_v)."""
         self.cross_k, self.cross_v = cross_k, cross_v
-        self.self_k, self.self_v = cross_k[:, :, :0], cross_v[:, :, :0]
+        self.self_k: Tensor | None = None
+        self.self_v: Tensor | None = None
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Adds the newest position, k and v (N, H, K, d). Returns all keys and values, (N, H, R, d)."""
-        self.self_k, self.self_v = torch.cat([self.self_k, k], 2), torch.cat([self.self_v, v], 2)
-        return self.self_k, self.self_v
+        if self.self_k is not None and self.self_v is not None:
+            k, v = torch.cat([self.self_k, k], 2), torch.cat([self.self_v, v], 2)
+        self.self_k, self.self_v = k, v
+        return k, v
 
     def select(self, sentences: Tensor) -> None:
         """Keeps only these sentences; sentences (M,)."""
         self.cross_k, self.cross_v = self.cross_k.index_select(0, sentences), self.cross_v.index_select(0, sentences)
-        self.self_k, self.self_v = self.self_k.index_select(0, sentences), self.self_v.index_select(0, sentences)
+        if self.self_k is not None and self.self_v is not None:
+            self.self_k, self.self_v = self.self_k.index_select(0, sentences), self.self_v.index_select(0, sentences)
 
 
 class DecoderCache:

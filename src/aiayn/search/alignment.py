@@ -1,6 +1,6 @@
 """Aligns the subwords of translations with those of their sources, by the decoder's attention."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -11,9 +11,11 @@ from torch import Tensor
 from aiayn.data.batch import shift_right, source_mask
 from aiayn.data.batch_plan import evaluation_batches
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ResourceError
+from aiayn.errors import ConfigError, ResourceError, summary_of
 from aiayn.hardware import is_out_of_memory
 from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.masks import Masks
+from aiayn.model.transformer import Transformer
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translator import evaluating
 
@@ -36,14 +38,14 @@ def alignment_weights(
     found: list[Tensor | None] = [None for _ in outputs]
     pairs = np.array([number for number, ids in enumerate(outputs) if ids and src_ids[number]], int)
     lengths = [np.array([len(ids[number]) for number in pairs], int) for ids in (src_ids, outputs)]
-    with evaluating(translator.model), record_attention([layer]) as recorded:
+    with evaluating(translator.model), record_attention(model, [layer]) as weights_of:
         for batch in (pairs[places].tolist() for places in evaluation_batches(lengths, BATCH_TOKENS)):
             # The decoder is causal, so what follows a shorter output does not matter.
             src, tgt_in = translator.padded(src_ids, batch), shift_right(translator.padded(outputs, batch))[:, :-1]
             doing = f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split them"
             with explain_memory(doing):
                 model.decode(tgt_in, model.encode(src, source_mask(src)), source_mask(src))
-            for number, weights in zip(batch, recorded.pop().mean(1), strict=True):
+            for number, weights in zip(batch, weights_of(layer).mean(1), strict=True):
                 found[number] = weights[: len(outputs[number]), : len(src_ids[number])]
     return found
 
@@ -72,23 +74,45 @@ def _words(tokenizer: Tokenizer, ids: list[int]) -> tuple[list[str], list[int]]:
 
 
 @contextmanager
-def record_attention(modules: list[MultiHeadAttention]) -> Iterator[list[Tensor]]:
-    """Collects the attention weights (B, H, T, S) of these `MultiHeadAttention`s, in the order in which they are used.
+def record_attention(
+    model: Transformer, modules: list[MultiHeadAttention]
+) -> Iterator[Callable[[MultiHeadAttention], Tensor]]:
+    """Yields a function that returns the weights, (B, H, T, S), of one of these modules in the latest forward pass.
 
-    Fused kernels do not return weights, so they are computed again from the same inputs.
+    Kernels do not return weights, so `MultiHeadAttention.weights` computes them again, from plain masks. Raises
+    ConfigError where these are not the weights that the module used, or where it was not called.
     """
-    recorded: list[Tensor] = []
+    recorded: dict[MultiHeadAttention, Tensor] = {}
 
     def record(module: MultiHeadAttention, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         x, context, mask = inputs
-        queries, keys, _ = module.project(x, context)
-        identity = torch.eye(context.size(1)).to(keys).expand(len(context), module.n_heads, -1, -1)
-        recorded.append(module.heads(queries, keys, identity, mask).float().cpu())  # weights times identity
+        q, k, v = module.project(x, context)
+        attended, reason = module.heads(q, k, v, mask), ""
+        try:
+            weights = module.weights(q, k, mask)
+            tolerance = 1e-3 if q.dtype in (torch.float32, torch.float64) else 0.05
+            if not torch.allclose(weights @ v, attended, tolerance, tolerance * float(attended.abs().max())):
+                reason = "other weights than it attends with"
+        except Exception as error:  # of a part that has none
+            reason = summary_of(error)
+        if reason:
+            name = type(module).__name__
+            raise ConfigError(f"{name}.weights gives {reason}; override it as heads(q, k, v, mask) is overridden")
+        recorded[module] = weights.float().cpu()
+
+    def weights_of(module: MultiHeadAttention) -> Tensor:
+        if module not in recorded:
+            raise ConfigError(f"a {type(module).__name__} of this model is not called: it has no attention weights")
+        return recorded[module]
 
     handles = [module.register_forward_hook(record) for module in modules]
+    masks = model.masks
+    if type(masks).__module__.startswith("aiayn."):  # else those of an extension
+        model.masks = Masks(model.config.attention_window)
     try:
-        yield recorded
+        yield weights_of
     finally:
+        model.masks = masks
         for handle in handles:
             handle.remove()
 

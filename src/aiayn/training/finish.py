@@ -1,4 +1,4 @@
-"""What a run does after its last step: the average of its last checkpoints (section 6.1), and its report."""
+"""What a run does after its last step: the average of its last checkpoints (section 6.1), its scores, its report."""
 
 import logging
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import torch
 
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.errors import ConfigError, RefusedError
+from aiayn.errors import ConfigError, RefusedError, optional
 from aiayn.evaluation.tasks import short_outputs
 from aiayn.hardware import Hardware
 from aiayn.runs import checkpoint_folder, checkpoints
@@ -28,16 +28,39 @@ log = logging.getLogger(__name__)
 
 
 def finish(run: RunContext, data: TranslationDataModule, hardware: Hardware) -> None:
-    """Averages the last checkpoints, validates the average and writes the report.
+    """Averages the last checkpoints, validates the average and writes the report, in this order.
 
+    For a run that is finished it does what an earlier start could not do, and nothing else.
     Raises ConfigError if `trainer.max_time` was over before the first step.
     """
     if global_rank() != 0:
         return
+    folder = run.folder
+    run.check_folder()
+    if not run.is_finished:
+        folder.report.unlink(missing_ok=True)
+        folder.validated.unlink(missing_ok=True)
+        checkpoints.save(folder.averaged, average(run))  # once it exists the run is finished
+    if folder.best.exists() and not folder.validated.exists():
+        compare_with_best(run, checkpoints.load(folder.averaged), data, hardware)
+    if folder.report.exists():
+        return
     from aiayn.reports.report import summary, write_report  # pandas and jinja2: not before the last step
 
+    with optional(folder.report):
+        write_report(folder.path)
+    if run.config.logger.upload and "wandb" in run.config.logger.kinds:
+        with optional("the upload to W&B"):
+            from aiayn.training.wandb_run import upload
+
+            upload(run.config, folder)
+    with optional("the summary"):
+        log.info(summary(folder.path))
+
+
+def average(run: RunContext) -> Checkpoint:
+    """Returns the average of the last checkpoints, and says why the training ended before its last step."""
     folder, settings = run.folder, run.config.trainer
-    run.check_folder()
     saved = saved_steps(folder.checkpoints)
     if not saved:
         raise ConfigError(f"trainer.max_time={settings.max_time}: was over before the first step; raise it")
@@ -54,16 +77,9 @@ def finish(run: RunContext, data: TranslationDataModule, hardware: Hardware) -> 
     averaged = checkpoints.average(
         [checkpoints.load(checkpoint_folder.step_path(folder.checkpoints, step)) for step in steps]
     )
-    log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
-    compare_with_best(run, averaged, data, hardware)
-    write_report(folder.path)
     run.check_folder()
-    checkpoints.save(folder.averaged, averaged)  # last: once it exists the run is finished
-    if run.config.logger.upload and "wandb" in run.config.logger.kinds:
-        from aiayn.training.wandb_run import upload
-
-        upload(run.config, folder)
-    log.info(summary(folder.path))
+    log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
+    return averaged
 
 
 def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDataModule, hardware: Hardware) -> None:

@@ -96,9 +96,8 @@ def _train(
             early = f", by trainer.patience={sized.trainer.patience}" * run.validations.is_out_of_patience()
             log.info("already finished at step %d%s: %s", run.start_step, early, folder.path)
             store_test(folder, run.config)
-            return
         with training_threads(sized.model.d_model, hardware):
-            if not run.validations.is_out_of_patience():
+            if not run.is_finished and not run.validations.is_out_of_patience():
                 _fit(run, data, hardware, found, source)
             stop.enter_phase("stopped after the last step")
             finish(run, data, hardware)

@@ -41,7 +41,7 @@ def make_trainer(
     settings = run.config.trainer
     scores = ValidationScores(run)
     callbacks = [ConnectRanks(run), NonFiniteGuard(run), ThroughputMonitor(run), scores]
-    callbacks += [*run.research.callbacks_of(run), Validate(run, scores), RunArtifacts(run), *last_callbacks]
+    callbacks += [*run.research.callbacks_of(run), Validate(run, scores), *last_callbacks, RunArtifacts(run)]
     accumulate = run.plan.micro_batches // settings.world_size
     own_gpu = hardware.accelerator == "gpu" and has_own_gpu(settings)
     trainer = quiet_trainer(

@@ -3,6 +3,7 @@
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -36,7 +37,8 @@ class AttentionMaps:
 def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     """The weights for a sentence and the model's own best translation of it, which is read in one pass.
 
-    Raises DataError for a blank sentence, ConfigError for an ensemble, and what translating raises.
+    Raises DataError for a blank sentence, ConfigError for an ensemble and for parts whose weights are not known, and
+    what translating raises.
     """
     models = translator.models
     if len(models) > 1:
@@ -49,23 +51,25 @@ def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
     src = torch.tensor([[*src_ids, EOS_ID]], device=translator.device)
     tgt_in = torch.tensor([[BOS_ID, *best.tokens]], device=translator.device)
     src_mask = source_mask(src)
+    stacks = {
+        "encoder_self": [layer.self_attention for layer in model.encoder],
+        "decoder_self": [layer.self_attention for layer in model.decoder],
+        "cross": [layer.cross_attention for layer in model.decoder],
+    }
+    modules = list(chain.from_iterable(stacks.values()))
     with (
         explain_memory(f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a shorter text"),
         evaluating(translator.model),
         # A compiled graph calls no attention module that could be recorded.
         torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext(),
-        record_attention([layer.self_attention for layer in model.encoder]) as encoder_self,
-        record_attention([layer.self_attention for layer in model.decoder]) as decoder_self,
-        record_attention([layer.cross_attention for layer in model.decoder]) as cross,
+        record_attention(model, modules) as weights_of,
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
     return AttentionMaps(
         src=translator.tokenizer.source.tokens([*src_ids, EOS_ID]),
         tgt_in=tokens([BOS_ID, *best.tokens]),
         tgt_out=tokens([*best.tokens, EOS_ID]),
-        encoder_self=torch.cat(encoder_self),
-        decoder_self=torch.cat(decoder_self),
-        cross=torch.cat(cross),
+        **{name: torch.cat([weights_of(module) for module in stack]) for name, stack in stacks.items()},
         sentence=sentence,
         translation=best,
     )

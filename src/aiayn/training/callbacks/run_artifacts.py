@@ -1,13 +1,13 @@
 """Writes what describes a run: corpus.json, machine.json and the picture of its attention."""
 
 import hashlib
-import logging
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
 
 from aiayn.data.batch import Batch
 from aiayn.data.batch_plan import describe_corpus
-from aiayn.errors import UserError
+from aiayn.errors import optional
 from aiayn.files import lines_sha256
 from aiayn.hardware import describe_machine
 from aiayn.runs.run_folder import read_json, write_json
@@ -16,14 +16,15 @@ from aiayn.training.context import RunContext
 from aiayn.training.loggers import send_facts, send_picture, send_samples
 from aiayn.training.module import TranslationModule
 
-log = logging.getLogger(__name__)
 
-
-class RunArtifacts(StepCallback):
+class RunArtifacts(StepCallback, Checkpoint):
     """Writes corpus.json at the first start and machine.json at every one; draws attention.png.
 
     The attention is that of one validation sentence: at the end, and with W&B and TensorBoard at every validation,
-    where a slider leads through the pictures of one name. Comes after Validate, whose samples it sends to the loggers.
+    where a slider leads through the pictures of one name.
+
+    Lightning calls callbacks of this kind last, and this one after CheckpointSaver: a picture or a dashboard that fails
+    costs one line, and no checkpoint.
     """
 
     def __init__(self, run: RunContext):
@@ -42,7 +43,9 @@ class RunArtifacts(StepCallback):
             if "fingerprint" not in corpus:
                 corpus = describe_corpus(self.run.prepared, self.run.plan) | self._fingerprints()
                 write_json(folder.corpus, corpus)
-            send_facts(trainer.loggers, {"corpus": corpus["splits"], "padding": corpus["padding"], "machine": machine})
+            facts = {"corpus": corpus["splits"], "padding": corpus["padding"], "machine": machine}
+            with optional("the description of data and machine for the dashboard"):
+                send_facts(trainer.loggers, facts)
 
     def _fingerprints(self) -> dict[str, str]:
         """Which text this is, by content: only runs of the same text are seeds of each other (`reports/groups.py`)."""
@@ -61,21 +64,19 @@ class RunArtifacts(StepCallback):
         if not trainer.is_global_zero or not due(step, settings.val_every, settings.max_steps):
             return
         with self.run.clock.paused():
-            send_samples(trainer.loggers, self.run.folder.samples, step, self.run.config.logger.samples)
+            with optional("the translations for the dashboard"):
+                send_samples(trainer.loggers, self.run.folder.samples, step, self.run.config.logger.samples)
             at_end = step == settings.max_steps or self.run.validations.is_out_of_patience()
             if self.sentence and (at_end or self._is_shown()):
-                self._draw_attention(trainer, module, step, self.sentence)
+                with optional(self.run.folder.attention_picture):
+                    self._draw_attention(trainer, module, step, self.sentence)
 
     def _draw_attention(self, trainer: pl.Trainer, module: TranslationModule, step: int, sentence: str) -> None:
         from aiayn.visualize.heatmaps import draw_cross_attention
         from aiayn.visualize.maps import attention_maps
 
         path = self.run.folder.attention_picture
-        try:
-            draw_cross_attention(attention_maps(self.run.translator(module), sentence), path)
-        except (OSError, UserError) as error:  # it must not cost the step's checkpoint, which comes next
-            log.warning("%s was not drawn: %s", path, error)
-            return
+        draw_cross_attention(attention_maps(self.run.translator(module), sentence), path)
         send_picture(trainer.loggers, "attention", path, step, self.run.config.logger.samples)
 
     def _is_shown(self) -> bool:
