@@ -51,7 +51,6 @@ class DataConfig:
     tags: str = option("kept", choices=("kept", "xx"))
     drop_duplicates: str | None = option(choices=("exact", "normalised"))
     drop_equal: bool = False
-    drop_number_mismatch: bool = False
     drop_placeholder_mismatch: bool = False
     write_dropped: bool = option(False, may_change=True)
     max_length: int = option(255, least=1)

@@ -179,7 +179,7 @@ def _usable(raw: bytes) -> tuple[str, bool, str]:
 
 
 # Filters of training pairs, each an option.
-FILTERS = ("drop_duplicates", "drop_equal", "drop_number_mismatch", "drop_placeholder_mismatch")
+FILTERS = ("drop_duplicates", "drop_equal", "drop_placeholder_mismatch")
 
 
 def training_rules(config: DataConfig) -> list[Rule]:
@@ -194,8 +194,6 @@ def training_rules(config: DataConfig) -> list[Rule]:
     rules: list[Rule] = []
     if config.drop_equal:
         rules.append(lambda src, tgt: "equal_sides" if normalised(plain(src)) == normalised(plain(tgt)) else None)
-    if config.drop_number_mismatch:
-        rules.append(lambda src, tgt: None if _same_numbers(plain(src), plain(tgt)) else "numbers")
     if config.drop_placeholder_mismatch:
         rules.append(lambda src, tgt: "placeholders" if placeholders(plain(src)) != placeholders(plain(tgt)) else None)
     if config.drop_duplicates:
@@ -213,19 +211,6 @@ def training_rules(config: DataConfig) -> list[Rule]:
 
         rules.append(duplicate)
     return rules
-
-
-GROUPED = re.compile(r"(?<=\d)[.,'’ ](?=\d{3}(?!\d))")  # what a number's groups of three digits are divided by
-
-
-def _same_numbers(src: str, tgt: str) -> bool:
-    """Whether two texts have the same numbers, such as 1,234.5, 1.234,5 and 1234.5; either way of reading will do."""
-    return _numbers(src) == _numbers(tgt) or _numbers(GROUPED.sub("", src)) == _numbers(GROUPED.sub("", tgt))
-
-
-def _numbers(text: str) -> Counter[int]:
-    """Returns the runs of digits in a text as numbers."""
-    return Counter(int(digits) for digits in re.findall(r"\d+", text) if len(digits) < 40)
 
 
 class _Folded(dict[int, str]):

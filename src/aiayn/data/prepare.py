@@ -155,13 +155,13 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
     known_tags("data.val", config.val, tokenizer.symbols if tokenizer else config.all_symbols)
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}
-    settings = {"format": FORMAT} | {name: getattr(config, name) for name in SHAPING}
+    # The second was an option once: corpora keep their names.
+    settings = {"format": FORMAT, "drop_number_mismatch": False} | {name: getattr(config, name) for name in SHAPING}
     optional = {
         "tokenizer": tokenizer.fingerprint if tokenizer else config.tokenizer if config.tokenizer != "bpe" else None,
         "src_vocab_size": config.src_vocab_size,
         # Versions of rules: raise one whenever it drops other pairs.
         "duplicates": config.drop_duplicates and 2,
-        "numbers": config.drop_number_mismatch and 2,
         "placeholders": config.drop_placeholder_mismatch and 2,
         "symbols": config.all_symbols,
     }
