@@ -135,7 +135,7 @@ def test_filters_compare_sides_without_the_tag(tmp_path):
     config = replace(aiayn.compose("data=phrasebook").data, source="files", train=f"<2de1>{tmp_path}/train", **filters)
     report = CleaningReport()
     kept = list(clean(text_of(config, "train").pairs(), report, training_rules(config)))
-    assert [pair.src for pair in kept] == ["<2de1> take <b>"]
+    assert [pair.src for pair in kept] == ["<2de1> take 3 <b>"]
     assert (report.kept, report.dropped) == (1, {"equal_sides": 1, "placeholders": 1})
 
 
