@@ -21,7 +21,7 @@ from texts import DOCUMENTS
 from typer.testing import CliRunner, Result
 
 from aiayn import cli
-from aiayn.cli import texts
+from aiayn.cli import arguments, commands, texts
 from aiayn.config.search import SamplingConfig
 from aiayn.data.formats.exchange import read_memory
 from aiayn.documents.document import read_document
@@ -50,7 +50,7 @@ def translator(run) -> Translator:
 
 
 def invoke(*arguments: object, text: bytes = TEXT) -> Result:
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments], input=text)
+    return CliRunner().invoke(commands.app, [str(argument) for argument in arguments], input=text)
 
 
 def output(*arguments: object, text: bytes = TEXT) -> list[str]:
@@ -632,3 +632,32 @@ def test_a_line_without_end_on_standard_input_is_named_and_not_collected(monkeyp
     monkeypatch.setattr(sys, "stdin", type("Input", (), {"buffer": stream}))
     with pytest.raises(DataError, match="standard input: line 1 is longer than 32,768 bytes; split it"):
         list(texts.stream_chunks())
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_plain"),
+    [
+        ("outputs/x", True),
+        ("outputs/x - --n-best 3 --beam-size=7 --length-penalty -0.5", True),
+        ("--scores outputs/x my/test.en --precision int8 --debug", True),
+        ("outputs/x --with a --with b --extension c.py --tag <2de> --format jsonl", True),
+        ("outputs/x --sample --seed 3 --temperature 0.7 --top-p .9", True),
+        ("outputs/x --n-best 0", False),
+        ("outputs/x --devices two", False),
+        ("outputs/x --n 2", False),
+        ("outputs/x one two", False),
+        ("outputs/x --no-such", False),
+        ("--scores", False),
+        ("--help", False),
+    ],
+)
+def test_what_is_read_without_typer_is_what_typer_reads(monkeypatch, typed, is_plain):
+    reached = []
+    monkeypatch.setattr(arguments, "_call", lambda command, values: reached.append(dict(values)))
+
+    assert arguments.run_without_typer(commands.translate, typed.split()) == is_plain
+    by_typer = CliRunner().invoke(commands.app, ["translate", *typed.split()])
+
+    assert (by_typer.exit_code == 0) == (is_plain or "--help" in typed), by_typer.output
+    assert len(reached) == 2 * is_plain
+    assert reached[:1] == reached[1:]

@@ -130,9 +130,6 @@ INSTALLED_WITH = {
     "lightning_fabric": "pytorch_lightning",
     "triton": "torch",
     "yaml": "pyyaml",
-    "markupsafe": "jinja2",
-    "huggingface_hub": "datasets",
-    "pyarrow": "datasets",
     "markdown_it": "markdown-it-py",
 }
 

@@ -12,8 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from filelock import lock_descriptor
-
 
 def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
     """Writes a file that is never seen half-written, see `atomic_file`."""
@@ -27,6 +25,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
     Raises OSError, and then leaves an earlier file under `path` as it was.
     """
+    from filelock import lock_descriptor
+
     temporary = path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")
     try:
         with open(temporary, "wb") as file:
@@ -69,6 +69,8 @@ def _remove_leftovers(path: Path) -> None:
 
     Only those of this machine: on a shared disk another machine may not see its locks.
     """
+    from filelock import lock_descriptor
+
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.{host()}.*.part"):
         with suppress(OSError), open(leftover, "rb") as file:
             if lock_descriptor(file.fileno(), blocking=False):

@@ -482,12 +482,13 @@ try:
     main()
 finally:
     slow = {"torch", "pytorch_lightning", "hydra", "omegaconf", "pandas", "scipy", "matplotlib", "datasets"}
+    slow |= {"numpy", "typer", "pydantic", "yaml", "filelock"}  # each takes as long as the translation of a line
     print(sorted(slow & set(sys.modules)), file=sys.stderr)
 """
 
 
 @pytest.mark.parametrize("options", [[], ["--n-best", "2"], ["--scores", "--beam-size", "1"], ["--precision", "int8"]])
-def test_once_converted_a_line_is_translated_without_torch(checkpoint, tmp_path, options):
+def test_once_converted_a_line_is_translated_without_slow_imports(checkpoint, tmp_path, options):
     path = stored(checkpoint, tmp_path)
     expected = opened(path)[0].translate(["the old man"])
 

@@ -1,13 +1,12 @@
 """Arguments and options that several commands share, and the model that they load."""
 
+import argparse
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
 
 from aiayn.config.rules import one_of
 from aiayn.config.search import ENGINES, PRECISIONS, SearchOverrides
@@ -18,19 +17,34 @@ if TYPE_CHECKING:
     from aiayn.search.line_translator import LineTranslator
     from aiayn.search.translator import Translator
 
+
+class Positional:
+    """Declares an argument of a command without importing typer."""
+
+    def __init__(self, **settings: Any):
+        self.names, self.settings = (), settings
+
+
+class Option(Positional):
+    """Declares an option of a command without importing typer; without names it has that of its parameter."""
+
+    def __init__(self, *names: str, **settings: Any):
+        self.names, self.settings = names, settings
+
+
 RunArgument = Annotated[
-    Path, typer.Argument(metavar="RUN", help="A run's folder, such as outputs/quickstart, or a checkpoint file.")
+    Path, Positional(metavar="RUN", help="A run's folder, such as outputs/quickstart, or a checkpoint file.")
 ]
 CheckpointName = Annotated[
     str | None,
-    typer.Option(help="averaged, best, last or a file; by default averaged (best if that is better), else last."),
+    Option(help="averaged, best, last or a file; by default averaged (best if that is better), else last."),
 ]
-Accelerator = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
+Accelerator = Annotated[str, Option(help="auto, cpu or gpu.")]
 Extensions = Annotated[
     list[str] | None,
-    typer.Option("--extension", metavar="FILE", help="A Python file that the model has parts of; may be repeated."),
+    Option("--extension", metavar="FILE", help="A Python file that the model has parts of; may be repeated."),
 ]
-DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+DEBUG = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -38,15 +52,15 @@ class ModelChoice:
     """Which model a command loads, and how it scores. Raises ConfigError for impossible options."""
 
     length_penalty: Annotated[
-        float | None, typer.Option(help="alpha; 0: no correction, which favours short translations.")
+        float | None, Option(help="alpha; 0: no correction, which favours short translations.")
     ] = None
     ensemble: Annotated[
         list[Path] | None,
-        typer.Option("--with", metavar="RUN", help="A run that translates together with it; may be repeated."),
+        Option("--with", metavar="RUN", help="A run that translates together with it; may be repeated."),
     ] = None
     checkpoint: CheckpointName = None
     accelerator: Accelerator = "auto"
-    precision: Annotated[str, typer.Option(help="float32; faster, less exact: int8 (CTranslate2 only), bfloat16.")] = (
+    precision: Annotated[str, Option(help="float32; faster, less exact: int8 (CTranslate2 only), bfloat16.")] = (
         "float32"
     )
     extension: Extensions = None
@@ -74,17 +88,15 @@ class ModelChoice:
 class ModelAndSearch(ModelChoice):
     """Which model a command loads, how it searches, and with which engine."""
 
-    beam_size: Annotated[int | None, typer.Option(help="Hypotheses kept per sentence; 1 is greedy search.")] = None
+    beam_size: Annotated[int | None, Option(help="Hypotheses kept per sentence; 1 is greedy search.")] = None
     # The default has, on three test sets, the scores of the exact search, a third faster.
     patience: Annotated[
         float,
-        typer.Option(
-            help="A search ends once this many times --beam-size translations ended; 0: when none can be better."
-        ),
+        Option(help="A search ends once this many times --beam-size translations ended; 0: when none can be better."),
     ] = 2.0
     engine: Annotated[
         str,
-        typer.Option(help="ctranslate2, the faster one; torch; auto: ctranslate2 where it can do what is asked."),
+        Option(help="ctranslate2, the faster one; torch; auto: ctranslate2 where it can do what is asked."),
     ] = "auto"
 
     def __post_init__(self) -> None:
@@ -124,22 +136,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     The help of a field is in its annotation, as of any option, or in its metadata: {"help": ..., "metavar": ...}.
     """
-    hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
-    parameters = []
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.name in groups:
-            parameters += _parameters(groups[parameter.name])
-        else:
-            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY))
-    parameters.append(inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=DEBUG))
+    parameters = [
+        parameter.replace(annotation=_for_typer(parameter.annotation), kind=parameter.KEYWORD_ONLY)
+        for parameter in _parameters(command)
+    ]
 
-    def flat(debug: bool, **given: Any) -> None:  # what --debug does, `one_line_errors` does
-        built = {
-            name: group(**{field.name: given.pop(field.name) for field in fields(group)})
-            for name, group in groups.items()
-        }
-        command(**given, **built)
+    def flat(**values: Any) -> None:
+        _call(command, values)
 
     flat.__name__, flat.__doc__ = command.__name__, command.__doc__
     vars(flat)["__signature__"] = inspect.Signature(parameters)
@@ -147,12 +150,96 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def _parameters(group: type) -> Iterator[inspect.Parameter]:
+def run_without_typer(command: Callable[..., None], arguments: list[str]) -> bool:
+    """Runs a command with these arguments; False, and nothing has been done, if only typer can answer them.
+
+    typer and pydantic take 0.3 s to import, several times as long as the translation of a line. Help texts and
+    messages about mistakes are theirs.
+    """
+    parser, parameters = _Parser(add_help=False, allow_abbrev=False), _parameters(command)
+    for parameter in parameters:
+        of_type, declared = get_args(parameter.annotation)
+        [value_type] = [choice for choice in get_args(of_type) or [of_type] if choice is not type(None)]
+        settings: dict[str, Any] = {"type": value_type}
+        if get_origin(value_type) is list:
+            settings = {"type": get_args(value_type)[0], "action": "append"}
+        elif value_type is bool:
+            settings = {"action": "store_true"}
+        default = None if parameter.default is parameter.empty else parameter.default
+        if isinstance(declared, Option):
+            names = declared.names or [f"--{parameter.name.replace('_', '-')}"]
+            parser.add_argument(*names, dest=parameter.name, default=default, **settings)
+        else:
+            parser.add_argument(parameter.name, nargs="?", default=default, **settings)
+    try:
+        values = vars(parser.parse_intermixed_args(arguments))
+    except _UnansweredError:
+        return False
+    for parameter in parameters:
+        value, limits = values[parameter.name], get_args(parameter.annotation)[1].settings
+        if value is None and parameter.default is parameter.empty:
+            return False
+        if value is not None and not limits.get("min", value) <= value <= limits.get("max", value):
+            return False
+    _call(command, values)
+    return True
+
+
+class _UnansweredError(Exception):
+    """The arguments are not those of a plain call."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _UnansweredError
+
+
+def _call(command: Callable[..., None], values: dict[str, Any]) -> None:
+    """Calls a command with the values of its parameters, and of the fields of its groups."""
+    values.pop("debug")  # `one_line_errors` has read it
+    groups = {
+        name: group(**{field.name: values.pop(field.name) for field in fields(group)})
+        for name, group in _groups(command).items()
+    }
+    command(**values, **groups)
+
+
+def _groups(command: Callable[..., None]) -> dict[str, type]:
+    """Returns the parameters of a command that are dataclasses: groups of options."""
+    hints = get_type_hints(command, include_extras=True)
+    return {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+
+
+def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
+    """Returns the parameters of a command, those of its groups in their place, and --debug at the end."""
+    hints, groups = get_type_hints(command, include_extras=True), _groups(command)
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.name in groups:
+            parameters += _fields_as_parameters(groups[parameter.name])
+        else:
+            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=DEBUG)
+    return [*parameters, debug]
+
+
+def _for_typer(hint: Any) -> Any:
+    """Returns the annotation of a parameter as typer reads it."""
+    import typer
+
+    of_type, declared, *_ = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
+    if not isinstance(declared, Positional):
+        return hint
+    declare = typer.Option if isinstance(declared, Option) else typer.Argument
+    return Annotated[of_type, declare(*declared.names, **declared.settings)]
+
+
+def _fields_as_parameters(group: type) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         hint = hints[field.name]
         if "help" in field.metadata:
             names = [f"--{field.name.replace('_', '-')}"] if hint is bool else []  # else there would be a --no-..., too
-            hint = Annotated[hint, typer.Option(*names, **field.metadata)]
+            hint = Annotated[hint, Option(*names, **field.metadata)]
         default = field.default if field.default_factory is MISSING else field.default_factory()
         yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)

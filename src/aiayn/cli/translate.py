@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
-
 from aiayn.cli import texts
-from aiayn.cli.arguments import ModelAndSearch, RunArgument
+from aiayn.cli.arguments import ModelAndSearch, Option, Positional, RunArgument
 from aiayn.cli.output import FILE_LINES, as_json, show_progress, write_lines
 from aiayn.cli.texts import Chunk
 from aiayn.config.rules import at_least, one_of, require
@@ -30,14 +28,12 @@ class OutputOptions:
 
     n_best: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, max=MAX_BEAM_SIZE, help="N translations per line, as INDEX ||| TEXT ||| SCORE."
-        ),
+        Option(metavar="N", min=1, max=MAX_BEAM_SIZE, help="N translations per line, as INDEX ||| TEXT ||| SCORE."),
     ] = None
-    scores: Annotated[bool, typer.Option("--scores", help="Append a tab and the score to every translation.")] = False
+    scores: Annotated[bool, Option("--scores", help="Append a tab and the score to every translation.")] = False
     given_style: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--format",
             help="text: lines, whatever the suffix of FILE; jsonl: JSON with scores and alignments; of a parser tree "
             "(indented) or brackets.",
@@ -45,15 +41,15 @@ class OutputOptions:
     ] = None
     tsv: Annotated[
         int | None,
-        typer.Option("--tsv", metavar="N", min=1, help="Translate column N of tab-separated lines, keep the others."),
+        Option("--tsv", metavar="N", min=1, help="Translate column N of tab-separated lines, keep the others."),
     ] = None
     markup: Annotated[
-        bool, typer.Option("--markup", help="Keep tags, {name}, %s and web addresses, and put them where they belong.")
+        bool, Option("--markup", help="Keep tags, {name}, %s and web addresses, and put them where they belong.")
     ] = False
-    paragraphs: Annotated[bool, typer.Option("--paragraphs", help="Translate a line's sentences one by one.")] = False
+    paragraphs: Annotated[bool, Option("--paragraphs", help="Translate a line's sentences one by one.")] = False
     tag: Annotated[
         str | None,
-        typer.Option(metavar="TAG", help="Begins every text, as a tag of data.train began its sources: '<2de>'."),
+        Option(metavar="TAG", help="Begins every text, as a tag of data.train began its sources: '<2de>'."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -78,13 +74,13 @@ class OutputOptions:
 class SampleOptions:
     """Translations that are drawn instead of searched."""
 
-    sample: Annotated[bool, typer.Option("--sample", help="Draw a translation at random instead of searching.")] = False
-    seed: Annotated[int | None, typer.Option(help="Of --sample; by default 0.")] = None
-    temperature: Annotated[float | None, typer.Option(help="Of --sample: below 1 less, above 1 more random.")] = None
-    top_k: Annotated[int | None, typer.Option(help="Of --sample: only among the k most probable tokens.")] = None
-    top_p: Annotated[
-        float | None, typer.Option(help="Of --sample: only among the tokens that make up this probability.")
-    ] = None
+    sample: Annotated[bool, Option("--sample", help="Draw a translation at random instead of searching.")] = False
+    seed: Annotated[int | None, Option(help="Of --sample; by default 0.")] = None
+    temperature: Annotated[float | None, Option(help="Of --sample: below 1 less, above 1 more random.")] = None
+    top_k: Annotated[int | None, Option(help="Of --sample: only among the k most probable tokens.")] = None
+    top_p: Annotated[float | None, Option(help="Of --sample: only among the tokens that make up this probability.")] = (
+        None
+    )
 
     def config(self, n_best: int | None, beam_size: int | None) -> SamplingConfig | None:
         """Returns None without --sample. Raises ConfigError for options that contradict each other."""
@@ -105,11 +101,9 @@ def translate(
     sampling: SampleOptions,
     model: ModelAndSearch,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
+        Path | None, Positional(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
     ] = None,
-    devices: Annotated[
-        int, typer.Option(min=1, metavar="N", help="GPUs, or parts of the cores, for the lines of FILE.")
-    ] = 1,
+    devices: Annotated[int, Option(min=1, metavar="N", help="GPUs, or parts of the cores, for the lines of FILE.")] = 1,
 ) -> None:
     """Translates text, one line for one line.
 
@@ -268,12 +262,13 @@ def _translated(
 ) -> Iterable[str]:
     """Returns the output lines of a chunk that comes after `done` lines."""
     from aiayn.evaluation.tasks import task_of
-    from aiayn.search.texts import translate_texts
 
     task, tag = task_of(translator.task), output.tag
     lines = [f"{tag} {line}" if tag and line.strip() else line for line in chunk.lines]
     show = task.formats.get(output.style)
     if output.markup or output.paragraphs:
+        from aiayn.search.texts import translate_texts
+
         found, counted = translate_texts(translator, lines, output.markup, output.paragraphs, on_batch, done + 1)
         places.update(counted)
         return chunk.written(found)

@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from aiayn.config.data import DataConfig
 from aiayn.data.placeholders import placeholders
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import MAX_LINE_BYTES
 from aiayn.errors import DataError
+
+if TYPE_CHECKING:
+    from aiayn.config.data import DataConfig
 
 # One table for the text of training and of translation. A line is blank if nothing is left of it.
 BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2800\u3164"  # become a space
@@ -69,7 +71,7 @@ class CleaningReport:
                 f"{self.first_dropped['not_utf8'][0]}); convert the text, for example iconv -f ISO-8859-1 -t UTF-8"
             )
 
-    def check(self, text: RawText, config: DataConfig) -> None:
+    def check(self, text: RawText, config: "DataConfig") -> None:
         """Raises DataError if no pair is usable, and if over 5 % are not UTF-8."""
         self.check_encoding(text)
         if not self.kept:
@@ -182,7 +184,7 @@ def _usable(raw: bytes) -> tuple[str, bool, str]:
 FILTERS = ("drop_duplicates", "drop_equal", "drop_placeholder_mismatch")
 
 
-def training_rules(config: DataConfig) -> list[Rule]:
+def training_rules(config: "DataConfig") -> list[Rule]:
     """Returns the rules that the options ask for, made anew for one pass over the training text.
 
     Duplicates are asked for last: a pair that another rule drops does not count as the first of its kind. They take

@@ -8,12 +8,11 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from aiayn.config.data import DataConfig
 from aiayn.config.tasks import TASKS
 from aiayn.data.cleaning import (
     REPLACED,
@@ -27,6 +26,9 @@ from aiayn.data.cleaning import (
 from aiayn.data.raw_text import RawText, with_progress
 from aiayn.errors import DataError
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+if TYPE_CHECKING:
+    from aiayn.config.data import DataConfig
 
 log = logging.getLogger(__name__)
 
@@ -254,7 +256,7 @@ def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[s
     return ids
 
 
-def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
+def learn_tokenizer(config: "DataConfig", text: RawText) -> Tokenizer:
     """Learns from the clean pairs of the training text, or from `data.tokenizer_pairs` of them, evenly spaced.
 
     With `data.src_vocab_size` from each side by itself. Raises DataError for text that is hardly usable, before the
@@ -266,7 +268,7 @@ def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
     return _learn(config, text, "vocab_size", ("tgt",)).with_source(source)
 
 
-def _learn(config: DataConfig, text: RawText, size: str, sides: tuple[str, ...]) -> Tokenizer:
+def _learn(config: "DataConfig", text: RawText, size: str, sides: tuple[str, ...]) -> Tokenizer:
     pairs, report, wanted = text.pairs(), CleaningReport(), config.tokenizer_pairs
     if wanted is not None:
         total = text.count()
@@ -290,7 +292,7 @@ def _learn(config: DataConfig, text: RawText, size: str, sides: tuple[str, ...])
     )
 
 
-def given_tokenizer(config: DataConfig) -> Tokenizer | None:
+def given_tokenizer(config: "DataConfig") -> Tokenizer | None:
     """Reads the file that `data.tokenizer` names; None if one is to be learned. Raises DataError for other options."""
     if config.tokenizer in ("bpe", "unigram"):
         return None

@@ -9,14 +9,13 @@ import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
 
-import yaml
-
-from aiayn.config.schema import Config
-from aiayn.config.stored import to_plain
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.files import atomic_write_text
+
+if TYPE_CHECKING:
+    from aiayn.config.schema import Config
 
 Record = dict[str, Any]
 
@@ -80,11 +79,17 @@ class RunFolder:
     def exists(self) -> bool:
         return self.checkpoints.is_dir() or self.config.is_file()
 
-    def write_config(self, config: Config) -> None:
+    def write_config(self, config: "Config") -> None:
+        import yaml
+
+        from aiayn.config.stored import to_plain
+
         atomic_write_text(self.config, yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True))
 
     def read_config(self) -> Record:
         """Returns config.yaml as stored. Raises RefusedError if it is missing or not the configuration of a run."""
+        import yaml
+
         try:
             config = yaml.safe_load(self.config.read_text(encoding="utf-8"))
             for section, option in (("trainer", "max_steps"), ("data", "src_lang"), ("data", "tgt_lang")):

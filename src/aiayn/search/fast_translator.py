@@ -20,10 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from aiayn.config.search import SearchConfig
-from aiayn.data.batch_plan import evaluation_batches
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import NonFiniteOutputError, ResourceError
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress
@@ -110,10 +107,14 @@ class FastTranslator(LineTranslator):
         return [hypotheses[:n] for hypotheses in found]
 
     def _batches(self, lines: list[int], src_ids: list[list[int]]) -> list[list[int]]:
-        """Divides lines into batches of `batch_tokens`, the longest first."""
-        widths = np.array([len(src_ids[line]) + 1 for line in lines], int)
-        batches = evaluation_batches([widths], self.batch_tokens // self.search.beam_size)
-        return [[lines[place] for place in batch] for batch in batches]
+        """Divides lines into batches of `batch_tokens`, the longest first; without numpy, which is slow to load."""
+        longest_first = sorted(lines, key=lambda line: len(src_ids[line]), reverse=True)
+        batches, tokens = [], self.batch_tokens // self.search.beam_size
+        while longest_first:
+            size = max(1, tokens // (len(src_ids[longest_first[0]]) + 1))
+            batches.append(longest_first[:size])
+            longest_first = longest_first[size:]
+        return batches
 
     def _results(self, batches: list[list[int]], src_ids: list[list[int]], first_line: int) -> Any:
         """Yields each batch of lines with the hypotheses of each line, best first; several are searched at a time."""
