@@ -89,6 +89,24 @@ def test_text_in_another_encoding_is_refused_because_its_lines_with_accents_woul
     assert not (tmp_path / "parts").exists()
 
 
+@pytest.mark.parametrize(
+    ("size", "bad", "is_refused"), [(400, 20, False), (400, 21, True), (30, 19, False), (30, 20, True)]
+)
+def test_a_file_in_another_encoding_is_found_among_larger_ones(tmp_path, size, bad, is_refused):
+    lines = [f"Haus {n} {'groß' if n < bad else 'klein'}\n".encode("latin-1") for n in range(size)]
+    small = write_bytes(tmp_path / "small", b"".join(lines), b"".join(lines))
+    others = [
+        write_lines(tmp_path / name, *([f"{name} {side} {n}" for n in range(2000)] for side in ("src", "tgt")))
+        for name in ("one", "two")
+    ]
+    options = ("--src-lang", "en", "--tgt-lang", "de", "--val", "5", "--test", "7", "--out", f"{tmp_path}/parts")
+    done = run_application("aiayn", "split", *others, small, *options)
+
+    assert done.code == (3 if is_refused else 0)
+    assert (f"{bad} of {size} pairs read are not UTF-8 (the first: {small}" in done.err) == is_refused
+    assert (f"{bad} not_utf8 ({small}" in done.out) != is_refused
+
+
 def test_one_language_twice_is_refused_before_its_files_overwrite_each_other(tmp_path):
     options = ("--src-lang", "en", "--tgt-lang", "en", "--out", str(tmp_path / "out"))
     done = run_application("aiayn", "split", str(tmp_path / "all.tsv"), *options)

@@ -29,11 +29,13 @@ def split(
     from aiayn.data.held_out import hold_out
     from aiayn.data.languages import TARGET_TAG
 
-    train, leaking, unusable = hold_out(files, (src_lang, tgt_lang), (val, test), seed, out)
+    train, leaking, report = hold_out(files, (src_lang, tgt_lang), (val, test), seed, out)
     print(
         f"{len(train):,} pairs for training, {val:,} for development, {test:,} for the test; left out: "
-        f"{leaking:,} with a side in common with the held-out ones, {unusable:,} unusable"
+        f"{leaking:,} with a side in common with the held-out ones, {report.dropped.total():,} unusable"
     )
+    if report.dropped:
+        print(f"unusable, with the place of the first: {report.reasons()}")
     texts = f"data.train={out}/train data.val={out}/val data.test={out}/test"
     print(f"next     {program.typed('train')} data=files {texts} \\")
     tags, first = {tagged(name)[0] for name in files}, {src.partition(" ")[0] for src, _ in train}

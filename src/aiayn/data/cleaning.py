@@ -50,29 +50,42 @@ class CleaningReport:
     first_dropped: dict[str, list[str]] = field(default_factory=dict)  # reason: places of the first five pairs
     normalised: int = 0  # kept pairs that are
     corpora: Counter[int] = field(default_factory=Counter)  # training pairs of each name of the option
+    read_by_file: Counter[str] = field(default_factory=Counter, compare=False)
+    not_utf8_by_file: Counter[str] = field(default_factory=Counter, compare=False)
+    first_not_utf8: dict[str, str] = field(default_factory=dict, compare=False)  # file: place
     on_drop: Callable[[RawPair, str], None] | None = None  # called with every dropped pair and its reason
 
     def drop(self, pair: RawPair, reason: str) -> None:
         self.dropped[reason] += 1
+        if reason == "not_utf8":
+            self.not_utf8_by_file[pair.file] += 1
+            self.first_not_utf8.setdefault(pair.file, pair.place)
         if self.dropped[reason] <= 5:
             self.first_dropped.setdefault(reason, []).append(pair.place)
         if self.on_drop:
             self.on_drop(pair, reason)
 
     def check_encoding(self, text: RawText, most: float = 0.05) -> None:
-        """Raises DataError if more than this share of the pairs is not UTF-8.
+        """Raises DataError if more than this share of the pairs of a file is not UTF-8.
 
-        Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents.
+        Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents. A
+        share of all files together would hide a small one.
         """
-        bad = self.dropped["not_utf8"]
-        if bad >= 20 and bad > most * self.read:
-            raise DataError(
-                f"{text.option}: {bad} of {self.read} pairs read are not UTF-8 (the first: "
-                f"{self.first_dropped['not_utf8'][0]}); convert the text, for example iconv -f ISO-8859-1 -t UTF-8"
-            )
+        for file, bad in self.not_utf8_by_file.items():
+            read = self.read_by_file[file]
+            if bad >= 20 and bad > most * read:
+                raise DataError(
+                    f"{text.option}: {bad} of {read} pairs read are not UTF-8 (the first: "
+                    f"{self.first_not_utf8[file]}); convert the file, for example iconv -f ISO-8859-1 -t UTF-8"
+                )
+
+    def reasons(self) -> str:
+        """Returns why pairs were dropped, how many, and the place of the first: `3 empty (FILE: line 7), ...`."""
+        places = self.first_dropped
+        return ", ".join(f"{count:,} {reason} ({places[reason][0]})" for reason, count in self.dropped.items())
 
     def check(self, text: RawText, config: "DataConfig") -> None:
-        """Raises DataError if no pair is usable, and if over 5 % are not UTF-8."""
+        """Raises DataError if no pair is usable, and if over 5 % of a file are not UTF-8."""
         self.check_encoding(text)
         if not self.kept:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items())
@@ -131,6 +144,7 @@ def clean(
     """
     for pair in pairs:
         report.read += 1
+        report.read_by_file[pair.file] += 1
         (src, src_changed, src_flaw), (tgt, tgt_changed, tgt_flaw) = _usable(pair.src), _usable(pair.tgt)
         reason = pair.flaw or src_flaw or tgt_flaw
         for rule in rules:

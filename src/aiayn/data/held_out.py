@@ -25,13 +25,13 @@ LOOKED_AT = 1 << 20  # pairs at once
 
 def hold_out(
     names: list[str], langs: tuple[str, str], sizes: tuple[int, int], seed: int, out: Path
-) -> tuple[list[tuple[str, str]], int, int]:
+) -> tuple[list[tuple[str, str]], int, CleaningReport]:
     """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of pairs, text as it came.
 
     `sizes` are those of val and test, drawn evenly from all pairs, none twice. Other pairs that share a source or a
-    target with a held-out one, ignoring case and punctuation, are left out. Returns the pairs of train, and how many
-    share a side and are unusable. Raises DataError for text in another encoding and for too little, RefusedError if a
-    file already exists, ResourceError if it cannot be written.
+    target with a held-out one, ignoring case and punctuation, are left out. Returns the pairs of train, how many
+    share a side, and why others are unusable. Raises DataError for text in another encoding and for too little,
+    RefusedError if a file already exists, ResourceError if it cannot be written.
     """
     files = {name: [out / f"{name}.{lang}" for lang in langs] for name in ("train", "val", "test")}
     for path in chain.from_iterable(files.values()):
@@ -67,7 +67,7 @@ def hold_out(
             for path in chain.from_iterable(files.values()):  # all or none of them: none was there before
                 path.unlink(missing_ok=True)
             raise
-    return train, len(pairs) - len(train) - len(held_out), sum(report.dropped.values())
+    return train, len(pairs) - len(train) - len(held_out), report
 
 
 def warn_of_leakage(prepared: PreparedCorpus, texts: Mapping[str, RawText], config: DataConfig) -> None:
