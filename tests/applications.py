@@ -14,7 +14,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +68,7 @@ def run_application(script: str, *arguments: str) -> Outcome:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGHUP)}
     state = Singleton.get_state()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        patch.setattr(sys, "argv", [script, *arguments])
+        patch.setattr(sys, "argv", [script, *last_of_each(arguments)])
         patch.setenv("HYDRA_FULL_ERROR", "1")
         compose_once(patch)
         if script != "aiayn":
@@ -92,6 +92,13 @@ def run_application(script: str, *arguments: str) -> Outcome:
             register(Config)
             logging.getLogger("aiayn").handlers.clear()
     return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
+
+
+def last_of_each(arguments: Sequence[str]) -> list[str]:
+    """Returns arguments with the last value of each key only: tests add options to those of TEXT and TINY."""
+    last = {argument.lstrip("+").partition("=")[0]: argument for argument in arguments if "=" in argument}
+    kept = [argument for argument in arguments if "=" not in argument or argument in last.values()]
+    return list(dict.fromkeys(kept)) if len(kept) < len(arguments) else list(arguments)
 
 
 def compose_once(patch: pytest.MonkeyPatch) -> None:
@@ -121,7 +128,7 @@ def _empty_picture(kind: str, render: Callable = drawing.render) -> bytes:
 def in_new_interpreter(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """`python SCRIPT ARGUMENTS` in a folder, in a process of its own, for what only that can show."""
     return subprocess.run(
-        [sys.executable, ROOT / script, *arguments],
+        [sys.executable, ROOT / script, *last_of_each(arguments)],
         cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,

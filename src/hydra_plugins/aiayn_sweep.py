@@ -7,17 +7,20 @@ train on a part of its data.
 
 import math
 import os
+import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from itertools import product
 from pathlib import PurePath
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override
+from hydra.core.override_parser.types import Glob, Override, RangeSweep
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
@@ -26,11 +29,12 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict, read_write
 
 from aiayn.config import program
+from aiayn.config.compose import typed_keys
 from aiayn.config.rules import at_least
 from aiayn.errors import ConfigError, DivergedError, FailedJobsError
 from aiayn.runs.run_folder import RunFolder, series
 from aiayn.sweep.jobs import SweepJob, asked_scores, check_texts, make_jobs
-from aiayn.sweep.processes import Processes
+from aiayn.sweep.processes import Processes, say
 from aiayn.sweep.slurm import check_slurm, submit
 
 
@@ -69,6 +73,7 @@ class Grid(Sweeper):
         overrides = OverridesParser.create(config_loader=self.context.config_loader).parse_overrides(arguments)
         values = {override.get_key_element(): self._values(override) for override in overrides}
         results = self.launcher.launch([list(job) for job in product(*values.values())], initial_job_idx=0)
+        results = {id(result): result for result in results}.values()  # equal points have one job, and its result
         failed = [result._return_value for result in results if result.status == JobStatus.FAILED]
         if failed:
             raise FailedJobsError(
@@ -91,16 +96,31 @@ class Grid(Sweeper):
                 f"{line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP), or choose a sweeper that "
                 "searches, such as hydra/sweeper=optuna (docs/sweeps.md)"
             )
-        found = list(override.sweep_string_iterator())
+        values = list(override.sweep_string_iterator())
+        if isinstance(ends := override.value(), RangeSweep):
+            values = _values_of_range(ends)
         if isinstance(glob := override.value(), Glob):  # Hydra matches the files of the group's own folder only
             folders = dict.fromkeys(PurePath(pattern).parent.as_posix() for pattern in glob.include if "/" in pattern)
             loader = self.context.config_loader
-            found += glob.filter([f"{at}/{name}" for at in folders for name in loader.get_group_options(f"{key}/{at}")])
-        if not found:
+            values += glob.filter(
+                [f"{at}/{name}" for at in folders for name in loader.get_group_options(f"{key}/{at}")]
+            )
+        if not values:
             raise ConfigError(f"{line}: matches nothing")
-        if twice := next((value for value in found if found.count(value) > 1), None):
-            raise ConfigError(f"{line}: gives {key}={twice} twice; give each value once")
-        return [f"{override.get_key_element()}={value}" for value in found]
+        return [f"{override.get_key_element()}={value}" for value in values]
+
+
+def _values_of_range(ends: RangeSweep) -> list[str]:
+    """Returns the values of range(START,STOP,STEP), without STOP.
+
+    Computes in decimals: in binary fractions 0.1 + 0.1 + 0.1 is above 0.3, and adding 0.1 once more stays below 0.4.
+    """
+    start, stop, step = (Decimal(str(number)) for number in (ends.start, ends.stop, ends.step))
+    count = max(0, math.ceil((stop - start) / step)) if step else 0
+    values = [str(start + step * number) for number in range(count)]
+    if ends.shuffle:
+        random.shuffle(values)
+    return values
 
 
 # Hydra's own flags that are passed on to the jobs, as `cli/hydra_commands.py` writes them: --config-dir=FOLDER.
@@ -126,7 +146,11 @@ class SweepLauncher(Launcher):
             raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
         loader, config = self.context.config_loader, self.config
         typed = list(config.hydra.overrides.task)
+        self._refuse_fixed_and_searched(typed)
         jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), batch, typed)
+        for name, count in Counter(job.name for job in jobs).items():
+            if count > 1:
+                say(f"sweep    {name}: {count} equal points are one row")
         asked = asked_scores(score)  # but of a try, of which nothing is kept
         jobs = [replace(job, scored={} if job.config.trainer.fast_dev_run else asked) for job in jobs]
         if "test" in jobs[0].scored and any(job.config.data.test is None for job in jobs):
@@ -135,6 +159,14 @@ class SweepLauncher(Launcher):
         with read_write(config), open_dict(config):
             config.hydra.sweep.dir = str(jobs[0].folder.parent)  # where a sweeper may write what it found
         return jobs
+
+    def _refuse_fixed_and_searched(self, typed: Sequence[str]) -> None:
+        """Raises ConfigError for an option that a sweeper searches over, by hydra.sweeper.params, and that is fixed."""
+        searched = self.config.hydra.sweeper.get("params") or {}
+        for key in typed_keys(typed) & {str(name).lstrip("+") for name in searched}:
+            raise ConfigError(
+                f"{key}: both fixed on the command line and searched by hydra.sweeper.params; leave one out"
+            )
 
 
 class ProcessLauncher(SweepLauncher):
@@ -149,15 +181,16 @@ class ProcessLauncher(SweepLauncher):
         """
         at_least("hydra.launcher.jobs", self.jobs, 1)
         jobs = self.checked_jobs(job_overrides, self.score)
-        failed = Processes(jobs, self.command("train"), program.process("evaluate"), self.jobs).run()
-        results, direction = [], self.config.hydra.sweeper.get("direction")  # of a search
-        for job in jobs:
+        rows = list({job.name: job for job in jobs}.values())
+        failed = Processes(rows, self.command("train"), program.process("evaluate"), self.jobs).run()
+        results, direction = {}, self.config.hydra.sweeper.get("direction")  # of a search
+        for job in rows:
             values = series(RunFolder(job.folder).read_metrics(), job.config.optimized_metric)
             code, value = failed.get(job.name, 0), values[-1][1] if values else None
             if direction and code == DivergedError.exit_code:  # which teaches a search something, and does not end it
                 code, value = 0, -math.inf if "maximize" in str(direction) else math.inf
-            results.append(_returned(job.name, code, value))
-        return results
+            results[job.name] = _returned(job.name, code, value)
+        return [results[job.name] for job in jobs]
 
 
 class SlurmLauncher(SweepLauncher):
@@ -173,7 +206,8 @@ class SlurmLauncher(SweepLauncher):
         if (sweeper := self.config.hydra.runtime.choices["hydra/sweeper"]) != "grid":
             raise ConfigError(f"hydra/launcher=slurm: does not wait for results; leave out hydra/sweeper={sweeper}")
         jobs = self.checked_jobs(job_overrides, self.options.score)
-        submit(jobs, self.command("train"), program.process("evaluate"), self.options)
+        rows = list({job.name: job for job in jobs}.values())
+        submit(rows, self.command("train"), program.process("evaluate"), self.options)
         return []
 
 

@@ -32,7 +32,29 @@ MISTAKES = [
     ),
     ("train.py trainer.max_time=1h", "trainer.max_time=1h:", "DD:HH:MM:SS"),
     ("train.py trainer.max_time=99999999999:00:00:00", "trainer.max_time=99999999999:00:00:00:", "DD:HH:MM:SS"),
-    ("train.py lr=0.1", "lr:", "did you mean optim.lr_scale?"),
+    # what other toolkits call it
+    ("train.py lr=0.1", "lr:", "did you mean optim.peak_lr?"),
+    ("train.py optim.learning_rate=0.1", "optim.learning_rate:", "did you mean optim.peak_lr?"),
+    ("train.py data.batch_size=64", "data.batch_size:", "did you mean data.tokens_per_step?"),
+    ("train.py trainer.gpus=2", "trainer.gpus:", "did you mean trainer.devices?"),
+    ("train.py model.hidden_size=64", "model.hidden_size:", "did you mean model.d_model?"),
+    ("train.py resume=true", "resume:", "the same command resumes a run"),
+    ("train.py trainer.resume_from_checkpoint=x", "trainer.resume_from_checkpoint:", "init_from=RUN"),
+    ("evaluate.py run=x num_beams=2", "num_beams:", "did you mean search.beam_size?"),
+    ("evaluate.py run=x gpus=2", "gpus:", "did you mean devices?"),
+    # keys that are given twice
+    ("train.py model.dropout=0.1 seed=1 +model.dropout=0.3", "model.dropout:", "-m model.dropout=0.1,0.3"),
+    ("train.py ablation=a_h4 ablation=b_dk16", "ablation: given 2 times", "model.n_heads=4 model.d_k=16"),
+    ("train.py -m ablation=a_h4 ablation=b_dk16", "ablation:", "for a row each write ablation=a_h4,b_dk16"),
+    ("train.py model=tiny model=big", "model: given 2 times", "-m model=tiny,big"),
+    ("evaluate.py run=x run=y", "run: given 2 times", "-m run=x,y"),
+    # what waits for a validation that never comes
+    ("train.py trainer.patience=3 trainer.limit_val_batches=0", "trainer.patience=3:", "trainer.limit_val_batches=0"),
+    (
+        "train.py trainer.patience=3 trainer.max_steps=99 trainer.val_every=100",
+        "trainer.patience=3:",
+        "at the end only",
+    ),
     # groups and their files
     ("train.py modle=big", "modle:", "did you mean model?"),
     ("train.py +experiments=multi30k", "experiments:", "did you mean experiment?"),
@@ -73,8 +95,7 @@ MISTAKES = [
     # sweeps
     ("train.py -m model.n_headz=1,2", "model.n_headz:", "did you mean model.n_heads?"),
     ("train.py -m seed=1,2 name=x", "name=:", "sweep=NAME"),
-    ("train.py -m seed=1,1", "seed=1,1:", "gives seed=1 twice; give each value once"),
-    ("train.py -m ablation=a_h1,quarter/a_h1", "ablation:", "no distinct short folder names"),
+    ("train.py -m hydra/sweeper=optuna model.dropout=0.2 model.dropout=0.1,0.3", "model.dropout:", "leave one out"),
     # what is only shown is checked, too
     ("train.py model.dropout=2 --cfg=job", "model.dropout=2.0:", "below 1"),
     ("evaluate.py run=x split=dev --cfg job", "split=dev:", "val, test"),

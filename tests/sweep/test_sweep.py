@@ -225,6 +225,9 @@ def test_scores_that_stand_are_not_made_again_where_a_row_is_trained_on_in_vain(
         ([["ablation=a_h1", "seed=1"], ["ablation=a_h1", "seed=2"]], ["a_h1_seed-1", "a_h1_seed-2"]),
         ([["model=tiny"], ["model=base"]], ["model-tiny", "model-base"]),
         ([["data.train='my/a=b'"], ["data.train=[x,y]"]], ["train-my-a-b", "train--x-y"]),
+        ([["data.train=my/a"], ["data.train=my-a"]], ["train-my-a-7da5ca16", "train-my-a"]),
+        ([["ablation=a_h1"], ["ablation=quarter/a_h1"]], ["a_h1", "a_h1-ef282bee"]),
+        ([["data.train=/é/dev"], ["data.train=/ü/dev"]], ["train-dev-87bb8f0b", "train-dev-15569dd7"]),
         (
             [["search.batch_tokens=9", "data.batch_tokens=1"], ["search.batch_tokens=8", "data.batch_tokens=2"]],
             ["search.batch_tokens-9_data.batch_tokens-1", "search.batch_tokens-8_data.batch_tokens-2"],
@@ -236,12 +239,55 @@ def test_a_folder_is_named_by_what_its_job_changes(batch, names):
     assert job_names(batch, typed) == names
 
 
+LONG = "a-rather-long-folder-name/" * 6
+
+
+@pytest.mark.parametrize(
+    ("swept", "rows", "values"),
+    [
+        ("model.dropout=1e-1,0.1,.2", ["dropout-0.1", "dropout-0.2"], [0.1, 0.2]),
+        ("model.dropout=0,0.0", ["dropout-0.0"], [0.0]),
+        ("model.dropout=range(0.1,0.4,0.1)", ["dropout-0.1", "dropout-0.2", "dropout-0.3"], [0.1, 0.2, 0.3]),
+        ("model.dropout=range(0.4,0.1,-0.1)", ["dropout-0.4", "dropout-0.3", "dropout-0.2"], [0.4, 0.3, 0.2]),
+        ("seed=1,1", ["seed-1"], [1]),
+        ("trainer.limit_train_steps=1,1.0", ["limit_train_steps-1", "limit_train_steps-1.0"], [1, 1.0]),
+        ("data.test=dev,'dev'", ["test-dev"], ["dev"]),
+    ],
+)
+def test_equal_values_are_one_row_which_is_named_by_the_value(folder, started, swept, rows, values):
+    outcome = run_application("train.py", "-m", *SMALL, "sweep=s", swept)
+    assert outcome.code == 0, outcome.err
+    [sweep] = started
+    assert [job.name for job in sweep.jobs] == rows
+    *sections, name = swept.partition("=")[0].split(".")
+    configs = [getattr(job.config, sections[0]) if sections else job.config for job in sweep.jobs]
+    assert [getattr(config, name) for config in configs] == values
+    count = swept.count(",") + 1
+    assert ("equal points are one row" in outcome.err) == ("range" not in swept and len(rows) < count)
+
+
+def test_long_values_and_letters_of_any_script_are_folders_of_their_own_whatever_else_is_swept(folder, started):
+    for name in ("one", "two", "日本", "中国"):
+        write_pairs(folder / LONG / name, 3, seed=1)
+    paths = [f"{LONG}{name}" for name in ("one", "two", "日本", "中国")]
+
+    def rows(*chosen: str) -> list[str]:
+        values = ",".join(f"'{path}'" for path in chosen)
+        assert run_application("train.py", "-m", *SMALL, "sweep=s", f"data.train={values}").code == 0
+        return [job.name for job in started[-1].jobs]
+
+    names = rows(*paths)
+    assert len({*names}) == 4
+    assert names[0].startswith("train-long-folder-name-one-")
+    for name in names:
+        assert len(name) < 60
+        assert set(name) <= NAME_CHARACTERS
+    assert rows(*paths[2:]) == names[2:]
+
+
 @given(st.lists(st.text(st.characters(exclude_categories=["C"]), max_size=20), min_size=2, max_size=4, unique=True))
 def test_folder_names_need_no_quotes_whatever_the_values_are(values):
-    try:
-        names = job_names([[f"data.hub_path={value}"] for value in values], [])
-    except ConfigError:
-        return
+    names = job_names([[f"data.hub_path={value}"] for value in values], [])
     assert len(set(names)) == len(values)
     for name in names:
         assert set(name) <= NAME_CHARACTERS
@@ -611,6 +657,42 @@ def test_optuna_searches_over_rows_which_return_what_optimized_metric_says(folde
     best = yaml.safe_load((folder / "outputs/sweeps/2_16/optimization_results.yaml").read_text())
     assert best["best_params"]["model.dropout"] == min(seen.values(), key=lambda dropout: abs(dropout - 0.3))
     assert best["best_value"] == min(abs(dropout - 0.3) for dropout in seen.values())
+
+
+def test_points_that_a_search_draws_twice_are_one_row_and_each_trial_is_told_its_value(folder, monkeypatch):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
+    trained = []
+
+    def run(sweep: Processes) -> dict[str, int]:
+        for job in sweep.jobs:
+            trained.append(job.name)
+            job.folder.mkdir(parents=True, exist_ok=True)
+            measured = {"step": 1, "val/loss": job.config.model.dropout}
+            (job.folder / "metrics.jsonl").write_text(f"{json.dumps(measured)}\n")
+        return {}
+
+    monkeypatch.setattr(Processes, "run", run)
+    trials = ("hydra.sweeper.n_trials=6", "hydra.sweeper.n_jobs=6", "hydra.sweeper.sampler.seed=1", "sweep=twice")
+    outcome = run_application(
+        "train.py", "-m", *SMALL, "hydra/sweeper=optuna", "model.dropout=choice(0.1,0.2)", *trials
+    )
+    assert outcome.code == 0, outcome.err
+    assert sorted(trained) == ["dropout-0.1", "dropout-0.2"]
+    assert re.findall(r"sweep    (dropout-0\.\d): (\d) equal points are one row", outcome.err)
+    best = yaml.safe_load((folder / "outputs/sweeps/twice/optimization_results.yaml").read_text())
+    assert best["best_value"] == 0.1
+
+
+def test_an_option_that_is_fixed_and_searched_is_refused(folder):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
+    (folder / "own/experiment").mkdir(parents=True)
+    (folder / "own/experiment/search.yaml").write_text(
+        "# @package _global_\ndefaults: [override /hydra/sweeper: optuna]\n"
+        'hydra: {sweeper: {params: {model.dropout: "choice(0.1,0.2)"}}}\n'
+    )
+    outcome = run_application("train.py", "-m", "-cd", "own", *SMALL, "experiment=search", "model.dropout=0.3")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.err
+    assert "model.dropout: both fixed on the command line and searched" in outcome.err
 
 
 def test_a_row_that_fails_ends_a_search_with_its_exit_code_and_one_that_diverges_is_the_worst(folder, monkeypatch):

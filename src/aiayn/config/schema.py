@@ -11,6 +11,7 @@ on, and all rooms behind `train` see only such configurations. Elsewhere None me
 Nothing here imports torch: configuration errors are reported before anything slow happens.
 """
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -88,6 +89,19 @@ class Config:
             count is None or count % world == 0,
             f"data.micro_batches={count}: {world} devices cannot share it evenly; set a multiple of {world}, or null",
         )
+        trainer = self.trainer
+        if trainer.patience is not None:
+            require(
+                trainer.limit_val_batches > 0,
+                f"trainer.patience={trainer.patience}: trainer.limit_val_batches=0 leaves no validation to wait for; "
+                "raise that, or set trainer.patience=null",
+            )
+            is_validated = (trainer.val_every or 0) <= (trainer.max_steps or math.inf)
+            require(
+                is_validated,
+                f"trainer.patience={trainer.patience}: trainer.val_every={trainer.val_every} of trainer.max_steps="
+                f"{trainer.max_steps} validates at the end only; lower trainer.val_every",
+            )
         if self.model.positions == "learned":
             longest = self.data.max_length + self.search.max_extra_tokens + 1
             require(

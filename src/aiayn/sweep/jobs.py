@@ -1,5 +1,6 @@
 """The jobs of a sweep: their names, their checked options, and whether they are finished."""
 
+import hashlib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,15 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig
 
 from aiayn.config.compose import chosen_options, for_hydra, resolve_options, without_hydra
 from aiayn.config.data import OF_VOCABULARY
 from aiayn.config.extensions import load_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
-from aiayn.config.rules import NAME_CHARACTERS
+from aiayn.config.rules import NAME_CHARACTERS, options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import changed_options, filled, short_names, to_plain
+from aiayn.config.stored import as_option, changed_options, filled, short_names, to_plain
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
 from aiayn.runs.extensions import id_of_file, ids_of_builders, metric_falls, metrics_of
@@ -24,7 +26,8 @@ from aiayn.runs.results import is_of_split, search_of
 from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
 from aiayn.runs.validations import ValidationHistory
 
-MAX_NAME = 150  # characters of a folder's name
+# Characters of a folder's name, of a value in it, and what is kept of a longer one.
+MAX_NAME, MAX_VALUE, KEPT_OF_VALUE = 150, 60, 24
 SEED = re.compile(r"(?:^|_)seed-\d+(?=_|$)")  # in a job's name
 SCORED = {"val": "last", "test": "averaged"}  # the checkpoint that a split is scored with; Table 3 has the former
 
@@ -47,17 +50,19 @@ class SweepJob:
 def make_jobs(
     compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]], typed: Sequence[str] = ()
 ) -> list[SweepJob]:
-    """Checks the options of all jobs. Raises ConfigError with a line for each mistake.
+    """Returns a job for each list of overrides, the same one for equal lists; checks the options of all.
 
     compose returns Hydra's configuration for a list of overrides; typed are the arguments of the whole sweep.
+    Raises ConfigError with a line for each mistake.
     """
     parser = OverridesParser.create()
     typed = [for_hydra(override, Config) for override in typed]
+    typed = [canonical(line) for line in typed if not parser.parse_override(line).is_sweep_override()]
     # Sweepers other than ours write fixed values anew, and null as None.
     fixed = {line.partition("=")[0]: line for line in typed}
-    fixed = {key: line for key, line in fixed.items() if not parser.parse_override(line).is_sweep_override()}
-    batch = [[for_hydra(override, Config) for override in job] for job in batch]
-    batch = [[fixed.get(line.partition("=")[0], line) for line in job] for job in batch]
+    batch = [[canonical(for_hydra(override, Config)) for override in job] for job in batch]
+    points = [tuple(fixed.get(line.partition("=")[0], line) for line in job) for job in batch]
+    batch = [list(point) for point in dict.fromkeys(points)]
     names, with_seeds = job_names(batch, typed), job_names(batch, [one for one in typed if one[:5] != "seed="])
     found, choices, mistakes = [], [], {}
     for name, overrides in zip(names, batch, strict=True):
@@ -79,10 +84,35 @@ def make_jobs(
         begun = (job for job in ways if _began_as(job))
         is_taken = _began_as(ways[0], but={"seed"}) is not None
         jobs.append(next(begun, ways[1] if is_taken else ways[0]))
-    return jobs
+    job_of_point = {tuple(overrides): job for overrides, job in zip(batch, jobs, strict=True)}
+    return [job_of_point[point] for point in points]
+
+
+def canonical(override: str) -> str:
+    """Returns an override with its value in the form that all equal values share.
+
+    1e-4 and 0.0001 are one row, and so are 1 and 1.0 where the option is a float. 0.30000000000000004, from adding 0.1
+    three times, is 0.3.
+    """
+    key, _, text = override.partition("=")
+    value = OverridesParser.create().parse_override(override).value()
+    option = options_of(Config).get(key)
+    if option is not None and option.type in (float, float | None) and type(value) is int:
+        value = float(value)
+    if isinstance(value, float) and math.isfinite(value):
+        rounded = float(f"{value:.12g}")
+        text = repr(rounded if len(repr(rounded)) <= 10 else value)  # a value that was drawn has 16 digits
+    elif value is None or isinstance(value, bool | int):
+        text = str(as_option(value))
+    elif isinstance(value, QuotedString):
+        bare = f"{key}={value.text}"
+        is_plain = re.fullmatch(r"[A-Za-z_][\w./-]*", value.text) and for_hydra(bare, Config) == bare
+        text = value.text if is_plain else replace(value, quote=Quote.single).with_quotes()
+    return f"{key}={text}"
 
 
 def _job(name: str, sweep: str, overrides: Sequence[str], options: Config) -> SweepJob:
+    overrides = [line for line in overrides if line.partition("=")[0] != "sweep"]
     settings = {"name": f"sweeps/{sweep}/{name}", "sweep": sweep}
     options = replace(options, **settings)
     if options.logger.group is None:
@@ -93,21 +123,41 @@ def _job(name: str, sweep: str, overrides: Sequence[str], options: Config) -> Sw
 
 
 def job_names(batch: Sequence[Sequence[str]], typed: Sequence[str]) -> list[str]:
-    """Returns what each job changes, as a folder name: a_h1, n_heads-4_d_k-16. Raises ConfigError if two are equal."""
-    jobs = [{key: value for key, _, value in (line.partition("=") for line in job)} for job in batch]
+    """Returns what each job changes, as a folder name: a_h1, n_heads-4_d_k-16, train-news-en-3f9a01c2.
+
+    A value that is long, or has letters other than ASCII's, is cut and followed by a hash; so is one that would share
+    its name with another job's.
+    """
+    jobs = [dict(line.split("=", 1) for line in job) for job in batch]
     lines = {line.partition("=")[0]: line for line in typed}
     varied = [key for key in jobs[0] if any(f"{key}={job[key]}" != lines.get(key) for job in jobs)]
     swept = [key for key in varied if key != "ablation"]
-    labels = short_names(swept)
-    names: list[str] = []
-    for job in jobs:
-        changes = [job["ablation"].rpartition("/")[2]] if "ablation" in job else []  # quarter/a_h1: a_h1
-        changes += [f"{label}-{job[key]}" for key, label in zip(swept, labels, strict=True)]
-        name = "_".join(_as_name(change) for change in changes) or "base"
-        if name in names or len(name) > MAX_NAME:
-            raise ConfigError(f"{', '.join(varied)}: no distinct short folder names follow from these values ({name})")
-        names.append(name)
-    return names
+    labels = dict(zip(swept, short_names(swept), strict=True))
+    changes = [{key: job[key] for key in ("ablation", *swept) if key in job} for job in jobs]
+    plain = [_folder_name(change, labels) for change in changes]
+    return [
+        name if plain.count(name) == 1 else _folder_name(change, labels, is_shared=True)
+        for name, change in zip(plain, changes, strict=True)
+    ]
+
+
+def _folder_name(changes: Mapping[str, str], labels: Mapping[str, str], is_shared: bool = False) -> str:
+    """Returns a job's folder name; labels are the short names of options. is_shared: by another job, without hashes."""
+    parts = []
+    for key, value in changes.items():
+        shown = value.rpartition("/")[2] if key == "ablation" else value.replace("'", "").replace('"', "")
+        name = "".join(letter if letter in NAME_CHARACTERS else "-" for letter in shown)
+        label = f"{labels[key]}-" if key in labels else ""
+        is_exact = f"{label}{name}".strip("-._") == f"{label}{value}"
+        if len(shown) > MAX_VALUE or not shown.isascii() or (is_shared and not is_exact):
+            name = f"{name[-KEPT_OF_VALUE:].strip('-._')}-{_hash(value)}".lstrip("-")
+        parts.append(f"{label}{name}".strip("-._") or "empty")
+    whole = "_".join(parts) or "base"
+    return whole if len(whole) <= MAX_NAME else f"{whole[:MAX_NAME]}-{_hash(str(changes))}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def asked_scores(asked: Sequence[str]) -> dict[str, str]:
@@ -210,12 +260,6 @@ def _sweep_name(choices: Sequence[Mapping[str, str]]) -> str:
     if not common:
         raise ConfigError("sweep is missing: the jobs share neither data nor model; set sweep=NAME")
     return "-".join(common)
-
-
-def _as_name(text: str) -> str:
-    """Returns text without quotes, `=` and `/`, fit for a folder and a command line."""
-    kept = "".join(letter if letter in NAME_CHARACTERS else "-" for letter in text.replace("'", "").replace('"', ""))
-    return kept.strip("-._") or "empty"
 
 
 def is_from_source(key: str) -> bool:

@@ -6,7 +6,7 @@ import torch
 
 from aiayn.config.rules import listed, tagged
 from aiayn.config.schema import Config
-from aiayn.config.settle import FITS, fit, usual_steps
+from aiayn.config.settle import FITS, fit, usual_peak, usual_steps
 from aiayn.hardware import Hardware, has_bfloat16, why_not_compiled
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
@@ -17,6 +17,7 @@ from aiayn.training.research import why_not_packed
 log = logging.getLogger(__name__)
 
 FEW_PAIRS = 5000
+LOWEST_PEAK, HIGHEST_PEAK = 1e-5, 5e-3  # at d_model 512, in proportion to 1 / d_model
 
 
 def log_start(run: RunContext, module: TranslationModule, hardware: Hardware) -> None:
@@ -49,14 +50,29 @@ def log_start(run: RunContext, module: TranslationModule, hardware: Hardware) ->
             precision,
         )
     warmup, own = config.optim.warmup_steps, type(module)
-    peak = f", peak learning rate {module.rate(warmup):.2g} at step {warmup}"
     if own.rate is not TranslationModule.rate or own.configure_optimizers is not TranslationModule.configure_optimizers:
-        peak = ", learning rates of an extension"
-    log.info("steps    %d%s", config.trainer.max_steps, peak)
+        log.info("steps    %d, learning rates of an extension", config.trainer.max_steps)
+    else:
+        peak = module.rate(warmup)
+        log.info("steps    %d, peak learning rate %.2g at step %d", config.trainer.max_steps, peak, warmup)
+        warn_of_unusual_rate(config, peak)
     for line in unusual_options(
         config, len(run.prepared.train), plan.steps_per_epoch, run.prepared.tokenizer.vocab_size
     ):
         log.warning("warning  %s", line)
+
+
+def warn_of_unusual_rate(config: Config, peak: float) -> None:
+    """Logs a warning for a peak learning rate at which a model of this width rarely learns."""
+    d_model, usual = config.model.d_model, usual_peak(config.model.d_model)
+    lowest, highest = (limit * 512 / d_model for limit in (LOWEST_PEAK, HIGHEST_PEAK))
+    if not lowest <= peak <= highest:
+        option = "peak_lr" if config.optim.peak_lr is not None else "lr_scale"
+        log.warning(
+            "warning  optim.%s=%g: the learning rate rises to %.2g; usual for d_model %d is about %.2g, "
+            "optim.peak_lr=%.1g",
+            *(option, getattr(config.optim, option), peak, d_model, usual, usual),
+        )
 
 
 def log_source(config: Config, source: Checkpoint) -> None:
