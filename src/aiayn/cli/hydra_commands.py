@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from aiayn import __version__
 from aiayn.config import compose, program
-from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupported
+from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_repeated, refuse_unsupported
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError, one_line_errors
 from aiayn.runs.run_folder import find_checkpoint
@@ -37,6 +37,7 @@ def _start_application(
     """Answers --help and --version, runs what the options say, and leaves everything else to Hydra."""
     with program.started_as(script, None if script else name), one_line_errors(), handle_signals(interrupt):
         arguments = _parse(sys.argv[1:])
+        refuse_repeated(arguments.overrides, arguments.multirun)
         sources = compose.Sources(arguments.config_name or name, arguments.config_path, arguments.config_dir)
         if arguments.version:
             print(f"aiayn {__version__}")

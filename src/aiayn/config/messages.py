@@ -154,7 +154,6 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
 
     Raises OverrideParseException for those that are no key=value.
     """
-    refuse_repeated(overrides, multirun)
     first_names = {"hydra", *(name.partition(".")[0] for name in options_of(schema))}
     for override in overrides:
         key, sign, value = override.lstrip("+").partition("=")
