@@ -318,11 +318,11 @@ def test_a_server_keeps_few_kernels_in_memory(run, monkeypatch):
     assert served == ["128"]
 
 
-def test_a_packed_checkpoint_is_half_as_large_translates_alone_and_is_never_written_over(run, tmp_path):
+def test_an_exported_checkpoint_is_half_as_large_translates_alone_and_is_never_written_over(run, tmp_path):
     packed, exact = tmp_path / "model.ckpt", tmp_path / "exact.ckpt"
 
-    [line] = output("pack", run, packed)
-    output("pack", run, exact, "--precision", "float32", "--checkpoint", "last")
+    [line] = output("export", run, packed, "--format", "aiayn")
+    output("export", run, exact, "--format", "aiayn", "--precision", "float32", "--checkpoint", "last")
 
     assert line == f"{packed}  {packed.stat().st_size / 1e6:.1f} MB"
     weights, halved = (checkpoints.load(path).weights for path in (run / "checkpoints/averaged.ckpt", packed))
@@ -330,7 +330,7 @@ def test_a_packed_checkpoint_is_half_as_large_translates_alone_and_is_never_writ
     assert packed.stat().st_size < exact.stat().st_size
     assert output("translate", exact) == output("translate", run, "--checkpoint", "last")
     assert len(output("translate", packed)) == len(LINES)
-    assert "already exists" in str(invoke("pack", run, packed).exception)
+    assert "already exists" in str(invoke("export", run, packed, "--format", "aiayn").exception)
 
 
 def complete(words: str, monkeypatch, capsys) -> list[str]:
@@ -380,30 +380,16 @@ def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(r
     assert f"{tmp_path}/src has 6 lines and {tmp_path}/tgt has 2: line N" in str(refused)
 
 
-def test_scores_per_token_and_of_both_directions_and_of_a_file_of_pairs(run, translator, tmp_path):
-    back = write_run(tmp_path / "back", src_lang="de", tgt_lang="en")
+def test_scores_per_token_and_of_a_file_of_pairs(run, translator, tmp_path):
     pairs = [("the old house", "das alte Haus"), ("two cats", "zwei Katzen"), ("", "")]
     (tmp_path / "x.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs[:2]) + "\n", encoding="utf-8")
     sources, targets = zip(*pairs, strict=True)
-    there, here = translator.score([*sources], [*targets]), Translator.from_run(back).score([*targets], [*sources])
-    means = [[pair.log_prob / max(len(pair.tokens), 1) for pair in side] for side in (there, here)]
+    means = [pair.log_prob / max(len(pair.tokens), 1) for pair in translator.score([*sources], [*targets])]
 
     printed = [float(line) for line in output("score", run, tmp_path / "x.tsv", "--per-token", text=b"")]
-    assert printed == pytest.approx(means[0], abs=2e-5)
-    printed = [float(line) for line in output("score", run, tmp_path / "x.tsv", "--reverse", back, text=b"")]
-    assert printed == pytest.approx([(a + b) / 2 for a, b in zip(*means, strict=True)], abs=2e-5)
-    there, here = (Translator.from_run(folder, "last") for folder in (run, back))
-    lasts = zip(there.score([*sources], [*targets]), here.score([*targets], [*sources]), strict=True)
-    means = [sum(pair.log_prob / max(len(pair.tokens), 1) for pair in both) / 2 for both in lasts]
-    both = ("--reverse", back, "--checkpoint")
-    printed = [float(line) for line in output("score", run, tmp_path / "x.tsv", *both, "last", text=b"")]
     assert printed == pytest.approx(means, abs=2e-5)
-    with pytest.raises(ConfigError, match=r"checkpoint=.*: of several runs choose averaged, best or last, not a file"):
-        raise invoke("score", run, tmp_path / "x.tsv", *both, run / "checkpoints/last.ckpt").exception
     with pytest.raises(ConfigError, match="--per-token prints one number for each pair; leave out --format"):
         raise invoke("score", run, tmp_path / "x.tsv", "--per-token", "--format", "jsonl").exception
-    with pytest.raises(ConfigError, match=r"--reverse .*: it translates en to de; name a run from de to en"):
-        raise invoke("score", run, tmp_path / "x.tsv", "--reverse", run).exception
     with pytest.raises(ConfigError, match=r"x\.en: name the file with its translations, too"):
         raise invoke("score", run, tmp_path / "x.en").exception
 

@@ -26,7 +26,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from aiayn.config import program
 from aiayn.config.compose import typed_keys
@@ -145,7 +145,7 @@ class SweepLauncher(Launcher):
         if "LOCAL_RANK" in os.environ:
             raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
         loader, config = self.context.config_loader, self.config
-        typed = list(config.hydra.overrides.task)
+        typed: Any = OmegaConf.to_container(config.hydra.overrides.task)  # as typed: iterating would interpolate
         self._refuse_fixed_and_searched(typed)
         jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), batch, typed)
         for name, count in Counter(job.name for job in jobs).items():

@@ -110,9 +110,13 @@ def test_an_option_may_name_what_hydra_has_chosen():
 @pytest.mark.parametrize("arguments", [["--cfg", "job"], ["-m", "model.dropout=2"]])
 def test_a_value_from_the_environment_has_its_options_type_wherever_it_is_checked(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SLURM_NUMBER", "7")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "7")
     outcome = run_application(
-        "train.py", *FILES, "seed=${oc.env:SLURM_NUMBER}", "trainer.max_steps=${oc.env:SLURM_NUMBER}", *arguments
+        "train.py",
+        *FILES,
+        "seed=${oc.env:SLURM_ARRAY_TASK_ID}",
+        "trainer.max_steps=${oc.env:SLURM_ARRAY_TASK_ID}",
+        *arguments,
     )
     assert "must be of type" not in outcome.err
     assert outcome.code == (0 if "--cfg" in arguments else 2)
@@ -126,15 +130,21 @@ SPELLINGS = [
     "data.test=${ oc.env : GITHUB_TOKEN }",
     "data.test=${oc.env:DSN}",
     "data.test=${oc.env:PGURL,x}",
+    "data.test=${oc.${sweep}:A_KEY}",
+    "data.test=${oc.decode:${oc.${sweep}:A_KEY}}",
+    "data.test=${oc.env:SLURM_JWT}",
+    "data.test=${oc.env:AIAYN_API_KEY}",
 ]
 
 
+@pytest.mark.parametrize("several", [(), ("-m", "seed=1,2")], ids=["one", "sweep"])
 @pytest.mark.parametrize("option", SPELLINGS)
-def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(option, tmp_path, monkeypatch):
+def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(option, several, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("A_KEY", "sk_very_secret")
+    for name in ("A_KEY", "SLURM_JWT", "AIAYN_API_KEY"):
+        monkeypatch.setenv(name, "sk_very_secret")
 
-    outcome = run_application("train.py", *FILES, option)
+    outcome = run_application("train.py", *FILES, *several, "sweep=env", option)
 
     assert (outcome.code, outcome.out) == (2, "")
     assert "takes its value from the environment" in the_one_line(outcome.err)

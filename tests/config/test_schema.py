@@ -388,15 +388,3 @@ def test_runs_that_are_named_alone_are_found_below_outputs(tmp_path, monkeypatch
     assert (found.run, found.baseline, found.ensemble) == ("all/a", "here", ["all/b", "all/a"])
     assert compose_evaluation(["run=a"]).run == "outputs/a"
     assert compose_evaluation(["run=nowhere"]).run == "nowhere"
-
-
-def test_options_that_were_renamed_or_removed_are_read_from_runs_of_earlier_versions(plain):
-    trainer = plain["trainer"]
-    trainer["limit_train_batches"], trainer["overfit_batches"] = 7, 3
-    trainer |= {"fused_loss": False, "gradient_compression": "none", "packed_attention": True}
-    del trainer["limit_train_steps"], trainer["overfit_steps"]
-
-    read = from_plain(Config, plain).trainer
-
-    assert (read.limit_train_steps, read.overfit_steps) == (7, 3)
-    assert stored_options(plain)["trainer.limit_train_steps"] == 7

@@ -9,7 +9,6 @@ from aiayn.cli.arguments import with_options
 from aiayn.cli.attention import attention
 from aiayn.cli.dashboard import dashboard
 from aiayn.cli.export import export
-from aiayn.cli.pack import pack
 from aiayn.cli.prepare import prepare
 from aiayn.cli.report import report
 from aiayn.cli.score import score
@@ -30,7 +29,7 @@ for command in (train, evaluate):
     app.command(
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
     )(command)
-for command in (translate, score, serve, pack, export, attention, table, report, dashboard, trees, split, prepare):
+for command in (translate, score, serve, export, attention, table, report, dashboard, trees, split, prepare):
     app.command()(with_options(command))
 
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,6 @@ from aiayn.cli.arguments import ModelChoice, RunArgument
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
 from aiayn.config.rules import one_of
 from aiayn.errors import ConfigError, DataError
-from aiayn.runs.run_folder import find_checkpoints
 
 if TYPE_CHECKING:
     from aiayn.search.force_decode import ScoredPair
@@ -27,10 +25,6 @@ def score(
     each_token: Annotated[
         bool, typer.Option("--per-token", help="Divide by the number of subwords, the end mark included.")
     ] = False,
-    reverse: Annotated[
-        Path | None,
-        typer.Option(metavar="RUN2", help="A run of the reverse direction: prints the mean of both, each per token."),
-    ] = None,
     model: ModelChoice,
     tgt: Annotated[
         Path | None, typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz.")
@@ -42,27 +36,22 @@ def score(
     --format jsonl` calls log_prob if the text is cut into the same subwords. The perplexity of all lines goes to
     standard error.
 
-    With --per-token it is divided by the number of these subwords, which tells wrong pairs from right ones; with
-    --reverse RUN2 it is the mean of that and of the same in the other direction.
+    With --per-token it is divided by the number of these subwords, which tells wrong pairs from right ones.
 
     With --format jsonl every pair is one JSON object: index, source, translation, log_prob, score (log_prob divided by
     the length penalty), tokens, and token_log_probs: log P of each token given those before it.
     """
     one_of("--format", style, ("text", "jsonl"))
-    if (reverse or each_token) and style != "text":
-        option = "--reverse" if reverse else "--per-token"
-        raise ConfigError(f"{option} prints one number for each pair; leave out --format")
+    if each_token and style != "text":
+        raise ConfigError("--per-token prints one number for each pair; leave out --format")
     from aiayn.data.pair_files import FORMATS, FileText
     from aiayn.data.text_files import suffix
 
-    if reverse:
-        find_checkpoints(run, [reverse], model.checkpoint)  # a file would be that of one direction
     if tgt is None and suffix(src.name) not in FORMATS:
         raise ConfigError(f"{src}: name the file with its translations, too, or one file of pairs (.tsv, .jsonl, .tmx)")
     lines = _aligned_lines(src, tgt) if tgt else None
     translator = model.load(run)
     sources, targets = lines or FileText("SRC", [str(src)], translator.languages).read()
-    backwards = _reversed_translator(translator, reverse, model) if reverse else None
     from aiayn.search.force_decode import perplexity
 
     log_prob, tokens = 0.0, 0
@@ -74,10 +63,6 @@ def score(
             if style == "jsonl":
                 texts = zip(sources[chunk], targets[chunk], pairs, strict=True)
                 write_lines(_as_json(translator, start + n, *one) for n, one in enumerate(texts))
-            elif backwards:
-                others = backwards.score(targets[chunk], sources[chunk], None, start + 1)
-                both = zip(pairs, others, strict=True)
-                write_lines(f"{(per_token(there) + per_token(back)) / 2:.6f}" for there, back in both)
             else:
                 write_lines(f"{per_token(pair) if each_token else pair.log_prob:.6f}" for pair in pairs)
             log_prob += sum(pair.log_prob for pair in pairs)
@@ -102,17 +87,6 @@ def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
             "other (only LF ends a line)"
         )
     return sources, targets
-
-
-def _reversed_translator(translator: "Translator", run: Path, model: ModelChoice) -> "Translator":
-    """Loads the run of the other direction. Raises ConfigError if it is not that."""
-    found = replace(model, ensemble=None, extension=None).load(run)  # the extensions are loaded
-    if found.languages != translator.languages[::-1]:
-        raise ConfigError(
-            f"--reverse {run}: it translates {' to '.join(found.languages)}; name a run from "
-            f"{' to '.join(translator.languages[::-1])}"
-        )
-    return found
 
 
 def _as_json(translator: "Translator", index: int, source: str, target: str, pair: "ScoredPair") -> str:

@@ -15,6 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf.resolvers import oc
 
 from aiayn.config.extensions import check_extensions
 from aiayn.config.logger import WANDB_MODES
@@ -23,7 +24,7 @@ from aiayn.config.program import conf_folder
 from aiayn.config.rules import NAME_CHARACTERS, is_section, one_of, options_of
 from aiayn.config.schema import Config
 from aiayn.config.settle import check_open_model
-from aiayn.config.stored import flatten, from_plain, stored_options, to_plain
+from aiayn.config.stored import from_plain, stored_options, to_plain
 from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,12 +34,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([^,}]*)")
-# Variables whose values may be stored; others may hold a secret, whatever their names.
-ALLOWED = re.compile(
-    r"HOME|USER|LOGNAME|HOSTNAME|PWD|TMPDIR|SCRATCH|WORK|DATA|SEED|SLURM_\w+|AIAYN_\w+|\w+_(?:DIR|HOME|ROOT|SCRATCH|WORK)"
-)
-SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
+# Variables of the environment whose values may be stored. Any other may hold a secret.
+STORABLE = ("HOME", "USER", "LOGNAME", "HOSTNAME", "PWD", "TMPDIR", "SCRATCH", "WORK", "DATA", "SEED")
+STORABLE_BEGINNINGS = ("SLURM_JOB_", "SLURM_ARRAY_", "SLURM_N", "AIAYN_OUTPUTS", "AIAYN_FOLDER")
+STORABLE_ENDINGS = ("_DIR", "_HOME", "_ROOT", "_SCRATCH", "_WORK")
 
 ELEMENT = re.compile(r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)""")  # a value, or one of a list of them
 
@@ -97,18 +96,26 @@ def check_config(composed: DictConfig, schema: type[T]) -> T:
     Raises ConfigError for missing or impossible ones, and for those with a variable of the environment other than those
     that hold folders and the like: options are stored, where no secret may be.
     """
-    typed: Any = OmegaConf.to_container(composed)
-    for name in (name for value in flatten(typed).values() for name in ENVIRONMENT.findall(f"{value}")):
-        if SECRET.search(name) or not ALLOWED.fullmatch(name.strip()):
-            raise ConfigError(
-                f"${{oc.env:{name}}}: takes its value from the environment, and may be a secret: options are stored in "
-                f"config.yaml and in every checkpoint; if it is not a secret let the shell insert it, KEY=${name}"
-            )
     missing = OmegaConf.missing_keys(composed)
     if missing:
         raise ConfigError(f"{min(missing)} is missing: set {min(missing)}=VALUE")
-    resolved: Any = OmegaConf.to_container(composed, resolve=True)
+    OmegaConf.register_new_resolver("oc.env", _storable_variable, replace=True)
+    try:
+        resolved: Any = OmegaConf.to_container(composed, resolve=True)
+    finally:
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
     return from_plain(schema, resolved)
+
+
+def _storable_variable(name: str, *default: str | None) -> str | None:
+    """Takes the place of OmegaConf's `${oc.env:NAME}`. Raises ConfigError for a variable that may hold a secret."""
+    is_storable = name in STORABLE or name.startswith(STORABLE_BEGINNINGS) or name.endswith(STORABLE_ENDINGS)
+    if not is_storable:
+        raise ConfigError(
+            f"${{oc.env:{name}}}: takes its value from the environment, and may be a secret: options are stored in "
+            f"config.yaml and in every checkpoint; if it is not a secret let the shell insert it, KEY=${name}"
+        )
+    return oc.env(name, *default)
 
 
 def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str]) -> Config:

@@ -97,6 +97,8 @@ OTHER_TOOLKITS = {name: option for option, names in OTHER_NAMES.items() for name
 
 def one_line(error: BaseException, schema: type) -> str:
     """Returns an error of composing as key, rule, and the nearest valid key or choice."""
+    if (refused := _cause(error, ConfigError)) is not None:  # of a resolver
+        return str(refused)
     file = None  # of the configuration, if the error is in one
     while isinstance(error, HydraException) and not isinstance(error, (OverrideParseException, MissingConfigException)):
         inner = error.__cause__ or error.__context__
@@ -117,6 +119,13 @@ def one_line(error: BaseException, schema: type) -> str:
         return f"{file[1]}: {told}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+
+
+def _cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
+    """Returns the first error of a kind among those that an error came from."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _unreadable_override(override: str, schema: type) -> str:

@@ -13,10 +13,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-# What options of `trainer` were called in earlier versions, whose runs and checkpoints still have these names, and
-# those that are gone: they changed the speed on a GPU only.
-RENAMED = {"limit_train_batches": "limit_train_steps", "overfit_batches": "overfit_steps"}
-REMOVED = {"fused_loss", "gradient_compression", "packed_attention"}
 # What decides which checkpoints a training keeps: of no effect once it is finished.
 UNTIL_THE_END = ("trainer.average_last", "trainer.best_metric")
 
@@ -49,14 +45,13 @@ def to_plain(options: Any) -> dict[str, Any]:
 
 
 def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
-    """Rebuilds options from what `to_plain` returned, now or in an earlier version.
+    """Rebuilds options from what `to_plain` returned.
 
     Options added since have their defaults; prefix is what messages begin their names with.
     Values are only data: nothing in `tree` can name code.
     Raises ConfigError for unknown, mistyped or impossible options, and for a missing section.
     """
     require(isinstance(tree, Mapping), f"{prefix.rstrip('.') or 'what is stored'} is not a table of options")
-    tree = _as_today(tree)
     unknown = sorted(f"{prefix}{key}" for key in {*tree} - {option.name for option in fields(schema)})
     require(not unknown, f"stored are unknown options: {', '.join(unknown)}")
     values = {}
@@ -86,17 +81,9 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     return value
 
 
-def _as_today(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that an earlier version stored as this one would have."""
-    trainer = tree.get("trainer")
-    if not isinstance(trainer, Mapping):
-        return {**tree}
-    return {**tree, "trainer": {RENAMED.get(key, key): value for key, value in trainer.items() if key not in REMOVED}}
-
-
 def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a run's stored options by dotted name, with those added since; sizes of heads that follow are None."""
-    options = flatten(to_plain(Config())) | flatten(_as_today(tree))
+    options = flatten(to_plain(Config())) | flatten(tree)
     d_model, n_heads = options["model.d_model"], options["model.n_heads"]
     for key in ("model.d_k", "model.d_v"):
         if isinstance(d_model, int) and isinstance(n_heads, int) and options[key] == d_model // max(1, n_heads):

@@ -51,7 +51,7 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None =
     Raises ConfigError for an unknown format or a missing library, RefusedError for a model that the format cannot
     express or a folder that is not empty, ResourceError if the folder cannot be written.
     """
-    one_of("--format", target, tuple(LIBRARIES))
+    one_of("--format", target, ("aiayn", *LIBRARIES))
     if find_spec(LIBRARIES[target]) is None:
         raise ConfigError(f"--format {target} needs {LIBRARIES[target]}: pip install 'aiayn[export]'")
     model = load_model(checkpoint)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Quote, QuotedString
 from omegaconf import DictConfig
 
 from aiayn.config.compose import chosen_options, for_hydra, resolve_options, without_hydra
@@ -104,10 +103,9 @@ def canonical(override: str) -> str:
         text = repr(rounded if len(repr(rounded)) <= 10 else value)  # a value that was drawn has 16 digits
     elif value is None or isinstance(value, bool | int):
         text = str(as_option(value))
-    elif isinstance(value, QuotedString):
-        bare = f"{key}={value.text}"
-        is_plain = re.fullmatch(r"[A-Za-z_][\w./-]*", value.text) and for_hydra(bare, Config) == bare
-        text = value.text if is_plain else replace(value, quote=Quote.single).with_quotes()
+    elif isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w./-]*", value):
+        bare = f"{key}={value}"  # without its quotes, unless Hydra would read it as something else
+        text = value if for_hydra(bare, Config) == bare else text
     return f"{key}={text}"
 
 
