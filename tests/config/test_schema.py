@@ -19,7 +19,6 @@ from aiayn.config.stored import (
     from_plain,
     may_change,
     stored_config,
-    stored_options,
     to_plain,
 )
 from aiayn.errors import ConfigError
