@@ -278,7 +278,8 @@ def test_long_values_and_letters_of_any_script_are_folders_of_their_own_whatever
 
     names = rows(*paths)
     assert len({*names}) == 4
-    assert names[0].startswith("train-long-folder-name-one-")
+    assert names[0].startswith("train-")
+    assert "-folder-name-one-" in names[0]
     for name in names:
         assert len(name) < 60
         assert set(name) <= NAME_CHARACTERS
@@ -687,10 +688,10 @@ def test_an_option_that_is_fixed_and_searched_is_refused(folder):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
     (folder / "own/experiment").mkdir(parents=True)
     (folder / "own/experiment/search.yaml").write_text(
-        "# @package _global_\ndefaults: [override /hydra/sweeper: optuna]\n"
-        'hydra: {sweeper: {params: {model.dropout: "choice(0.1,0.2)"}}}\n'
+        '# @package _global_\nhydra: {sweeper: {params: {model.dropout: "choice(0.1,0.2)"}}}\n'
     )
-    outcome = run_application("train.py", "-m", "-cd", "own", *SMALL, "experiment=search", "model.dropout=0.3")
+    search = ("hydra/sweeper=optuna", "experiment=search", "model.dropout=0.3")
+    outcome = run_application("train.py", "-m", "-cd", "own", *SMALL, *search)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.err
     assert "model.dropout: both fixed on the command line and searched" in outcome.err
 

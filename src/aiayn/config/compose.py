@@ -21,7 +21,7 @@ from aiayn.config.extensions import check_extensions
 from aiayn.config.logger import WANDB_MODES
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupported
 from aiayn.config.program import conf_folder
-from aiayn.config.rules import NAME_CHARACTERS, is_section, one_of, options_of
+from aiayn.config.rules import NAME_CHARACTERS, is_section, one_of, options_of, require
 from aiayn.config.schema import Config
 from aiayn.config.settle import check_open_model
 from aiayn.config.stored import from_plain, stored_options, to_plain
@@ -96,11 +96,10 @@ def check_config(composed: DictConfig, schema: type[T]) -> T:
     Raises ConfigError for missing or impossible ones, and for those with a variable of the environment other than those
     that hold folders and the like: options are stored, where no secret may be.
     """
-    missing = OmegaConf.missing_keys(composed)
-    if missing:
-        raise ConfigError(f"{min(missing)} is missing: set {min(missing)}=VALUE")
     OmegaConf.register_new_resolver("oc.env", _storable_variable, replace=True)
     try:
+        missing = OmegaConf.missing_keys(composed)
+        require(not missing, f"{min(missing, default='')} is missing: set {min(missing, default='')}=VALUE")
         resolved: Any = OmegaConf.to_container(composed, resolve=True)
     finally:
         OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)

@@ -103,7 +103,7 @@ def canonical(override: str) -> str:
         text = repr(rounded if len(repr(rounded)) <= 10 else value)  # a value that was drawn has 16 digits
     elif value is None or isinstance(value, bool | int):
         text = str(as_option(value))
-    elif isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w./-]*", value):
+    elif isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w./-]*", value, re.ASCII):
         bare = f"{key}={value}"  # without its quotes, unless Hydra would read it as something else
         text = value if for_hydra(bare, Config) == bare else text
     return f"{key}={text}"
