@@ -130,8 +130,8 @@ SPELLINGS = [
     "data.test=${ oc.env : GITHUB_TOKEN }",
     "data.test=${oc.env:DSN}",
     "data.test=${oc.env:PGURL,x}",
-    "data.test=${oc.${sweep}:A_KEY}",
-    "data.test=${oc.decode:${oc.${sweep}:A_KEY}}",
+    'data.test="${oc.${sweep}:A_KEY}"',
+    'data.test="${oc.decode:${oc.${sweep}:A_KEY}}"',
     "data.test=${oc.env:SLURM_JWT}",
     "data.test=${oc.env:AIAYN_API_KEY}",
 ]
