@@ -189,7 +189,7 @@ def test_one_table_too_is_followed_by_what_is_missing_of_its_runs(sweep, form):
 
 
 def test_a_run_that_its_patience_ended_is_not_called_unfinished(tmp_path, configs):
-    config = replace(configs["base"], trainer=replace(configs["base"].trainer, patience=2))
+    config = replace(configs["base"], trainer=replace(configs["base"].trainer, patience=2, val_every=10))
     lines = [{"step": step, "val/ppl": 9.0, "val/loss": loss} for step, loss in ((10, 3.0), (20, 3.1), (30, 3.2))]
     for name, validations in (("over", lines), ("going", lines[:2])):
         metrics = "".join(json.dumps(line) + "\n" for line in validations)
