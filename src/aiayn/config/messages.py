@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Sweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from aiayn.config.program import conf_folder
@@ -219,7 +219,7 @@ def _changes_of_rows(names: Sequence[str]) -> str:
     changes: dict[str, Any] = {}
     for name in names:
         file = conf_folder() / "ablation" / f"{name}.yaml"
-        changes |= flatten(yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {}
+        changes |= flatten(OmegaConf.to_container(OmegaConf.load(file))) if file.is_file() else {}
     return " ".join(f"{key}={as_option(value)}" for key, value in changes.items())
 
 
