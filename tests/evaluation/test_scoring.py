@@ -14,7 +14,7 @@ import sacrebleu
 from applications import CORPORA, slow_but
 
 from aiayn.errors import ConfigError, DataError
-from aiayn.evaluation.scoring import compound_split, moses_tokenized, score
+from aiayn.evaluation.scoring import compound_split, moses_tokenized, score, sufficient_statistics
 from aiayn.evaluation.significance import compare_systems
 from aiayn.evaluation.tasks import TranslationTask, short_outputs
 from aiayn.runs.run_folder import METRIC_KINDS
@@ -339,3 +339,10 @@ def test_both_sides_are_scored_in_nfc_and_the_scores_say_how_many_lines_were_not
         assert compare_systems(hypotheses, hypotheses, references, "de", ["chrf"], 9, 9)["chrf"]["delta"] == 0
     bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
     assert expected.metrics["sacrebleu"] == bleu.score != sacrebleu.corpus_bleu(HYPOTHESES, [decomposed]).score
+
+
+def test_every_kind_of_score_has_one_entry_and_an_unknown_kind_is_no_other():
+    for kind in METRIC_KINDS:
+        assert sufficient_statistics(["das Haus"], ["das Haus"], "de", kind)[0], kind
+    with pytest.raises(KeyError, match="bleu_moses"):
+        sufficient_statistics(["das Haus"], ["das Haus"], "de", "bleu_moses")

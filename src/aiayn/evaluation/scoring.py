@@ -170,29 +170,50 @@ def _tokens(text: str, lang: str) -> str:
 
 def _bare_script(hypotheses: list[str], streams: list[list[str]]) -> dict[str, Any]:
     """The score of get_ende_bleu.sh without straightened quotes."""
-    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    metric = _multi_bleu()
     texts = [[bare_compound_split(line) for line in text] for text in (hypotheses, *streams)]
     return {"bare_script": metric.corpus_score(texts[0], texts[1:]).score}
 
 
 def _metric_of(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
     """Returns the metric, the function that prepares a line for it, and the name of its tokens in the signature."""
-    if kind == "sacrebleu":
-        return _bleu(lang), str, ""
-    if kind == "chrf":
-        return CHRF(), str, ""
-    if kind == "ter":
-        is_asian = lang in ("zh", "ja")
-        return TER(normalized=is_asian, asian_support=is_asian), str, ""
-    # Published tokenised scores come from multi-bleu.perl, which neither tokenises nor smooths.
-    lowercase = kind == "bleu_tokenized_lc"
-    metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
-    version = f"sacremoses:{_moses(lang).version}"
-    if kind == "bleu_compound_split":
-        return metric, compound_split, f"tok:moses-{lang}-compound-split|perl:f6d7ade|{version}"
-    if lowercase:
-        return metric, partial(lowercased_tokens, lang=lang), f"tok:moses-{lang}|norm:moses|{version}"
-    return metric, partial(moses_tokenized, lang=lang), f"tok:moses-{lang}|norm:moses|perl:f6d7ade|{version}"
+    return _METRICS[kind](lang)
+
+
+def _ter(lang: str) -> TER:
+    is_asian = lang in ("zh", "ja")
+    return TER(normalized=is_asian, asian_support=is_asian)
+
+
+def _multi_bleu(lowercase: bool = False) -> BLEU:
+    """BLEU as multi-bleu.perl computes it, which neither tokenises nor smooths: published tokenised scores are so."""
+    return BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
+
+
+def _moses_signature(tokens: str, lang: str) -> str:
+    return f"tok:moses-{lang}{tokens}|sacremoses:{_moses(lang).version}"
+
+
+_METRICS: dict[str, Callable[[str], tuple[Metric, Callable[[str], str], str]]] = {
+    "sacrebleu": lambda lang: (_bleu(lang), str, ""),
+    "bleu_tokenized": lambda lang: (
+        _multi_bleu(),
+        partial(moses_tokenized, lang=lang),
+        _moses_signature("|norm:moses|perl:f6d7ade", lang),
+    ),
+    "bleu_tokenized_lc": lambda lang: (
+        _multi_bleu(lowercase=True),
+        partial(lowercased_tokens, lang=lang),
+        _moses_signature("|norm:moses", lang),
+    ),
+    "bleu_compound_split": lambda lang: (
+        _multi_bleu(),
+        compound_split,
+        _moses_signature("-compound-split|perl:f6d7ade", lang),
+    ),
+    "chrf": lambda lang: (CHRF(), str, ""),
+    "ter": lambda lang: (_ter(lang), str, ""),
+}
 
 
 class _Moses(NamedTuple):

@@ -55,10 +55,14 @@ def multi_head_attention(config: ModelConfig, place: Place) -> MultiHeadAttentio
     return MultiHeadAttention(*sizes, dropout=config.attention_dropout)
 
 
+POSITIONS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "sinusoidal": lambda config: SinusoidalPositions(config.d_model),
+    "learned": lambda config: LearnedPositions(config.max_positions, config.d_model),
+}
+
+
 def positions(config: ModelConfig, place: Place) -> nn.Module:
-    if config.positions == "learned":
-        return LearnedPositions(config.max_positions, config.d_model)
-    return SinusoidalPositions(config.d_model)
+    return POSITIONS[config.positions](config)
 
 
 Part = Callable[[ModelConfig, Place], nn.Module]
