@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,19 +11,15 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from aiayn.config.schema import Config
-from aiayn.errors import ConfigError
 from aiayn.kernels.accelerate import accelerate, attends_as_the_paper
 from aiayn.kernels.dropout import FastDropout
 from aiayn.kernels.masks import GPUMasks
 from aiayn.kernels.prepacked import PrepackedLinear
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import SinusoidalPositions, TiedOutput
-from aiayn.model.layers import AddNorm, DecoderLayer, FeedForward, Parts
+from aiayn.model.layers import AddNorm, FeedForward, Parts
 from aiayn.model.masks import Masks
-from aiayn.model.overrides import HalfOverriddenError
 from aiayn.model.transformer import Transformer
-from aiayn.search import build
 from aiayn.training.loss import output_cross_entropy
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -310,48 +305,6 @@ def test_overridden_code_is_trained_by_the_loss_of_the_models_own_logits(tiny_co
     assert sum(gradient is None for gradient in gradients[0]) == 0
     for found, expected in zip(*gradients, strict=True):
         torch.testing.assert_close(found, expected, **TOLERANCE)
-
-
-class OwnLayer(DecoderLayer):
-    def forward(self, x, memory, tgt_mask, src_mask):
-        return super().forward(x, memory, tgt_mask, src_mask) * 2
-
-
-class SkippedLayer(OwnLayer):
-    step = DecoderLayer.step
-
-
-class OwnDecode(Transformer):
-    def decode(self, tgt_in, memory, src_mask):
-        return super().decode(tgt_in, memory, src_mask) * 2
-
-
-class OwnPass(Transformer):
-    def forward(self, src, tgt_in, src_mask):
-        return super().forward(src, tgt_in, src_mask) * 2
-
-
-class OwnLogits(Transformer):
-    def project(self, states):
-        return super().project(states) * 2
-
-
-def test_methods_that_a_search_would_pass_over_are_refused_with_those_to_override(tiny_config, monkeypatch):
-    with pytest.raises(HalfOverriddenError, match="OwnProject overrides project and not queries"):
-        Transformer(tiny_config, VOCAB, Parts(cross_attention=attention_of(OwnProject)))
-    with pytest.raises(HalfOverriddenError, match="OwnLayer overrides forward and not step"):
-        OwnLayer(tiny_config)
-    assert SkippedLayer(tiny_config)
-    with pytest.raises(HalfOverriddenError, match="OwnDecode overrides decode and not step"):
-        OwnDecode(tiny_config, VOCAB)
-    with pytest.raises(HalfOverriddenError, match="OwnPass overrides forward and not decode"):
-        OwnPass(tiny_config, VOCAB)
-    with pytest.raises(HalfOverriddenError, match="OwnLogits overrides project"):
-        OwnLogits(tiny_config, VOCAB)
-    code = SimpleNamespace(PARTS=Parts(cross_attention=attention_of(OwnProject)))
-    monkeypatch.setattr(build, "builders_of", lambda marks: [code])
-    with pytest.raises(ConfigError, match="extensions: OwnProject overrides project"):
-        build.build_model(Config(model=tiny_config), VOCAB)
 
 
 def test_masks_are_of_another_kind_only_where_all_attention_is_the_papers(tiny_config):

@@ -131,7 +131,7 @@ class Keeps(TranslationModule):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (ChangedLater, "ChangedLater: its model computes otherwise once it is loaded"),
+        (ChangedLater, "ChangedLater: the reloaded model gives other outputs than the one in training"),
         (Adds, r"the checkpoint of the first step cannot be read back: .*encoder\.0\.extra"),
         (Forgetful, "Forgets: its load_state_dict gives another state than was saved"),
         (Keeps, "the state seen has a set"),

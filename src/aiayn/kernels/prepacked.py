@@ -15,17 +15,18 @@ from aiayn.model.transformer import Transformer
 ROWS = 128  # rows of the other matrix that the layout is chosen for
 
 
-class PrepackedLinear(nn.Module):
+class PrepackedLinear(nn.Linear):
     """Takes the place of `nn.Linear`: weight (M, D), bias (M,) or None. Without gradients."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
-        super().__init__()
+        nn.Module.__init__(self)  # that of `nn.Linear` would make parameters
+        self.out_features, self.in_features = weight.shape
         # Attributes rather than buffers: prepacked tensors cannot be copied to another device or data type.
         self.prepacked = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
         self.bias = None if bias is None else bias.detach()
 
     @property
-    def weight(self) -> Tensor:
+    def weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.prepacked.to_dense()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ from aiayn.config.model import ModelConfig
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.cache import LayerCache
 from aiayn.model.embedding import LearnedPositions, SinusoidalPositions
-from aiayn.model.overrides import refuse_half_overridden
 
 
 class FeedForward(nn.Module):
@@ -79,8 +78,8 @@ class Parts:
     - A search decodes position by position, K beams in the place of T positions: (N, K, D) for (B, T, D). It calls the
       same modules, hooks included, and gives attention `cached`, which calls `project` of self-attention with the
       position, `queries` of attention over the source, and once for every source `keys_values`.
-    - Overridden code runs everywhere or is refused. Faster forms (`aiayn.kernels`) take the place of modules that are
-      exactly the paper's, nothing else (`aiayn.model.overrides`).
+    - A search computes what training computes, or the run ends at its first step (`aiayn.training.proof`). Faster forms
+      (`aiayn.kernels`) take the place of modules that are exactly the paper's, nothing else.
     - A part's own `reset_parameters` draws its weights. Elsewhere linear layers are drawn as the paper's are, and other
       parameters stay as the part made them.
     - What a model in evaluation mode computes for a position depends on what it may attend to, and on nothing else.
@@ -123,8 +122,6 @@ class DecoderLayer(nn.Module):
         self.norm_1 = parts.add_norm(config, place)
         self.norm_2 = parts.add_norm(config, place)
         self.norm_3 = parts.add_norm(config, place)
-        refuse_half_overridden(self.cross_attention, "project", "queries", "keys_values")
-        refuse_half_overridden(self, "forward", "step")
 
     def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor | None, src_mask: Tensor) -> Tensor:
         """x (B, T, D), memory (B, S, D), tgt_mask broadcastable to (B, H, T, T), src_mask (B, 1, 1, S).

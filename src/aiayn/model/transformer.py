@@ -10,7 +10,7 @@ from aiayn.model.cache import DecoderCache
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, TiedOutput
 from aiayn.model.layers import DecoderLayer, EncoderLayer, Parts, Place
 from aiayn.model.masks import Masks
-from aiayn.model.overrides import HalfOverriddenError, has_own_reset, refuse_half_overridden
+from aiayn.model.overrides import has_own_reset
 
 
 class Transformer(nn.Module):
@@ -50,12 +50,6 @@ class Transformer(nn.Module):
         if tied == "none":
             self.output = nn.Linear(config.d_model, vocab_size, bias=False)
         self.masks = Masks(config.attention_window)
-        refuse_half_overridden(self, "decode", "step")
-        refuse_half_overridden(self, "forward", "decode")
-        if type(self).project is not Transformer.project:
-            raise HalfOverriddenError(
-                f"{type(self).__name__} overrides project, which the loss does not call; set self.output to a module"
-            )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -1,14 +1,10 @@
 """The model of a run, as the run's module builds it: for training, average, translation, export and pictures."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from aiayn.config.rules import require
 from aiayn.config.schema import Config
-from aiayn.errors import ConfigError
 from aiayn.model.layers import Parts
-from aiayn.model.overrides import HalfOverriddenError
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore
 from aiayn.runs.extensions import builders_of, builds_model
@@ -22,24 +18,10 @@ def load_model(checkpoint: Checkpoint) -> Transformer:
 
 
 def build_model(config: Config, vocab_size: int) -> Transformer:
-    """Returns the model with fresh weights.
-
-    Raises RefusedError if code of a file that was not named builds it, ConfigError for parts that a search would
-    ignore.
-    """
+    """Returns the model with fresh weights. Raises RefusedError if code of a file that was not named builds it."""
     modules: list[Any] = [getattr(code, "Module", object) for code in builders_of(config.model.parts)]
     build = next((module.build_model for module in modules if builds_model(module)), build_from_parts)
-    with refused_if_half_overridden():
-        return build(config, vocab_size)
-
-
-@contextmanager
-def refused_if_half_overridden() -> Iterator[None]:
-    """Raises ConfigError for parts, or a model, of which training or a search would pass over something."""
-    try:
-        yield
-    except HalfOverriddenError as error:
-        raise ConfigError(f"extensions: {error}") from error
+    return build(config, vocab_size)
 
 
 def build_from_parts(config: Config, vocab_size: int) -> Transformer:

@@ -26,7 +26,7 @@ from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.transformer import Transformer
 from aiayn.runs.extensions import builds_model, name_class
 from aiayn.search.beam_search import Hypothesis, beam_search
-from aiayn.search.build import build_from_parts, refused_if_half_overridden
+from aiayn.search.build import build_from_parts
 from aiayn.training.loss import evaluate_output, output_cross_entropy
 from aiayn.training.packed import packed_states
 from aiayn.training.schedule import learning_rate
@@ -57,8 +57,7 @@ class TranslationModule(pl.LightningModule):
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)
         self.register_buffer("fatal_step", torch.zeros((), dtype=torch.int64), persistent=False)
         self.sums = torch.zeros(4, dtype=torch.float64)  # over the current validation or test, see `evaluation_sums`
-        with refused_if_half_overridden():
-            self.model = self.build_model(self.config, vocab_size)
+        self.model = self.build_model(self.config, vocab_size)
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
         self.at, self.batch_tokens = "before its first batch", 0  # for the out-of-memory message
         self.gradient_norm = torch.tensor(math.nan)  # norm at the last step, on the device

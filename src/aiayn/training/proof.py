@@ -1,38 +1,227 @@
-"""Proves at the first step that what a run saves can be read back, before hours are trained that nobody can use."""
+"""Proves at the first step, by what the saved model computes, that a run can be resumed and searched as it trains.
 
+Rules about names would see which methods a part overrides, not whether a search gives what training gave. So the model
+is loaded as every command loads it, and what it computes is compared. Every weight is moved first: gates, biases and
+adapters that start at zero would hide a fault until they have learned something.
+"""
+
+import logging
+from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+from torch.optim import Optimizer
 
 from aiayn.data.batch import Batch, source_mask
-from aiayn.errors import ConfigError, UserError
+from aiayn.errors import ConfigError, NonFiniteOutputError, UserError, summary_of
+from aiayn.kernels.accelerate import accelerate
+from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.build import load_model
 from aiayn.search.translator import evaluating
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from aiayn.training.module import TranslationModule
+
+log = logging.getLogger(__name__)
+
+TOLERANCE = {"cpu": 1e-3, "cuda": 0.02}  # of log-probabilities in float32
+POSITIONS = 16  # of the long sentence that are decoded one by one: with big each takes 70 ms of a CPU
+
+FAULTS = {
+    "reload": "the reloaded model gives other outputs than the one in training (log-probabilities differ by {:.2g}); "
+    "what changes it belongs into build_model, or into what a checkpoint holds",
+    "forward": "its forward gives other outputs than decode and output, which training and search use (they differ by "
+    "{:.2g}); let forward call them",
+    "faster": "the form of it that translates gives other outputs (log-probabilities differ by {:.2g})",
+    "future": "a target position depends on later ones (log-probabilities change by {:.2g}), which no search knows; "
+    "attend only where the mask is True",
+    "padding": "padding changes what it computes (log-probabilities change by {:.2g}); attend only where the mask is "
+    "True",
+    "search": "decoding position by position gives other outputs than training (log-probabilities differ by {:.2g}): "
+    "there K beams take the place of T positions, and only mask, `position` and cache say which key is where "
+    "(docs/ideas.md)",
+}
+NEIGHBOURS = (
+    "warning  the other sentences of a batch change what the model computes for one (log-probabilities change by "
+    "%.2g): translations will depend on search.batch_tokens"
+)
 
 
 def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
     """Reads a checkpoint of the present step as a translator does, and the states beside it as a resumed run does.
 
-    Raises ConfigError if the model or an optimizer is not the one in training then.
+    Raises ConfigError if model or optimizer is not the one in training then, or if a search would not compute what
+    training computes. Warns if the sentences of a batch change each other.
     """
-    try:
-        with torch.random.fork_rng(devices=[]):  # building a model draws weights
-            _prove_model(checkpoints.load(path), module, batch)
-        stored = tensor_files.read_tensors(checkpoint_folder.optimizer_path(path))["lightning"]["optimizer_states"]
-    except UserError as error:
-        raise ConfigError(f"the checkpoint of the first step cannot be read back: {error}") from error
-    for optimizer, state in zip(trainer.optimizers, stored, strict=True):
+    with torch.random.fork_rng(devices=[]):  # building a model draws weights
+        try:
+            checkpoint = checkpoints.load(path)
+            model = load_model(checkpoint).eval()
+            states = tensor_files.read_tensors(checkpoint_folder.optimizer_path(path))["lightning"]["optimizer_states"]
+        except UserError as error:
+            raise ConfigError(f"the checkpoint of the first step cannot be read back: {error}") from error
+        refuse_other_states(trainer.optimizers, states)
+        name = type(module).__name__ if type(module) is not TranslationModule else "extensions"
+        try:
+            with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+                faults = reload_differences(model, module, batch, checkpoint.weights)
+                faults = faults or _search_faults(model, checkpoint, module)
+        except Exception as error:  # whatever code of an extension raises
+            raise ConfigError(
+                f"{name}: fails where a sentence is translated as a search does it ({summary_of(error)}); debug=true "
+                "shows where"
+            ) from error
+    if neighbours := faults.pop("neighbours", 0.0):
+        log.warning(NEIGHBOURS, neighbours)
+    for kind, difference in faults.items():
+        raise ConfigError(f"{name}: {FAULTS[kind].format(difference)}")
+
+
+def refuse_other_states(optimizers: Sequence[Optimizer], states: Sequence[dict[str, Any]]) -> None:
+    """Raises ConfigError for an optimizer that does not load the state that it saved."""
+    for optimizer, state in zip(optimizers, states, strict=True):
         other = copy(optimizer)  # which has states of its own once it has loaded some
         other.load_state_dict(state)
         if not same(other.state_dict(), state):
             raise ConfigError(f"{type(optimizer).__name__}: its load_state_dict gives another state than was saved")
+
+
+def _search_faults(model: Transformer, checkpoint: Checkpoint, module: TranslationModule) -> dict[str, float]:
+    """Returns the faults that `search_differences` finds twice: a router may be undecided between experts once."""
+    vocab_sizes, noise = (module.config.data.src_vocab_size or module.vocab_size, module.vocab_size), 0.5
+    faults: dict[str, float] = {}
+    for seed in (0, 1):
+        if seed:
+            model = load_model(checkpoint).eval().to(module.device)
+        try:
+            faults = search_differences(moved(model, seed, noise), vocab_sizes, module.config.data.max_length)
+            if not faults:
+                break
+        except NonFiniteOutputError:
+            noise = 0.0  # some weights may not be moved, such as arguments of logarithms
+    return faults
+
+
+def reload_differences(
+    model: Transformer, module: TranslationModule, batch: Batch, saved: dict[str, Tensor]
+) -> dict[str, float]:
+    """Compares a reloaded model with the one in training on one or two pairs. Returns the faults."""
+    trained = module.model
+    weights = trained.state_dict()
+    if not same(dict(weights), {name: weight.to(weights[name].dtype) for name, weight in saved.items()}):
+        return {}  # an `on_save_checkpoint` has saved others, such as running means
+    src, tgt_in = batch.few()
+    tgt_out = F.pad(tgt_in[:, 1:], (0, 1), value=EOS_ID)
+    lengths = [(ids != PAD_ID).sum(1).cpu().numpy() for ids in (src, tgt_out)]
+    few = Batch(batch.number, src, tgt_in, tgt_out, (lengths[0], lengths[1]), int(np.sum(lengths[1])))
+    dtype = next(trained.parameters()).dtype
+    with evaluating(module):
+        expected = trained.output(module.states(few)).double().log_softmax(-1)
+    if not expected.isfinite().all():
+        return {}  # `NonFiniteGuard` ends such runs
+    other = model.to(src.device, dtype)
+    found = {
+        "reload": other.project(other.decode(tgt_in, other.encode(src, few.src_mask), few.src_mask)),
+        "forward": other(src, tgt_in, few.src_mask),
+    }
+    model.float()
+    tolerance = 0.1 if dtype in (torch.bfloat16, torch.float16) else TOLERANCE[src.device.type]
+    return _faults({name: logits.double().log_softmax(-1) for name, logits in found.items()}, expected, tolerance)
+
+
+def search_differences(model: Transformer, vocab_sizes: tuple[int, int], max_length: int) -> dict[str, float]:
+    """Compares what a model computes in a search with what it computes in training. Returns the faults.
+
+    Accelerates the model for translation. Short sentences show what padding, later targets and neighbours change; a
+    source of `max_length` subwords what distance does. Raises NonFiniteOutputError.
+    """
+    device = next(model.parameters()).device
+    draw = torch.Generator().manual_seed(1)
+
+    def sources(*lengths: int) -> Tensor:
+        ids = torch.randint(UNK_ID + 1, vocab_sizes[0], (len(lengths), max(lengths)), generator=draw)
+        ends, places = torch.tensor(lengths)[:, None] - 1, torch.arange(max(lengths))
+        return ids.masked_fill(places == ends, EOS_ID).masked_fill(places > ends, PAD_ID).to(device)
+
+    def targets(rows: int, length: int) -> Tensor:
+        ids = torch.randint(UNK_ID + 1, vocab_sizes[1], (rows, length), generator=draw)
+        return F.pad(ids[:, 1:], (1, 0), value=BOS_ID).to(device)
+
+    def encode(src: Tensor) -> tuple[Tensor, Tensor]:
+        mask = source_mask(src)
+        return model.encode(src, mask), mask
+
+    def decode(tgt_in: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+        return model.project(model.decode(tgt_in, memory, mask)).log_softmax(-1)
+
+    src, tgt_in = sources(6, 9, 4), targets(3, 5)
+    whole = decode(tgt_in, *encode(src))
+    if not whole.isfinite().all():
+        raise NonFiniteOutputError("with weights that were moved a little")
+    far, far_tgt = encode(sources(max_length + 1)), targets(1, min(max_length, POSITIONS))
+    far_whole = decode(far_tgt, *far)
+
+    accelerate(model, device, translates=True)
+    near, wide, alone = encode(src), encode(F.pad(src, (0, 5))), encode(src[:1, :6])
+    later = torch.cat([tgt_in[:, :-2], targets(3, 3)[:, 1:]], 1)
+    tolerance = TOLERANCE[device.type]
+    faults = _faults({"faster": decode(tgt_in, *near)}, whole, tolerance)
+    faults |= _faults({"future": decode(later, *near)[:, :-2]}, whole[:, :-2], tolerance)
+    faults |= _faults({"padding": decode(F.pad(tgt_in, (0, 3)), *wide)[:, :-3]}, whole, tolerance)
+    faults |= _faults({"search": searched(model, tgt_in, *near)}, whole, tolerance)
+    if not faults:
+        faults = _faults({"search": searched(model, far_tgt, *far)}, far_whole, tolerance)
+    return faults | _faults({"neighbours": decode(tgt_in[:1], *alone)}, whole[:1], tolerance)
+
+
+def searched(model: Transformer, tgt_in: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+    """Decodes given targets (N, T) position by position as a search does. Returns log-probabilities (N, T, V).
+
+    One of two beams holds the target and the other one rubbish; they change places at every step, and halfway the
+    sentences change theirs.
+    """
+    cache = model.init_cache(memory, mask, 2)
+    order, states = torch.arange(len(tgt_in), device=tgt_in.device), []
+    for position in range(tgt_in.size(1)):
+        tokens, beam = tgt_in[order, position, None], position % 2
+        if position:
+            rubbish = tgt_in[order, position - 1, None]
+            tokens = torch.cat([rubbish, tokens] if beam else [tokens, rubbish], 1)
+        states.append(model.step(tokens, cache)[order.argsort(), beam if position else 0])
+        cache.reorder(torch.full((len(tgt_in), 2), beam if position else 0, device=tgt_in.device))
+        if position == tgt_in.size(1) // 2:
+            cache.select(torch.arange(len(tgt_in) - 1, -1, -1, device=tgt_in.device))
+            order = order.flip(0)
+    return model.project(torch.stack(states, 1)).log_softmax(-1)
+
+
+def moved(model: Transformer, seed: int, noise: float = 0.5) -> Transformer:
+    """Adds noise to every weight of a model in place: this share of what it is or, at zero, might become."""
+    values = torch.empty(65_521).uniform_(-1, 1, generator=torch.Generator().manual_seed(seed))
+    for weight in model.parameters():
+        if weight.is_floating_point():
+            usual = weight.size(-1) ** -0.5 if weight.dim() > 1 else 0.5
+            scale = max(usual, float(weight.norm()) / max(1, weight.numel()) ** 0.5)
+            n = weight.numel()
+            weight.add_(values.repeat(-(-n // len(values)))[:n].view_as(weight).to(weight), alpha=noise * scale)
+    return model
+
+
+def _faults(found: dict[str, Tensor], expected: Tensor, tolerance: float) -> dict[str, float]:
+    """Returns the largest differences that exceed the tolerance: NaN among them, shapes that differ as infinity."""
+    tolerance *= max(1.0, float(expected.std()))
+    differences = {
+        name: float((values - expected).abs().max()) if values.shape == expected.shape else torch.inf
+        for name, values in found.items()
+    }
+    return {name: difference for name, difference in differences.items() if not difference <= tolerance}
 
 
 def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
@@ -47,27 +236,6 @@ def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
         raise ConfigError(
             f"the buffers {', '.join(unequal[:3])} differ between the ranks, and a checkpoint holds those of rank 0: "
             "all-reduce them where they change, register them with persistent=False, or set trainer.devices=1"
-        )
-
-
-def _prove_model(checkpoint: Checkpoint, module: TranslationModule, batch: Batch) -> None:
-    model, trained = load_model(checkpoint).eval(), module.model
-    weights = trained.state_dict()
-    if not same(dict(weights), {name: weight.to(weights[name].dtype) for name, weight in checkpoint.weights.items()}):
-        return  # an `on_save_checkpoint` has saved others, such as running means
-    src, tgt_in = batch.few()
-    mask = source_mask(src)
-    dtype = next(trained.parameters()).dtype
-    with torch.no_grad(), evaluating(trained):
-        expected = trained(src, tgt_in, mask).double().cpu()
-        found = model.to(src.device, dtype)(src, tgt_in, mask).double().cpu()
-    if not expected.isfinite().all():
-        return  # `NonFiniteGuard` ends such runs
-    tolerance = 0.1 if dtype in (torch.bfloat16, torch.float16) else 1e-4 if src.device.type == "cpu" else 0.01
-    if not torch.allclose(found, expected, tolerance, tolerance * float(expected.abs().max())):
-        raise ConfigError(
-            f"{type(module).__name__}: its model computes otherwise once it is loaded; what changes it belongs into "
-            "build_model, or into what a checkpoint holds"
         )
 
 

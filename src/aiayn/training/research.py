@@ -1,5 +1,6 @@
 """What extensions and callers in Python replace or add in one training: module, callbacks, metrics, model parts."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,11 +20,7 @@ from aiayn.hardware import Hardware
 from aiayn.runs.extensions import Metrics, id_of_class, id_of_file, ids_of_builders, metrics_of, name_extensions
 from aiayn.training.module import TranslationModule
 
-# Methods that Lightning's users override, and what takes their place here.
-NEVER_CALLED = {
-    "forward": "override training_loss, or bring other parts of the model",
-    "predict_step": "`aiayn translate` and `evaluate.py` search with the model, whose parts you can bring",
-}
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -76,12 +73,9 @@ def research_of(
         _chosen("DataModule", extensions, datamodule) or TranslationDataModule,
         tuple(callbacks),
     )
-    for name, instead in NEVER_CALLED.items():
+    for name in ("forward", "predict_step"):
         if getattr(research.module, name) is not getattr(TranslationModule, name):
-            raise ConfigError(
-                f"extensions: {research.module.__name__} overrides {name}, which is called by a Trainer of one's own "
-                f"only (docs/lightning.md): {instead}"
-            )
+            log.warning("warning  %s.%s: only a Trainer of your own calls it", research.module.__name__, name)
     ids = research.ids
     if options.extensions_sha256 not in ([], ids):
         raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {ids} now")
