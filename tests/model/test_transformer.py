@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from aiayn.config.model import ModelConfig
 from aiayn.model.embedding import sinusoids
-from aiayn.model.layers import Parts
+from aiayn.model.layers import FeedForward, Parts
 from aiayn.model.transformer import Transformer
 from aiayn.reports.published import TABLE_3
 from aiayn.token_ids import BOS_ID, PAD_ID
@@ -227,3 +227,39 @@ def test_what_a_part_draws_itself_is_left_and_its_linear_layers_are_drawn_as_the
         assert set(experts.matrices.flatten().tolist()) == values
         assert (len(set(experts.inner.weight.flatten().tolist())) == 1) == (part is OwnReset)
         assert experts.inner.bias.abs().sum() == 0 or part is OwnReset
+
+
+class SwiGLU(nn.Module):
+    """The output is called `down` and is not the last attribute."""
+
+    def __init__(self, d_model, width):
+        super().__init__()
+        self.down, self.gate, self.up = nn.Linear(width, d_model), nn.Linear(d_model, width), nn.Linear(d_model, width)
+
+
+class Routed(nn.Module):
+    def __init__(self, d_model, width):
+        super().__init__()
+        self.experts = nn.ModuleList(SwiGLU(d_model, width) for _ in range(2))
+        self.router = nn.Linear(d_model, 2)
+
+
+@pytest.mark.parametrize(
+    ("part", "last"),
+    [
+        (lambda d, f: FeedForward(d, f), "w_2"),
+        (lambda d, f: SwiGLU(d, f), "down"),
+        (lambda d, f: nn.Sequential(nn.Linear(d, f), nn.ReLU(), nn.Linear(f, d)), "2"),
+        (lambda d, f: Routed(d, f), "down"),
+    ],
+)
+def test_the_last_linear_layer_of_a_sub_layer_starts_smaller_whatever_it_is_called(tiny_config, part, last):
+    config = replace(tiny_config, n_decoder_layers=5)
+    torch.manual_seed(2)
+    model = Transformer(config, VOCAB, Parts(feed_forward=lambda c, place: part(c.d_model, c.d_ff)))
+    for stack, depth in ((model.encoder, 2), (model.decoder, 5)):
+        linears = [each for each in stack.named_modules() if isinstance(each[1], nn.Linear)]
+        for name, linear in linears:
+            glorot = (6 / (linear.in_features + linear.out_features)) ** 0.5
+            expected = glorot * ((2 * depth) ** -0.5 if name.endswith((f".{last}", ".w_o")) else 1)
+            assert float(linear.weight.abs().max()) == pytest.approx(expected, rel=0.15), name

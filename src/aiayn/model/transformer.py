@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from aiayn.config.model import ModelConfig
 from aiayn.model.cache import DecoderCache
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, TiedOutput
-from aiayn.model.layers import DecoderLayer, EncoderLayer, Parts, Place
+from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, Parts, Place
 from aiayn.model.masks import Masks
 from aiayn.model.overrides import has_own_reset
 
@@ -55,13 +55,20 @@ class Transformer(nn.Module):
     def reset_parameters(self) -> None:
         """Draws Glorot-uniform projections, and embeddings of standard deviation d_model^-0.5 (1 after scaling).
 
-        The paper does not describe its initialisation. The last projection of every sub-layer is scaled down by
-        (2 N)^-0.5 for N layers, with which the first steps of a post-norm model lower the loss
+        The paper does not describe its initialisation. The last projection of every sub-layer, whatever it is called,
+        is scaled down by (2 N)^-0.5 for N layers, with which the first steps of a post-norm model lower the loss
         faster (docs/fidelity.md).
 
         This holds for the paper's modules and linear layers. What a part of an extension holds besides stays as it was
         made, and a part with a `reset_parameters` of its own draws all that is in it.
         """
+        sublayers = [
+            part
+            for layer in (*self.encoder, *self.decoder)
+            for part in layer.children()
+            if not isinstance(part, AddNorm)
+        ]
+        into_residual = {linear for part in sublayers for linear in last_linears(part, self.config.d_model)}
         own: tuple[str, ...] = ()
         for name, module in self.named_modules():
             if name.startswith(own):
@@ -74,9 +81,8 @@ class Transformer(nn.Module):
             ):
                 nn.init.normal_(next(module.parameters()), std=self.config.d_model**-0.5)
             elif isinstance(module, nn.Linear):
-                into_residual = name.endswith(("w_o", "w_2"))
                 depth = self.config.decoder_layers if name.startswith("decoder") else self.config.n_layers
-                gain = (2 * depth) ** -0.5 if into_residual else 1.0
+                gain = (2 * depth) ** -0.5 if module in into_residual else 1.0
                 nn.init.xavier_uniform_(module.weight, gain=gain)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
@@ -122,3 +128,20 @@ class Transformer(nn.Module):
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
             x = layer.step(x, layer_cache, position, ancestry, cache.cross_mask)
         return self.decoder_norm(x)
+
+
+def last_linears(part: nn.Module, d_model: int) -> list[nn.Linear]:
+    """Returns the last linear layer of a sub-layer, in the order of its attributes, that gives `d_model` values.
+
+    Of modules in a `ModuleList`, such as experts, it is that of each of them.
+    """
+    for child in reversed([*part.children()]):
+        if isinstance(child, nn.Linear):
+            linears = [child] if child.out_features == d_model else []
+        elif isinstance(child, nn.ModuleList):
+            linears = [linear for module in child for linear in last_linears(module, d_model)]
+        else:
+            linears = last_linears(child, d_model)
+        if linears:
+            return linears
+    return []

@@ -10,7 +10,7 @@ import logging
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from aiayn.config.extensions import Extension, load_extensions
@@ -97,9 +97,13 @@ def id_of_class(kind: type) -> str:
 
 
 def name_class(kind: type) -> str:
-    """Makes models that this Module builds loadable in this process. Returns its file_id."""
+    """Makes models that this Module builds loadable in this process. Returns its file_id.
+
+    Of classes with one source, as a function or a notebook's cell makes them, the latest is taken.
+    """
     file_id = id_of_class(kind)
-    _named.setdefault(file_id, SimpleNamespace(Module=kind))
+    if not isinstance(_named.get(file_id), ModuleType):  # a file that brings the class may bring PARTS, too
+        _named[file_id] = SimpleNamespace(Module=kind)
     return file_id
 
 
