@@ -104,7 +104,7 @@ HOMES = {
     "wandb": {"training/wandb_run", "reports/wandb_workspace"},
     "wandb_workspaces": {"reports/wandb_workspace"},
     "rich": {"training/callbacks", "evaluation/progress"},
-    "yaml": {"runs/run_folder", "reports/published"},
+    "yaml": {"runs/run_folder"},
     "filelock": {"files", "training/resume", "data/prepare"},
     "psutil": {"hardware"},
     "typer": {"cli"},

@@ -11,7 +11,6 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
@@ -120,7 +119,7 @@ def reload_differences(
     src, tgt_in = batch.few()
     tgt_out = F.pad(tgt_in[:, 1:], (0, 1), value=EOS_ID)
     lengths = [(ids != PAD_ID).sum(1).cpu().numpy() for ids in (src, tgt_out)]
-    few = Batch(batch.number, src, tgt_in, tgt_out, (lengths[0], lengths[1]), int(np.sum(lengths[1])))
+    few = Batch(batch.number, src, tgt_in, tgt_out, (lengths[0], lengths[1]), int(lengths[1].sum()))
     dtype = next(trained.parameters()).dtype
     with evaluating(module):
         expected = trained.output(module.states(few)).double().log_softmax(-1)
