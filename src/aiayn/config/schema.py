@@ -41,6 +41,7 @@ class Config:
     debug: bool = option(False, may_change=True)
     extensions: list[str] = option(factory=list, may_change=True)  # where they are; what they are is in the next
     extensions_sha256: list[str] = field(default_factory=list)  # FILE:SHA-256 of each, stored with the run
+    given: list[str] = field(default_factory=list)  # what `aiayn.train` got in Python. Set by the program
     extension: dict[str, Any] = field(default_factory=dict)
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)

@@ -12,7 +12,7 @@ from aiayn.reports.differences import Sample
 from aiayn.reports.metrics import Metric
 from aiayn.reports.runs import PARAMETERS, SPLITS, TEXT_LOCATION, MeasuredRun
 from aiayn.runs.results import search_of
-from aiayn.runs.run_folder import Record
+from aiayn.runs.run_folder import UNKNOWN, Record
 
 PRECISION = "trainer.precision"
 NOT_SHAPING = ("seed", PARAMETERS)  # the one that is drawn anew, and what follows from others
@@ -140,6 +140,8 @@ def training_options(run: MeasuredRun) -> Record:
     if corpus := run.content.get("corpus"):
         options = {key: value for key, value in options.items() if key not in TEXT_LOCATION}
         options |= {TEXT: corpus[:12], TOKENIZER: run.content.get("tokenizer", "")[:12]}
+    if any(UNKNOWN in str(each) for each in options.get("given") or []):
+        options["given"] = [*options["given"], run.name]  # the seed of no other run
     if run.options.get("trainer.patience") is None:
         options["step"] = run.step
     else:  # each seed ends where it stopped improving

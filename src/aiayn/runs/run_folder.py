@@ -23,6 +23,9 @@ Record = dict[str, Any]
 METRIC_KINDS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
 BRACKET_KINDS = ("f1", "precision", "recall", "complete_match")
 
+# Stands in a run's option `given` for what has no description: nobody can say whether another run has the same.
+UNKNOWN = "<unknown>"
+
 # The checksum at the end of a checkpoint file, in its zip comment: SHA-256 of the bytes before it.
 CHECKSUM_PREFIX = b"sha256:"
 CHECKSUM_SIZE = len(CHECKSUM_PREFIX) + 64

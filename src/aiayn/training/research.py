@@ -18,6 +18,7 @@ from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.hardware import Hardware
 from aiayn.runs.extensions import Metrics, id_of_class, id_of_file, ids_of_builders, metrics_of, name_extensions
+from aiayn.training.given import description
 from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ def research_of(
         if getattr(research.module, name) is not getattr(TranslationModule, name):
             log.warning("warning  %s.%s: only a Trainer of your own calls it", research.module.__name__, name)
     ids = research.ids
+    given = [description(each) for each in (module, datamodule, *callbacks) if each is not None]
     if options.extensions_sha256 not in ([], ids):
         raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {ids} now")
     best = options.trainer.best_metric
@@ -84,7 +86,7 @@ def research_of(
     one_of("trainer.best_metric", best, known)
     model = replace(options.model, parts=ids_of_builders(extensions, research.module))
     extension = check_extensions(options.extensions, options.extension)  # `aiayn.train` has not checked it yet
-    return replace(options, extensions_sha256=ids, extension=extension, model=model), research
+    return replace(options, extensions_sha256=ids, given=given, extension=extension, model=model), research
 
 
 def refuse_finders(callbacks: Sequence[pl.Callback]) -> None:

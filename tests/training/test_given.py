@@ -1,0 +1,84 @@
+"""What `aiayn.train` gets in Python is part of a run's configuration."""
+
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from pytorch_lightning.callbacks import Callback, EarlyStopping, EMAWeightAveraging
+
+from aiayn.errors import RefusedError
+from aiayn.reports.groups import training_options
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import UNKNOWN, RunFolder
+from aiayn.training.given import LONGEST, description
+from aiayn.training.run import train
+
+
+class Own(Callback):
+    def __init__(self, value, **more):
+        self.value = value
+        vars(self).update(more)
+
+
+def scaled(factor):
+    class Scaled(Own):
+        def on_train_start(self, trainer, pl_module):
+            self.value *= factor
+
+    return Scaled
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        (*(lambda: EMAWeightAveraging(decay=0.5),) * 2, lambda: EMAWeightAveraging(decay=0.6)),
+        (*(lambda: EarlyStopping("val/loss", patience=3),) * 2, lambda: EarlyStopping("val/loss", patience=4)),
+        (lambda: Own({1, 2}), lambda: Own({2, 1}), lambda: Own({1, 2, 3})),
+        (*(lambda: Own(lambda x: x + 1),) * 2, lambda: Own(lambda x: x + 2)),
+        (lambda: scaled(2)(1), lambda: scaled(2)(1), lambda: scaled(3)(1)),
+        (lambda: scaled(2), lambda: scaled(2), lambda: scaled(3)),
+        (lambda: Own("x" * LONGEST), lambda: Own("x" * LONGEST), lambda: Own("x" * LONGEST + "y")),
+        (lambda: Own(1, api_key="a"), lambda: Own(1, api_key="a"), lambda: Own(1, api_key="b")),
+    ],
+)
+def test_equal_arguments_have_one_description_and_others_another(one, same, other):
+    assert description(one()) == description(same()) != description(other())
+    assert UNKNOWN not in description(one())
+
+
+def test_secrets_are_stored_as_hashes_and_what_has_no_text_as_unknown():
+    text = description(Own(threading.Lock(), wandb_token="s3cret", itself=[Own]))
+    assert "s3cret" not in text
+    assert f"value={UNKNOWN}" in text
+    assert len(description(Own(["x" * LONGEST, threading.Lock()]))) < 200
+    assert UNKNOWN in description(Own(["x" * LONGEST, threading.Lock()]))
+
+
+def test_a_callback_that_is_given_again_keeps_the_description_of_its_first_run():
+    callback = Own(1)
+    before = description(callback)
+    callback.value = 2
+    assert description(callback) == before
+
+
+def test_a_run_goes_on_only_with_what_it_was_given(config, tmp_path):
+    config = replace(config, trainer=replace(config.trainer, max_steps=1))
+    run = train(config, tmp_path, callbacks=[EMAWeightAveraging(use_buffers=False, decay=0.5)])
+    [given] = checkpoints.load(RunFolder(run).last).config.given
+    assert "decay=0.5" in given
+    more = replace(config, trainer=replace(config.trainer, max_steps=2))
+    for other in ([], [EMAWeightAveraging(use_buffers=False, decay=0.6)]):
+        with pytest.raises(RefusedError, match=r"given: \["):
+            train(more, tmp_path, callbacks=other)
+    train(more, tmp_path, callbacks=[EMAWeightAveraging(use_buffers=False, decay=0.5)])
+    assert checkpoints.load(RunFolder(run).last).step == 2
+
+
+def test_runs_of_unknown_arguments_are_no_seeds_of_each_other():
+    def options(name, given):
+        measured = {"given": given, "trainer.patience": None}
+        return training_options(SimpleNamespace(options=measured, name=name, precision=None, content={}, step=1))
+
+    assert options("a", [f"Own(value={UNKNOWN})"]) != options("b", [f"Own(value={UNKNOWN})"])
+    assert options("a", ["Own(value=1)"]) == options("b", ["Own(value=1)"]) != options("b", [])
