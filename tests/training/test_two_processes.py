@@ -7,6 +7,7 @@ import sys
 import pytest
 from applications import TWELVE_STEPS, in_new_interpreter, run_application, text_in
 
+from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_json, read_jsonl
 
 
@@ -75,6 +76,29 @@ def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(co
     assert "warning  2 devices cannot share 1 micro-batches a step: 2 from now on" in ended.stderr
     assert losses["moved"] == pytest.approx(losses["whole"], rel=1e-4)
     assert len(losses["moved"]) > 3
+
+
+def test_at_the_default_micro_batches_two_processes_take_the_steps_of_one_up_to_the_order_of_sums(
+    corpus, tmp_path, monkeypatch, warm
+):
+    monkeypatch.chdir(tmp_path)
+    default = ("data.micro_batches=null", "data.max_tokens_per_device=null")
+    assert run_application(*arguments(corpus, "one", *default)).code == 0
+    two = in_new_interpreter(tmp_path, *arguments(corpus, "two", *default, "trainer.devices=2"))
+    assert two.returncode == 0, two.stderr
+    mine, theirs = (checkpoints.load(tmp_path / f"outputs/{name}/checkpoints/last.ckpt") for name in ("one", "two"))
+    assert mine.micro_batches == theirs.micro_batches == 4
+    for name, weight in mine.weights.items():
+        assert float((weight - theirs.weights[name]).abs().max()) < 1e-5, name
+    losses = [
+        {
+            r["step"]: r["train/loss"]
+            for r in read_jsonl(tmp_path / f"outputs/{name}/metrics.jsonl")
+            if "train/loss" in r
+        }
+        for name in ("one", "two")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 LAYER_DROP = """
