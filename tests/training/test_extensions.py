@@ -1,5 +1,6 @@
 """The files of examples/extensions: each trains, stops, resumes to the bit, and every command knows it."""
 
+import importlib
 import re
 import shutil
 from dataclasses import replace
@@ -431,6 +432,53 @@ def test_lightnings_finders_are_refused_from_python_and_from_a_file_with_what_to
         with pytest.raises(ConfigError, match=r"sweep optim\.peak_lr"):
             aiayn.train(aiayn.compose(*options(text, tmp_path, "", "name=run", *named)), callbacks=given)
         assert (tmp_path / "run").exists() == bool(named)
+
+
+class Several(TranslationModule):
+    def configure_optimizers(self):
+        weights = list(self.parameters())
+        return [torch.optim.Adam(weights[:3]), torch.optim.Adam(weights[3:])]
+
+
+class SeveralWithSchedules(Several):
+    def configure_optimizers(self):
+        return super().configure_optimizers(), []
+
+
+class Without(TranslationModule):
+    def configure_optimizers(self):
+        return None
+
+
+class Manual(TranslationModule):
+    def __init__(self, config, vocab_size):
+        super().__init__(config, vocab_size)
+        self.automatic_optimization = False
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (Several, "Several: configure_optimizers returns 2 optimizers; return one"),
+        (SeveralWithSchedules, "returns 2 optimizers"),
+        (Without, "Without: configure_optimizers returns 0 optimizers"),
+        (Manual, "Manual: manual optimization is not supported"),
+    ],
+)
+def test_another_optimization_is_refused_in_a_line_before_anything_is_written(module, message, text, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        aiayn.train(*options(text, tmp_path, "", "name=run"), module=module)
+    assert not (tmp_path / "run/config.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["StochasticWeightAveraging", "GradientAccumulationScheduler", "RichProgressBar"])
+def test_callbacks_whose_work_would_be_lost_are_refused_by_name_with_what_to_do(name, text, tmp_path):
+    callbacks = importlib.import_module("pytorch_lightning.callbacks")
+    given = {"StochasticWeightAveraging": [0.01], "GradientAccumulationScheduler": [{0: 2}]}.get(name, [])
+    kind = type("Own", (getattr(callbacks, name),), {})
+    with pytest.raises(ConfigError, match=r"Own is not supported: .*; (use|set|leave)"):
+        aiayn.train(*options(text, tmp_path, "", "name=run"), callbacks=[kind(*given)])
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, monkeypatch):

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import BatchSizeFinder, LearningRateFinder
+from pytorch_lightning.callbacks import (
+    BatchSizeFinder,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ProgressBar,
+    StochasticWeightAveraging,
+)
 
 from aiayn.config.extensions import Extension, check_extensions
 from aiayn.config.model import ModelConfig
@@ -22,6 +28,19 @@ from aiayn.training.given import description
 from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)
+
+FINDERS = (
+    "the rate follows equation (3), and a step has data.tokens_per_step tokens; sweep optim.peak_lr=0.0005,0.001, and "
+    "where memory ends, set data.max_tokens_per_device"
+)
+UNSUPPORTED: dict[type[pl.Callback], str] = {
+    LearningRateFinder: FINDERS,
+    BatchSizeFinder: FINDERS,
+    GradientAccumulationScheduler: "a step is cut into micro-batches once; set data.micro_batches",
+    ProgressBar: "the run has a display of its own; leave it out, or set trainer.enable_progress_bar=false",
+    StochasticWeightAveraging: "it averages after the last checkpoint is saved; use EMAWeightAveraging("
+    "use_buffers=False), or trainer.average_last for the mean of the last checkpoints",
+}
 
 
 @dataclass(frozen=True)
@@ -48,10 +67,10 @@ class Research:
         return metrics_of(self.extensions)
 
     def callbacks_of(self, run: Any) -> list[pl.Callback]:
-        """The instances, and what the extensions' functions make for this run. Raises ConfigError for finders."""
+        """Returns the instances and what functions of extensions make for this run. Raises ConfigError."""
         makers = [each.module.callbacks for each in self.extensions if hasattr(each.module, "callbacks")]
         found = [*self.callbacks, *(callback for make in makers for callback in make(run))]
-        refuse_finders(found)
+        refuse_unsupported(found)
         return found
 
 
@@ -67,7 +86,7 @@ def research_of(
     `extensions_sha256` names.
     """
     extensions = name_extensions(options.extensions)
-    refuse_finders(callbacks)  # before anything is written; those of extensions are made for a run
+    refuse_unsupported(callbacks)  # before anything is written; those of extensions are made for a run
     research = Research(
         extensions,
         _chosen("Module", extensions, module) or TranslationModule,
@@ -89,13 +108,34 @@ def research_of(
     return replace(options, extensions_sha256=ids, given=given, extension=extension, model=model), research
 
 
-def refuse_finders(callbacks: Sequence[pl.Callback]) -> None:
-    """Raises ConfigError for Lightning's finders, which would change what a step is."""
-    if any(isinstance(each, LearningRateFinder | BatchSizeFinder) for each in callbacks):
+def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
+    """Raises ConfigError for callbacks of Lightning that would change what a step is, or whose work would be lost."""
+    for callback in callbacks:
+        for kind, instead in UNSUPPORTED.items():
+            if isinstance(callback, kind):
+                raise ConfigError(f"{type(callback).__name__} is not supported: {instead}")
+
+
+def refuse_other_optimization(module: TranslationModule) -> None:
+    """Raises ConfigError for manual optimization, and has `configure_optimizers` raise it for several optimizers."""
+    name, configure = type(module).__name__, module.configure_optimizers
+    if not module.automatic_optimization:
         raise ConfigError(
-            "LearningRateFinder, BatchSizeFinder: the rate follows equation (3), and a step has data.tokens_per_step "
-            "tokens: sweep optim.peak_lr=0.0005,0.001; where memory ends, set data.max_tokens_per_device"
+            f"{name}: manual optimization is not supported (accumulation, clipping and resuming are by step); override "
+            "training_loss and configure_optimizers"
         )
+
+    def configure_one() -> Any:
+        configured = configure()
+        several = configured if isinstance(configured, list | tuple) else [configured] if configured else []
+        several = several[0] if several and isinstance(several[0], list | tuple) else several
+        if len(several) != 1:
+            raise ConfigError(
+                f"{name}: configure_optimizers returns {len(several)} optimizers; return one, with parameter groups"
+            )
+        return configured
+
+    module.configure_optimizers = configure_one
 
 
 def _chosen(name: str, extensions: Sequence[Extension], given: type | None) -> Any:

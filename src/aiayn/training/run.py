@@ -28,7 +28,7 @@ from aiayn.training.log_start import log_source, log_start
 from aiayn.training.loggers import close, make_loggers
 from aiayn.training.module import TranslationModule
 from aiayn.training.prepare import begin, prepare, settled_options
-from aiayn.training.research import Research, research_of
+from aiayn.training.research import Research, refuse_other_optimization, research_of
 from aiayn.training.resume import ResumeState, load_resume_state, run_lock, store_test
 from aiayn.training.trainer import configure_libraries, make_trainer
 
@@ -113,6 +113,7 @@ def _fit(
     """Makes module, loggers and Trainer, and fits; watches the ranks, explains failures and closes the loggers."""
     torch.manual_seed(run.config.seed)
     module = run.research.module(run.config, run.prepared.tokenizer.vocab_size)
+    refuse_other_optimization(module)
     loggers = make_loggers(run.config, run.folder, run.start_step)
     if global_rank() == 0:
         log_start(run, module, hardware)
