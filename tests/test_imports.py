@@ -98,6 +98,7 @@ HOMES = {
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
     "sentencex": {"search/texts"},
+    "py3langid": {"data/identify"},
     "jinja2": {"reports/page", "visualize/explorer"},
     "markupsafe": {"reports/page"},
     "matplotlib": {"reports/drawing", "reports/plots", "visualize/figures", "visualize/heatmaps"},

@@ -52,6 +52,8 @@ class DataConfig:
     drop_duplicates: str | None = option(choices=("exact", "normalised"))
     drop_equal: bool = False
     drop_placeholder_mismatch: bool = False
+    drop_wrong_language: bool = False
+    check_sides: bool = option(True, may_change=True)
     write_dropped: bool = option(False, may_change=True)
     max_length: int = option(255, least=1)
     max_length_ratio: float = option(4.0, least=1)

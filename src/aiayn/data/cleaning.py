@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from aiayn.data.identify import wrong_languages
 from aiayn.data.placeholders import placeholders
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import MAX_LINE_BYTES
@@ -212,6 +213,9 @@ def training_rules(config: "DataConfig") -> list[Rule]:
         rules.append(lambda src, tgt: "equal_sides" if normalised(plain(src)) == normalised(plain(tgt)) else None)
     if config.drop_placeholder_mismatch:
         rules.append(lambda src, tgt: "placeholders" if placeholders(plain(src)) != placeholders(plain(tgt)) else None)
+    if config.drop_wrong_language:
+        languages = wrong_languages((config.src_lang, config.tgt_lang))
+        rules.append(lambda src, tgt: "wrong_language" if languages(plain(src), plain(tgt)) else None)
     if config.drop_duplicates:
         seen: set[int] = set()
         ignoring_case = config.drop_duplicates == "normalised"

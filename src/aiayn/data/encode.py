@@ -17,6 +17,7 @@ import numpy as np
 from aiayn.config.data import DataConfig
 from aiayn.data.cleaning import CleaningReport, CleanPair, clean, grouped, is_plain, training_rules
 from aiayn.data.raw_text import RawText, with_progress
+from aiayn.data.survey import Survey
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ResourceError
 
@@ -91,11 +92,16 @@ class CachedTokenizer:
 
 
 def encode_split(
-    split: str, config: DataConfig, text: RawText, tokenizer: Tokenizer, report: CleaningReport
+    split: str,
+    config: DataConfig,
+    text: RawText,
+    tokenizer: Tokenizer,
+    report: CleaningReport,
+    survey: Survey | None = None,
 ) -> Iterator[tuple[Sentences, Sentences]]:
     """Yields the ids of a split's usable pairs, sources and targets, some at a time.
 
-    Of training, pairs that are too long, and repeated ones, are dropped.
+    Of training, pairs that are too long, and repeated ones, are dropped; `survey` gets the others.
     """
     training = split == "train"
     total = text.count() if training and config.source == "files" else None
@@ -118,6 +124,8 @@ def encode_split(
                 report.normalised -= chunk[number].is_normalised
                 report.drop(chunk[number].raw, str(reasons[number]))
             report.corpora.update(chunk[number].raw.corpus for number in kept)
+            if survey:
+                survey.add(chunk[number] for number in kept)
             src, tgt = src.take(kept), tgt.take(kept)
         yield src, tgt
 

@@ -26,7 +26,9 @@ from aiayn.data.corpus import SPLITS, PreparedCorpus, fingerprint_of, open_verif
 from aiayn.data.encode import encode_split
 from aiayn.data.held_out import warn_of_leakage
 from aiayn.data.raw_text import RawPair, RawText
+from aiayn.data.sides import check_sides
 from aiayn.data.sources import text_of
+from aiayn.data.survey import Survey, remarks
 from aiayn.data.tokenizer import Tokenizer, given_tokenizer, learn_tokenizer
 from aiayn.errors import DataError
 from aiayn.files import atomic_file, atomic_write_text, fsync_folder, host
@@ -64,6 +66,8 @@ def check_text(config: DataConfig) -> None:
         for _ in clean(islice(text.pairs(), FIRST_PAIRS), report):
             pass
         report.check_encoding(text, most=0.25)
+    if not wanted.target.is_dir():
+        check_sides(wanted.texts, config)
 
 
 def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
@@ -163,6 +167,7 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
         # Versions of rules: raise one whenever it drops other pairs.
         "duplicates": config.drop_duplicates and 2,
         "placeholders": config.drop_placeholder_mismatch and 2,
+        "languages": config.drop_wrong_language and 1,
         "symbols": config.all_symbols,
     }
     settings |= {name: value for name, value in optional.items() if value}
@@ -182,14 +187,18 @@ def _build(config: DataConfig, wanted: Wanted) -> None:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     try:
+        check_sides(texts, config)
         tokenizer = tokenizer or learn_tokenizer(config, texts["train"])
-        reports = {}
+        reports, survey = {}, Survey((config.src_lang, config.tgt_lang))
         for split in SPLITS:
             report = CleaningReport()
-            ids = encode_split(split, config, texts[split], tokenizer, report)
+            ids = encode_split(split, config, texts[split], tokenizer, report, survey)
             tokens = store_split(work, split, ids)
             report.check(texts[split], config)
             reports[split] = report.as_dict() | tokens
+        reports["train"]["survey"] = survey.as_dict()
+        for line in remarks(reports["train"]["survey"]):
+            log.warning("warning: %s: %s", texts["train"].option, line)
         if any(texts[split].identity() != settings[split] for split in SPLITS):
             raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
         atomic_write_text(work / "tokenizer.json", tokenizer.to_json())

@@ -17,24 +17,28 @@ from aiayn.errors import DataError
 
 RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
 csv.field_size_limit(RECORD_BYTES)  # by default so small that a field which is to be dropped ends the reading
+SEPARATOR_LINE = re.compile(r"\ufeff?\"?sep=([,;|\t])\"?\r?")
 SIDES = {"source": 0, "src": 0, "target": 1, "tgt": 1, "translation": 1}
 
 
 def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """Yields the rows of a .tsv or .csv file.
 
-    Columns are named by a first line that has both languages; without one there are two, source and target.
+    Columns are named by a first line that has both languages; without one there are two, source and target. Blank
+    lines before it are left out.
     """
     width, columns = 2, (0, 1)
+    is_first = True
     for number, fields in _table_rows(path):
-        if number == 1:
+        if is_first and (fields is None or any(field.strip() for field in fields)):
+            is_first = False
             if named := header_columns(path, fields or [], src_lang, tgt_lang):
                 width, columns = len(fields or []), named
                 continue
             if fields and any(fields) and len(fields) != width:
                 raise DataError(
-                    f"{path}: line 1 has {len(fields)} columns instead of {width}; correct it, or name the columns "
-                    f"in the first line, {src_lang} and {tgt_lang} among them"
+                    f"{path}: line {number} has {len(fields)} columns instead of {width}; correct it, or name the "
+                    f"columns in the first line, {src_lang} and {tgt_lang} among them"
                 )
         if fields is None:
             yield RawPair(str(path), number, b"", b"", "too_many_bytes")
@@ -50,22 +54,27 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
 def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
     """Yields the fields of the rows of a .tsv or .csv file with their first line; None for a row that is too long.
 
-    A .csv file and a .tsv file written by a spreadsheet follow the rules of Python's csv: fields in quotation marks,
+    A first line `sep=;`, as Excel writes it, names what is between columns. A .csv file and a .tsv file written by a
+    spreadsheet follow the rules of Python's csv: fields in quotation marks,
     doubled inside. In other .tsv files a quotation mark is text: one that opens a sentence must not swallow the lines
     up to the next. Undecodable bytes become surrogates.
     """
     first = [line.decode(errors="replace") for line in islice(lines(path), 100)]
-    delimiter = table_delimiter(path, "".join(first[:1]))
+    separator = SEPARATOR_LINE.fullmatch("".join(first[:1]))
+    skipped = int(separator is not None)
+    first = [line for line in first[skipped:] if line.strip()]
+    delimiter = separator[1] if separator else table_delimiter(path, "".join(first[:1]))
     if delimiter == "\t" and not is_quoted(first):
-        for number, line in _records(path):
+        for number, line in islice(_records(path), skipped, None):
             yield number, None if line is None else line.decode(errors="surrogateescape").split("\t")
         return
-    text = (line.decode(errors="surrogateescape") + "\n" for line in lines(path, RECORD_BYTES))
-    reader, done = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=True), 0
+    text = (line.decode(errors="surrogateescape") + "\n" for line in islice(lines(path, RECORD_BYTES), skipped, None))
+    reader = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=True)
+    done = skipped
     try:
         for row in reader:
             yield done + 1, row
-            done = reader.line_num
+            done = skipped + reader.line_num
     except csv.Error as error:
         raise DataError(f"{path}: line {done + 1} is no row of comma-separated text ({error}); correct it") from None
 
@@ -92,7 +101,8 @@ def header_columns(path: Path, fields: Sequence[str], src_lang: str, tgt_lang: s
     """Returns the columns of source and target, from 0, if these fields are names of columns; None for text.
 
     A name is a language's code or English name, source or target; `English (US)`, `en_US` and `Source text` are names,
-    too. Raises DataError for names that do not say which column is which.
+    too, as are names that are alike but for the language, such as `text_de` and `text_en`. Raises DataError for names
+    that do not say which column is which.
     """
     langs = (src_lang, tgt_lang)
     sides: list[int | None] = []  # of the columns: 0 for the source, 1 for the target, None for others
@@ -104,6 +114,7 @@ def header_columns(path: Path, fields: Sequence[str], src_lang: str, tgt_lang: s
         lang = best_match(code, langs)
         sides.append(SIDES.get(name) if lang is None else langs.index(lang))
         named &= sides[-1] is not None or not field.strip() or primary(code) in LANGUAGE_CODES.values()
+    sides = sides if 0 in sides or 1 in sides else _sides_in_pattern(fields, langs)
     if sides.count(0) == sides.count(1) == 1:
         return sides.index(0), sides.index(1)
     if named:
@@ -112,6 +123,20 @@ def header_columns(path: Path, fields: Sequence[str], src_lang: str, tgt_lang: s
             f"{src_lang} and {tgt_lang} over the columns, or remove that line if source comes first"
         )
     return None
+
+
+def _sides_in_pattern(fields: Sequence[str], langs: tuple[str, str]) -> list[int | None]:
+    """Returns 0 for a name with the source's language in it, 1 for the target's, if the rest of both is the same."""
+    sides: list[int | None] = []
+    rests = set[tuple[str, ...]]()
+    for field in fields:
+        words = re.split(r"[\W_]+", field.casefold())
+        matches = [best_match(LANGUAGE_CODES.get(word, word), langs) for word in words]
+        named = [lang for lang in matches if lang]
+        sides.append(langs.index(named[0]) if len(named) == 1 and len(words) <= 3 else None)
+        if sides[-1] is not None:
+            rests.add(tuple(word for word, lang in zip(words, matches, strict=True) if not lang))
+    return sides if len(rests) == 1 else []
 
 
 def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
