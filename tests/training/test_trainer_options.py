@@ -6,6 +6,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from applications import slow_but, stopped_in
+from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.plugins import MixedPrecision
 
 from aiayn.config.stored import changed_options, to_plain
@@ -137,11 +138,45 @@ def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(c
     settings = changed(config, checkpoint_every=100)
     folder = train(settings, tmp_path / "stopped", callbacks=[Stop()])
     assert last(folder).step == 4
-    assert RunFolder(folder).averaged.exists()
-    assert "stopped at step 4 by a callback or trainer.max_time; the same command trains on" in caplog.text
-    caplog.clear()
-    assert last(train(settings, tmp_path / "stopped", callbacks=[Stop()])).step == config.trainer.max_steps
-    assert "stopped at" not in caplog.text
+    ended = RunFolder(folder)
+    assert "stopped at step 4 by a callback; another trainer.max_time or max_steps trains on" in caplog.text
+    assert "done     " in caplog.messages[-1]
+    assert "step 4\n" in caplog.messages[-1]
+    validated = [record["step"] for record in ended.read_metrics() if "val/loss" in record]
+    assert validated == [4], "as the last step is, though no validation was due"
+    assert checkpoints.load(ended.best).step == 4
+    assert read_json(ended.validated)["best"]["step"] == 4
+
+    before, caplog_before = ended.averaged.stat().st_mtime_ns, len(caplog.messages)
+    train(settings, tmp_path / "stopped", callbacks=[Stop()])
+    assert "already finished at step 4, by a callback" in "\n".join(caplog.messages[caplog_before:])
+    assert ended.averaged.stat().st_mtime_ns == before
+    more = changed(settings, max_steps=13)
+    assert last(train(more, tmp_path / "stopped", callbacks=[Stop()])).step == 13
+
+
+def test_max_time_ends_a_training_as_its_last_step_would(config, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(Timer, "time_remaining", lambda self, stage="train": 0.0 if self.done == 5 else 9.0)
+    monkeypatch.setattr(Timer, "done", 0, raising=False)
+
+    def check(self, trainer):
+        self.done = trainer.global_step
+        trainer.should_stop = self.done == 5
+
+    monkeypatch.setattr(Timer, "_check_time_remaining", check)
+    settings = changed(config, max_time="00:00:10:00")
+    ended = RunFolder(train(settings, tmp_path))
+    assert read_json(ended.end)["reason"] == "trainer.max_time=00:00:10:00"
+    assert [record["step"] for record in ended.read_metrics() if "val/loss" in record] == [5]
+    before = ended.averaged.stat().st_mtime_ns
+    train(settings, tmp_path)
+    assert "already finished at step 5, by trainer.max_time=00:00:10:00" in caplog.text
+    assert ended.averaged.stat().st_mtime_ns == before
+    monkeypatch.setattr(Timer, "_check_time_remaining", lambda self, trainer: None)
+    assert last(train(changed(config, max_time="00:00:20:00"), tmp_path)).step == config.trainer.max_steps
+
+
+def test_no_time_at_all_is_refused(config, tmp_path):
     with pytest.raises(ConfigError, match=r"trainer\.max_time=00:00:00:00: was over before the first step"):
         train(changed(config, max_time="00:00:00:00"), tmp_path / "none")
 

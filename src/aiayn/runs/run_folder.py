@@ -16,6 +16,7 @@ from aiayn.files import atomic_write_text
 
 if TYPE_CHECKING:
     from aiayn.config.schema import Config
+    from aiayn.config.trainer import TrainerConfig
 
 Record = dict[str, Any]
 
@@ -55,6 +56,7 @@ class RunFolder:
         self.validated = path / "averaged.json"  # the average's metrics, and whether best.ckpt is better
         self.best = self.checkpoints / "best.ckpt"
         self.last = self.checkpoints / "last.ckpt"
+        self.end = path / "end.json"  # of a training that ended before `max_steps`: step, reason, and its limits
         self.lock = path / ".lock"
         # Measurements.
         self.metrics = path / "metrics.jsonl"  # one JSON object per line: {"step": 100, "train/loss": 4.2, ...}
@@ -78,6 +80,15 @@ class RunFolder:
         if not self.averaged.exists():
             return "last"
         return "best" if read_json(self.validated).get("worse") is True and self.best.exists() else "averaged"
+
+    def write_end(self, step: int, reason: str, trainer: "TrainerConfig") -> None:
+        write_json(self.end, {"step": step, "reason": reason, **_limits(trainer)})
+
+    def end_reason(self, step: int, trainer: "TrainerConfig") -> str | None:
+        """Returns what ended the training at this step; None where it has not ended or may now go on."""
+        end = read_json(self.end)
+        is_same = end.items() >= ({"step": step} | _limits(trainer)).items()
+        return str(end.get("reason")) if is_same else None
 
     def exists(self) -> bool:
         return self.checkpoints.is_dir() or self.config.is_file()
@@ -104,6 +115,11 @@ class RunFolder:
     def read_metrics(self) -> list[Record]:
         """Returns the lines of metrics.jsonl that have a step."""
         return [record for record in read_jsonl(self.metrics) if is_count(record.get("step"))]
+
+
+def _limits(trainer: "TrainerConfig") -> Record:
+    """Returns the options that let a training go on which a callback or `max_time` has ended."""
+    return {"max_steps": trainer.max_steps, "max_time": trainer.max_time}
 
 
 def saved_steps(folder: Path) -> list[int]:

@@ -222,10 +222,12 @@ def _with_code(config: Config) -> Config:
 
 
 def _has_ended(run: RunFolder, config: Config) -> bool:
-    """Whether a training has nothing left to do: at `max_steps`, after `max_epochs`, or out of patience."""
+    """Whether a training has nothing left to do: at its last step, out of patience, or ended by something else."""
     trainer, epoch = config.trainer, read_json(run.corpus).get("steps_per_epoch")
     reached = max(saved_steps(run.checkpoints), default=0)
     if reached >= ((trainer.last_step(epoch) if is_count(epoch) else trainer.max_steps) or math.inf):
+        return True
+    if run.end_reason(reached, trainer):
         return True
     falls = metric_falls(metrics_of(load_extensions(config.extensions)), trainer.best_metric)
     records = [record for record in run.read_metrics() if record["step"] <= reached]

@@ -61,8 +61,17 @@ class RunContext:
     @property
     def is_finished(self) -> bool:
         """Whether earlier starts have done all of it."""
-        is_trained = self.start_step >= self.config.trainer.max_steps or self.validations.is_out_of_patience()
-        return self.start_step > 0 and is_trained and self.folder.averaged.exists()
+        return self.start_step > 0 and self.end_reason is not None and self.folder.averaged.exists()
+
+    @property
+    def end_reason(self) -> str | None:
+        """What ended the training at the step that this start began with; None where it goes on."""
+        trainer = self.config.trainer
+        if self.start_step >= trainer.max_steps:
+            return f"trainer.max_steps={trainer.max_steps}"
+        if self.validations.is_out_of_patience():
+            return f"trainer.patience={trainer.patience}"
+        return self.folder.end_reason(self.start_step, trainer)
 
     def translator(self, module: TranslationModule) -> Translator:
         """Translates with the model in training, greedily."""

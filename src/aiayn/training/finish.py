@@ -68,8 +68,8 @@ def average(run: RunContext) -> Checkpoint:
     if run.validations.is_out_of_patience():
         log.info("stopped early at step %d: trainer.patience=%d", newest, settings.patience)
     elif newest < settings.max_steps:
-        more = f" with more than trainer.max_time={settings.max_time}" if settings.max_time else ""
-        log.info("stopped at step %d by a callback or trainer.max_time; the same command trains on%s", newest, more)
+        reason = folder.end_reason(newest, settings) or f"trainer.max_time={settings.max_time}"
+        log.info("stopped at step %d by %s; another trainer.max_time or max_steps trains on", newest, reason)
     steps = steps_to_average(folder.checkpoints, settings, newest)
     # A kill may have come between the last save and these two.
     checkpoint_folder.update_last(folder.checkpoints, newest)

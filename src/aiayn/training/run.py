@@ -93,11 +93,10 @@ def _train(
         found = load_resume_state(folder, data.corpus, sized)
         run = begin(sized, research, folder, data, found, stop, check_folder)
         if run.is_finished:
-            early = f", by trainer.patience={sized.trainer.patience}" * run.validations.is_out_of_patience()
-            log.info("already finished at step %d%s: %s", run.start_step, early, folder.path)
+            log.info("already finished at step %d, by %s: %s", run.start_step, run.end_reason, folder.path)
             store_test(folder, run.config)
         with training_threads(sized.model.d_model, hardware):
-            if not run.is_finished and not run.validations.is_out_of_patience():
+            if run.end_reason is None:
                 _fit(run, data, hardware, found, source)
             stop.enter_phase("stopped after the last step")
             finish(run, data, hardware)

@@ -6,12 +6,13 @@ import time
 from pathlib import Path
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.callbacks import Checkpoint, Timer
 from pytorch_lightning.utilities.types import STEP_OUTPUT
 
 from aiayn.data.batch import Batch
 from aiayn.runs import checkpoint_folder, tensor_files
 from aiayn.training.callbacks.steps import StepCallback, due, translation_module
+from aiayn.training.callbacks.validate import Validate
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import prove, refuse_unequal_buffers
@@ -68,12 +69,22 @@ class CheckpointSaver(StepCallback, Checkpoint):
             self._prove(trainer, module, batch)
         signal = self.run.stop.signal_of_any_rank()
         stopping = bool(signal or self.run.validations.is_out_of_patience() or trainer.should_stop)
+        if stopping and not signal and step < settings.max_steps:
+            [validate] = (each for each in trainer.callbacks if isinstance(each, Validate))
+            validate.validate_end(trainer, module, step)
+            signal = self.run.stop.signal_of_any_rank()  # which may have interrupted that
         saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
         if saving:
             with self.run.clock.paused():
                 with_state = self._saves_state(trainer, last=stopping or step == settings.max_steps)
                 self._save(trainer, checkpoint_folder.step_path(folder, step), with_state)
         self._save_best(trainer, step, saving)
+        ends_early = stopping and not signal and step < settings.max_steps
+        if ends_early and trainer.is_global_zero and not self.run.validations.is_out_of_patience():
+            timers = [callback for callback in trainer.callbacks if isinstance(callback, Timer)]
+            is_over = any((timer.time_remaining() or 0.0) <= 0 for timer in timers)
+            reason = f"trainer.max_time={settings.max_time}" if is_over else "a callback"
+            self.run.writer.submit(self.run.folder.write_end, step, reason, settings)
         trainer.should_stop = stopping
 
     def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:

@@ -60,14 +60,13 @@ class RunArtifacts(StepCallback, Checkpoint):
         }
 
     def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
-        settings = self.run.config.trainer
-        if not trainer.is_global_zero or not due(step, settings.val_every, settings.max_steps):
+        settings, is_end = self.run.config.trainer, trainer.should_stop and not self.run.stop.signal
+        if not trainer.is_global_zero or not (is_end or due(step, settings.val_every, settings.max_steps)):
             return
         with self.run.clock.paused():
             with optional("the translations for the dashboard"):
                 send_samples(trainer.loggers, self.run.folder.samples, step, self.run.config.logger.samples)
-            at_end = step == settings.max_steps or self.run.validations.is_out_of_patience()
-            if self.sentence and (at_end or self._is_shown()):
+            if self.sentence and (is_end or step == settings.max_steps or self._is_shown()):
                 with optional(self.run.folder.attention_picture):
                     self._draw_attention(trainer, module, step, self.sentence)
 

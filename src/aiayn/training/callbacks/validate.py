@@ -124,6 +124,12 @@ class Validate(StepCallback):
                 self._validate(trainer, module, step)
                 self._step_plateaus(trainer)
 
+    def validate_end(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
+        """Validates the step at which a callback or `max_time` ends the training, unless that is done."""
+        if self.run.config.trainer.limit_val_batches > 0 and not self._is_due(step):
+            with self.run.clock.paused(), suppress(ValidationInterrupted):
+                self._validate(trainer, module, step)
+
     def _step_plateaus(self, trainer: pl.Trainer) -> None:
         for each in self.plateaus:
             if each.monitor not in trainer.callback_metrics:
