@@ -1,11 +1,10 @@
-"""The small files of trained and scored runs, for `results/`: what was measured, and with what. No weights, no text.
+"""Collects scored runs into results/: one file for a study, and one for its translations.
 
-A run, or every run of a sweep, becomes RESULTS/RUN with config.yaml, machine.json, evaluation.json of every scored set,
-the curves of metrics.jsonl, and origin.json: command, commit (that machine.json names, else that of this clone), seed,
-versions, and what --measured adds.
-Runs that are not scored are passed over. `aiayn table RESULTS` reads such folders as it reads those of runs.
+A run, or every scored run of a sweep, becomes a line of results/NAME.jsonl; its translations go to
+results/translations/NAME.jsonl.xz (`benchmarks/studies.py` reads both). Weights, sources and references stay where they
+are. Runs of a working tree with uncommitted changes are refused, because nobody could make them again.
 
-    python benchmarks/collect_results.py outputs/sweeps/NAME results/NAME --command "python train.py -m ..."
+    python benchmarks/collect_results.py outputs/sweeps/NAME results/NAME.jsonl --command "python train.py -m ..."
 """
 
 import argparse
@@ -14,80 +13,91 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import yaml
+from studies import read_study, read_translations, thinned, translation, write_study, write_translations
 
 from aiayn.config.rules import tagged
 from aiayn.config.stored import flatten
+from aiayn.data.text_files import read_lines
 from aiayn.errors import RefusedError
-from aiayn.files import atomic_write_text, source_commit
+from aiayn.files import source_commit
 from aiayn.runs.results import runs_within
-from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl, write_json, write_jsonl
+from aiayn.runs.run_folder import Evaluation, Record, RunFolder, read_json
 
 PACKAGES = ("torch", "pytorch-lightning", "tokenizers", "sacrebleu")
+HISTOGRAMS = ("lengths", "padding_of_parts")  # of corpus.json, which only a run's own page draws
 
 
-def collect(folder: Path, results: Path, command: str, measured: Mapping[str, str] | None = None) -> list[Path]:
-    """Writes RESULTS/RUN for a run, or for all of a sweep's, that are scored, and returns these folders.
+def collect(folder: Path, study: Path, command: str, measured: Mapping[str, str] | None = None) -> list[str]:
+    """Add the scored runs in a folder to a study. Return their names; runs of the same names are replaced.
 
-    Raises RefusedError for a run whose configuration names a path of this machine.
+    Raises RefusedError for a run whose configuration names a path of this machine, or whose commit was not clean.
     """
-    runs = [run.path for run in runs_within(folder)]
+    runs = [run for run in runs_within(folder) if _evaluations(run)]
+    base = folder.parent if [run.path for run in runs] == [folder] else folder
+    names = [run.path.relative_to(base).as_posix() for run in runs]
     origin = {"command": command, **(measured or {})}
-    base = folder.parent if folder in runs else folder
-    return [_collect(run, results / run.relative_to(base), origin) for run in runs if _evaluations(run)]
+    records = {name: run_record(run, origin) for name, run in zip(names, runs, strict=True)}
+    translations = [stored for name, run in zip(names, runs, strict=True) for stored in _translations(name, run)]
+
+    earlier = read_study(study) if study.exists() else {}
+    write_study(study, earlier | records)
+    kept = [stored for stored in read_translations(study) if stored["run"] not in records]
+    if kept or translations:
+        write_translations(study, [*kept, *translations])
+    return names
 
 
-def _collect(run: Path, target: Path, origin: Mapping[str, str]) -> Path:
-    config = RunFolder(run).read_config()
+def run_record(run: RunFolder, origin: Mapping[str, str]) -> Record:
+    """Return what a study holds of a run."""
+    config = run.read_config()
     config["outputs"] = None  # where the run was kept is not part of the result
-    named = flatten(config) | {f"{path.parent.name}: test": read_json(path).get("prefix") for path in _evaluations(run)}
-    absolute = [f"{key}={value}" for key, value in named.items() if _is_absolute(value)]
+    evaluations = {evaluation.folder.name: read_json(evaluation.scores) for evaluation in _evaluations(run)}
+    prefixes = {f"{name}: test": scores.get("prefix") for name, scores in evaluations.items()}
+    absolute = [f"{key}={value}" for key, value in (flatten(config) | prefixes).items() if _is_absolute(value)]
     if absolute:
-        raise RefusedError(f"{run}: {', '.join(absolute)}: names a path of this machine; link it and train again")
+        raise RefusedError(f"{run.path}: {', '.join(absolute)}: names a path of this machine; link it and train again")
+    machine = read_json(run.machine)
+    commit = machine.get("commit") or source_commit()
+    if str(commit).endswith("-dirty"):
+        raise RefusedError(f"{run.path}: made by uncommitted code ({commit}); commit it and train again")
     versions = {package: version(package) for package in PACKAGES}
-    for path in _evaluations(run):
-        place = target / path.relative_to(run)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write_text(place, path.read_text(encoding="utf-8"))
-    atomic_write_text(target / "config.yaml", yaml.safe_dump(config, sort_keys=False))
-    # corpus.json has counts and fingerprints, no text; averaged.json tells which scores are seeds of each other.
-    for name in ("machine.json", "corpus.json", "averaged.json"):
-        if found := read_json(run / name):
-            write_json(target / name, found)
-    write_jsonl(target / "metrics.jsonl", _curves(read_jsonl(run / "metrics.jsonl")))
-    commit = read_json(run / "machine.json").get("commit") or source_commit()
-    write_json(target / "origin.json", {**origin, "commit": commit, "seed": config["seed"], "versions": versions})
-    return target
+    corpus = read_json(run.corpus)
+    record = {
+        "config": config,
+        "origin": {**origin, "commit": commit, "seed": config["seed"], "versions": versions},
+        "machine": machine,
+        "corpus": {key: value for key, value in corpus.items() if key not in HISTOGRAMS},
+        "averaged": read_json(run.validated),
+        "evaluation": evaluations,
+        "metrics": thinned(run.read_metrics()),
+    }
+    return {name: content for name, content in record.items() if content}
 
 
-def _evaluations(run: Path) -> list[Path]:
-    return sorted(run.glob("evaluation/*/evaluation.json"))
+def _evaluations(run: RunFolder) -> list[Evaluation]:
+    return [run.evaluation(path.parent.name) for path in sorted(run.path.glob("evaluation/*/evaluation.json"))]
 
 
-def _curves(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every validation, loss and rate of every record of the training, and the last of these with all it has."""
-    training = [record for record in records if "train/loss" in record]
-    kept = ("step", "train/loss", "train/lr")
-    return [
-        {key: record[key] for key in kept if key in record} if record in training[:-1] else record for record in records
-    ]
+def _translations(name: str, run: RunFolder) -> list[Record]:
+    """Return the translations of a run; of versions that kept no text, none."""
+    kept = [evaluation for evaluation in _evaluations(run) if evaluation.hypotheses.exists()]
+    return [translation(name, one.folder.name, read_lines(one.hypotheses), read_lines(one.reference)) for one in kept]
 
 
 def _is_absolute(value: Any) -> bool:
     values = value if isinstance(value, list) else [value]
-    return any(isinstance(one, str) and Path(tagged(one)[1]).is_absolute() for one in values)
+    return any(isinstance(text, str) and Path(tagged(text)[1]).is_absolute() for text in values)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a run, or a sweep")
-    parser.add_argument("results", type=Path)
+    parser.add_argument("study", type=Path, help="results/NAME.jsonl")
     parser.add_argument("--command", required=True, help="what made the runs")
     parser.add_argument("--measured", nargs="*", default=[], metavar="NAME=VALUE", help="e.g. processor_seconds=319")
     options = parser.parse_args()
     measured = dict(figure.split("=") for figure in options.measured)
-    for folder in collect(options.folder, options.results, options.command, measured):
-        print(folder)
+    print(*collect(options.folder, options.study, options.command, measured), sep="\n")
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@
 Three arms: `here` (this program), `joeynmt` (JoeyNMT's model, loss, optimizer, schedule and training loop on the same
 steps of the same ids, from the same initial weights), and `joeynmt-batches` (the same on JoeyNMT's own batches). All in
 float32. Weights of all arms, the mean of the same last checkpoints, are scored by this program's search, and validation
-perplexity is computed here, in plain torch. A run is a file in results/cross_check; those that are there are kept, so
-that the command continues. `--curves` trains the first 50 steps of both without dropout and smoothing, where they must
-agree to rounding. Without JoeyNMT, `--report` writes docs/results/cross-check.md anew from the files.
+perplexity is computed here, in plain torch. A run is a line of results/cross_check.jsonl; those that are there are
+kept, so that the command continues. `--curves` trains the first 50 steps of both without dropout and smoothing, where
+they must agree to rounding. Without JoeyNMT, `--report` writes docs/results/cross-check.md anew from the files.
 """
 
 import argparse
-import json
 import logging
 import math
 import sys
@@ -28,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pages import ROOT, replaced
 from peers import joey
 from scipy import stats
 from torch import Tensor, nn
@@ -37,17 +37,22 @@ from aiayn.config.schema import Config
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.encode import Sentences
 from aiayn.data.sources import text_of
+from aiayn.errors import RefusedError
 from aiayn.evaluation.scoring import score
 from aiayn.files import source_commit
 from aiayn.hardware import describe_machine
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import load
+from aiayn.runs.run_folder import append_jsonl, read_jsonl
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 from aiayn.training.module import TranslationModule
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE, PICTURE = ROOT / "results/cross_check", ROOT / "docs/results/cross-check.md", "../images/cross_check.png"
+RESULTS, PAGE, PICTURE = (
+    ROOT / "results/cross_check.jsonl",
+    ROOT / "docs/results/cross-check.md",
+    "../images/cross_check.png",
+)
 ARMS = ("here", "joeynmt", "joeynmt-batches")
 # float32, and JoeyNMT's epsilon of Adam, which its configuration does not offer.
 EQUAL = ("experiment=captions", "trainer.precision=32-true", "optim.eps=1e-8", "trainer.log_every=1")
@@ -274,7 +279,7 @@ def train_here(options: Sequence[str]) -> tuple[dict[str, Tensor], list[float]]:
     """As `train_joey`, by this program."""
     with TemporaryDirectory() as folder:
         run = aiayn.train(*options, f"outputs={folder}")
-        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        records = read_jsonl(run / "metrics.jsonl")
         losses = [record["train/loss"] for record in records if "train/loss" in record]
         return load(run / "checkpoints/averaged.ckpt").weights, losses
 
@@ -319,11 +324,16 @@ def run(arm: str, options: Sequence[str]) -> dict[str, object]:
         "chrf": scores.metrics["chrf"],
         "length_ratio": scores.details["sacrebleu"]["length_ratio"],
         "val_ppl": validation_perplexity(model, data),
-        "losses": [round(loss, 6) for loss in losses],
+        "losses": means_of_tens(losses),
         "processor_seconds": round(seconds),
         "commit": source_commit(),
         "machine": describe_machine(torch.device("cpu"), "32-true", torch.get_num_threads()),
     }
+
+
+def means_of_tens(losses: Sequence[float]) -> list[float]:
+    tens = np.array(losses[: len(losses) // 10 * 10]).reshape(-1, 10)
+    return [round(float(mean), 5) for mean in tens.mean(axis=1)]
 
 
 def smoothing_constant(smoothing: float, vocab_size: int) -> float:
@@ -361,13 +371,20 @@ def equivalent(differences: Sequence[float], margin: float) -> tuple[float, floa
     return float(found.mean()), float(low), float(high), float(p)
 
 
-def read(folder: Path) -> dict[str, dict[int, dict]]:
+def read(text: str) -> dict[str, dict[int, dict]]:
     """The results of a text by arm and seed."""
-    found = {arm: {} for arm in ARMS}
-    for path in sorted(folder.glob("*_seed*.json")):
-        result = json.loads(path.read_text())
-        found[result["arm"]][result["seed"]] = result
-    return found
+    runs = {arm: {} for arm in ARMS}
+    for line in read_jsonl(RESULTS):
+        if line["text"] == text:
+            runs[line["arm"]][line["seed"]] = line
+    return runs
+
+
+def keep(text: str, result: dict[str, object]) -> None:
+    """Adds a result to the file. Raises RefusedError for one of uncommitted code, which nobody could make again."""
+    if str(result["commit"]).endswith("-dirty"):
+        raise RefusedError(f"{RESULTS}: {result['commit']} has uncommitted changes; commit them and run again")
+    append_jsonl(RESULTS, [{"text": text, **result}])
 
 
 def tables(found: dict[str, dict[int, dict]]) -> str:
@@ -410,14 +427,13 @@ def draw_curves(found: dict[str, dict[int, dict]]) -> None:
     from matplotlib import pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    exact = json.loads((RESULTS / "curves.json").read_text())
+    [*_, exact] = [line for line in read_jsonl(RESULTS) if line["text"] == "curves"]
     for arm, style in (("here", "-"), ("joeynmt", ":")):
         left.plot(range(1, CURVE_STEPS + 1), exact[arm], style, label=arm, linewidth=2)
     left.set(title="no dropout, no smoothing: the same to rounding", xlabel="step", ylabel="loss per token (nats)")
     for arm, style in zip(ARMS, ("-", ":", "--"), strict=True):
         if found[arm]:
-            losses = np.array([run["losses"] for run in found[arm].values()]).mean(axis=0)
-            tens = losses[: len(losses) // 10 * 10].reshape(-1, 10).mean(axis=1)
+            tens = np.array([run["losses"] for run in found[arm].values()]).mean(axis=0)
             right.plot(10 * np.arange(1, len(tens) + 1), tens, style, label=arm)
     right.set(title="as compared: mean over seeds", xlabel="step")
     left.legend(frameon=False)
@@ -429,30 +445,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="*", default=[])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:2])
-    parser.add_argument("--text", default="", help="a name for another text than the captions")
+    parser.add_argument("--text", default="captions", help="a name for another text than the captions")
     parser.add_argument("--curves", action="store_true", help="the first steps without dropout")
     parser.add_argument("--report", action="store_true", help="write the page anew")
     parser.add_argument("options", nargs="*", help="options of the training, such as data.train=PREFIX")
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    (RESULTS / chosen.text).mkdir(parents=True, exist_ok=True)
     if chosen.curves:
-        (RESULTS / "curves.json").write_text(json.dumps(curves([*EQUAL, *chosen.options])) + "\n")
+        keep("curves", curves([*EQUAL, *chosen.options]))
     for seed in chosen.seeds:
         for arm in chosen.arms:
-            path = RESULTS / chosen.text / f"{arm}_seed{seed}.json"
-            if not path.exists():
+            if seed not in read(chosen.text)[arm]:
                 result = run(arm, [*EQUAL, f"seed={seed}", *chosen.options])
-                path.write_text(json.dumps(result) + "\n")
+                keep(chosen.text, result)
                 print(arm, {name: value for name, value in result.items() if name != "losses"}, flush=True)
     if chosen.report:
-        draw_curves(read(RESULTS))
-        page = PAGE.read_text("utf-8")
-        for folder in (RESULTS, *filter(Path.is_dir, RESULTS.iterdir())):
-            begin, end = f"<!-- begin {folder.name} -->\n", f"\n<!-- end {folder.name} -->"
-            before, rest = page.split(begin)
-            page = before + begin + tables(read(folder)) + end + rest.split(end)[1]
-        PAGE.write_text(page, "utf-8")
+        draw_curves(read("captions"))
+        PAGE.write_text(replaced(PAGE.read_text("utf-8"), page_blocks()), "utf-8")
+
+
+def page_blocks() -> dict[str, str]:
+    """The generated blocks of the page by name."""
+    return {text: tables(read(text)) for text in ("captions", "iwslt14")}
 
 
 if __name__ == "__main__":

@@ -1,27 +1,25 @@
-"""Writes what docs/your-own-text.md says of scores by the number of pairs, and its picture, from results/own_text.
+"""Writes what docs/your-own-text.md says of scores by the number of pairs, and its picture.
 
-A run is results/own_text/pairs_N/seed-K. It is to be run again when there are more; it changes nothing outside the
-marked blocks of the page.
+A run of results/own_text.jsonl is called pairs_N/seed-K. It is to be run again when there are more; it changes nothing
+outside the marked blocks of the page.
 
     python benchmarks/how_much_text.py
 """
 
 import math
-from pathlib import Path
 
-from table3_quarter import publish, wrapped
+from pages import ROOT, publish, wrapped
+from studies import published
 
 from aiayn.errors import RefusedError
 from aiayn.reports.differences import interval
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.groups import Group, group_runs
 from aiayn.reports.metrics import Metric
-from aiayn.reports.runs import read_runs
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS, PICTURE = ROOT / "results/own_text", ROOT / "docs/images/how_much_text.png"
+PICTURE = ROOT / "docs/images/how_much_text.png"
 PAGE = ROOT / "docs/your-own-text.md"
 BLEU = Metric("sacrebleu", "test")
 MEANS = {"ratio": BLEU.ratio, "chrf": Metric("chrf", "test"), "ppl": Metric("perplexity", "test")}
@@ -38,15 +36,15 @@ COLUMNS = [
 
 def groups() -> dict[int, Group]:
     """Returns the published runs by their number of pairs. Raises RefusedError for two groups of one number."""
-    several = group_runs(read_runs([RESULTS])[0])
+    several = group_runs(published("own_text"))
     found = {int(group.name.split("_")[1]): group for group in several}
     if len(found) < len(several):
-        raise RefusedError(f"{RESULTS}: runs of one number of pairs differ in more than their seed; keep one kind")
+        raise RefusedError("own_text: runs of one number of pairs differ in more than their seed; keep one kind")
     return dict(sorted(found.items()))
 
 
 def facts() -> Record:
-    """Returns what table.json holds: means of every number of pairs, and the intervals of their scores.
+    """Returns means of every number of pairs, and the intervals of their scores.
 
     All sizes share one standard deviation between seeds.
     """
@@ -98,7 +96,7 @@ def draw(found: Record) -> None:
 
 def main() -> None:
     found = facts()
-    publish(found, RESULTS, PAGE, page_blocks(found))
+    publish(PAGE, page_blocks(found))
     draw(found)
 
 

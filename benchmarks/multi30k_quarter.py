@@ -1,28 +1,28 @@
-"""Writes what docs/results/table3-quarter.md says of thirty epochs, from results/multi30k_quarter.
+"""Writes what docs/results/table3-quarter.md says of thirty epochs, from results/multi30k_quarter.jsonl.
 
 To be run again when there are more rows or seeds; it changes nothing outside the marked blocks of the page. Its figures
 are means over the seeds of a row, whose runs after the first are named ROW_seed-N.
 
-    python benchmarks/collect_results.py outputs/sweeps/multi30k_quarter results/multi30k_quarter --command "..."
+    python benchmarks/collect_results.py outputs/sweeps/multi30k_quarter results/multi30k_quarter.jsonl --command "..."
     python benchmarks/multi30k_quarter.py
 """
 
-from pathlib import Path
 from statistics import mean
 
-from table3_quarter import PAGE, answer, cell, publish, reach, wrapped
+from pages import ROOT, publish, wrapped
+from studies import published
+from table3_quarter import PAGE, answer, cell
 
 from aiayn.reports.comparison import compare_groups
 from aiayn.reports.differences import corrected, explained
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.groups import Group, group_runs
 from aiayn.reports.metrics import Metric
-from aiayn.reports.runs import MeasuredRun, read_runs
+from aiayn.reports.runs import MeasuredRun
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record, series
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS, PICTURE = ROOT / "results/multi30k_quarter", ROOT / "docs/images/multi30k_quarter.png"
+PICTURE = ROOT / "docs/images/multi30k_quarter.png"
 EPOCHS = 30
 NAMES = {
     "base": "base",
@@ -58,7 +58,7 @@ COLUMNS = [
 
 def groups() -> dict[str, Group]:
     """Returns the published runs of every row that was trained, one for each seed."""
-    found = {group.name: group for group in group_runs(read_runs([RESULTS])[0])}
+    found = {group.name: group for group in group_runs(published("multi30k_quarter"))}
     return {row: found[row] for row in NAMES if row in found}
 
 
@@ -69,7 +69,7 @@ def curve(run: MeasuredRun) -> tuple[list[float], list[float]]:
 
 
 def facts() -> Record:
-    """Returns what table.json holds: the means of every row that was trained, and its differences from base."""
+    """Returns the means of every row that was trained, and its differences from base."""
     trained = groups()
     rows = {row: {"row": row, "n": len(group.seeds), **_means(group)} for row, group in trained.items()}
     compared = compare_groups([*trained.values()], list(METRICS.values()), trained["base"])
@@ -79,10 +79,7 @@ def facts() -> Record:
             rows[row] |= {name: family[metric][group.path]} if row != "base" else {}
     titled = {TITLES[name]: compared[metric] for name, metric in METRICS.items()}
     said = explained(f"base ({rows['base']['n']} seeds)", titled, family)
-    return {
-        "explained": [*said, reach([row for name, row in rows.items() if name != "base"])],
-        "rows": [*rows.values()],
-    }
+    return {"explained": said, "rows": [*rows.values()]}
 
 
 def _means(group: Group) -> dict[str, float]:
@@ -126,7 +123,7 @@ def draw() -> None:
 
 def main() -> None:
     found = facts()
-    publish(found, RESULTS, PAGE, page_blocks(found))
+    publish(PAGE, page_blocks(found))
     draw()
 
 

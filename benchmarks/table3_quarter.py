@@ -1,25 +1,24 @@
-"""Writes the table and the answers of docs/results/table3-quarter.md from results/table3_quarter.
+"""Writes the table and the answers of docs/results/table3-quarter.md from results/table3_quarter.jsonl.
 
 To be run again when there are more seeds; it changes nothing outside the marked blocks of the page.
 
-    python benchmarks/collect_results.py outputs/sweeps/table3_quarter results/table3_quarter --command "..."
+    python benchmarks/collect_results.py outputs/sweeps/table3_quarter results/table3_quarter.jsonl --command "..."
     python benchmarks/table3_quarter.py
 """
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from textwrap import fill
 
-from aiayn.files import atomic_write_text
+from pages import ROOT, publish, wrapped
+from studies import published
+
 from aiayn.reports.differences import Difference
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.paper_tables import PaperTables, paper_tables
-from aiayn.reports.runs import read_runs
-from aiayn.reports.tables import Column, Table, json_text, markdown
+from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS, PAGE = ROOT / "results/table3_quarter", ROOT / "docs/results/table3-quarter.md"
+PAGE = ROOT / "docs/results/table3-quarter.md"
 PICTURE = ROOT / "docs/images/table3_quarter.png"
 NAMES = {
     **{"a_h1": "(A) 1 head of 128", "a_h4": "(A) 4 heads of 32", "a_h16": "(A) 16 heads of 8"},
@@ -41,40 +40,14 @@ QUESTIONS = {
 }
 
 
-def tables_of(results: Path) -> PaperTables:
-    """Returns the paper's tables of these runs."""
-    return paper_tables(read_runs([results])[0])
-
-
 def changes_of(tables: PaperTables) -> Table:
     return next(table for table in tables.tables if table.name == "table_3_quarter_changes")
 
 
 def facts(tables: PaperTables) -> Record:
-    """Returns what table.json holds: every row, its change, and how the intervals were made."""
+    """Returns every row, its change, and how the intervals were made."""
     rows, changes = tables.records["table_3_quarter"], tables.records["changes"]
-    return {
-        "explained": [*changes_of(tables).after, reach(changes)],
-        "table_3_quarter": [_without_folders(record) for record in rows],
-        "changes": [_without_folders(record) for record in changes],
-    }
-
-
-def reach(changes: list[Record]) -> str:
-    """Returns what a difference must exceed to be marked first of all, in perplexity and in BLEU.
-
-    It is less for a row of more seeds: the least is meant.
-    """
-    tested = {key: [change[key] for change in changes if change[key].p is not None] for key in ("ppl", "bleu")}
-    least = [min(one.needed(sum(map(len, tested.values())))[0] for one in of) for of in tested.values()]
-    return (
-        f"A difference must exceed {least[0]:.2f} in perplexity or {least[1]:.2f} in BLEU to be the first one marked."
-    )
-
-
-def _without_folders(record: Record) -> Record:
-    names = [Path(name).name for name in record["runs"]]
-    return record | {"runs": names, "run": names[0] if names else None}
+    return {"explained": changes_of(tables).after, "table_3_quarter": rows, "changes": changes}
 
 
 def page_blocks(found: Record) -> dict[str, str]:
@@ -147,29 +120,6 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def wrapped(text: str, indent: str = "") -> str:
-    """Breaks a paragraph into lines of at most 120 characters."""
-    return fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def replaced(page: str, blocks: dict[str, str]) -> str:
-    """Returns the page with its generated blocks replaced: what stands between `begin NAME` and `end NAME`."""
-    for name, text in blocks.items():
-        before, begin, rest = page.partition(f"<!-- begin {name} -->\n")
-        _, end, after = rest.partition(f"\n<!-- end {name} -->")
-        assert begin, name
-        assert end, name
-        page = before + begin + text + end + after
-    return page
-
-
-def publish(found: Record, results: Path, page: Path, blocks: dict[str, str]) -> None:
-    """Writes what was found to table.json beside the results, and the generated blocks to the page."""
-    atomic_write_text(results / "table.json", json_text(found))
-    atomic_write_text(page, replaced(page.read_text(encoding="utf-8"), blocks))
-    print(f"written: {page}, {results / 'table.json'}")
-
-
 def draw_differences(table: Table, path: Path) -> None:
     """Draws what each row changes against the baseline, a panel for each metric.
 
@@ -202,9 +152,8 @@ def draw_differences(table: Table, path: Path) -> None:
 
 
 def main() -> None:
-    tables = tables_of(RESULTS)
-    found = facts(tables)
-    publish(found, RESULTS, PAGE, page_blocks(found))
+    tables = paper_tables(published("table3_quarter"))
+    publish(PAGE, page_blocks(facts(tables)))
     draw_differences(changes_of(tables), PICTURE)
 
 

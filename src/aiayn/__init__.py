@@ -114,6 +114,7 @@ def evaluate(*options: str) -> dict[str, Any]:
     from aiayn.config.compose import compose_evaluation
 
     config = compose_evaluation(options)
+    from aiayn.config.stored import to_plain
     from aiayn.evaluation.evaluate import evaluate as evaluate_run
 
-    return evaluate_run(config)
+    return to_plain(evaluate_run(config))

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from aiayn.evaluation.score_table import score_table
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.results import read_evaluation
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.search.translator import Translator
 from aiayn.token_ids import PAD_ID
@@ -116,10 +118,10 @@ def test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_m
     folder = run / "evaluation" / "test"
     hypotheses = lines_of(folder / "hypotheses.txt")
     assert hypotheses == Translator.from_run(run).translate(SOURCES)
-    assert 20 < result["metrics"]["sacrebleu"] < 99
-    assert result["metrics"]["sacrebleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score)
-    assert result["metrics"]["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [REFERENCES]).score)
-    assert json.loads((folder / "evaluation.json").read_bytes()) == result
+    assert 20 < result.metrics["sacrebleu"] < 99
+    assert result.metrics["sacrebleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score)
+    assert result.metrics["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [REFERENCES]).score)
+    assert json.loads((folder / "evaluation.json").read_bytes()) == asdict(result)
     texts = ["hypotheses.txt", "reference.txt", "source.txt"]
     assert sorted(path.name for path in folder.iterdir()) == sorted(["evaluation.json", "samples.jsonl", *texts])
     assert (lines_of(folder / "source.txt"), lines_of(folder / "reference.txt")) == (SOURCES, REFERENCES)
@@ -132,7 +134,7 @@ def test_samples_to_read_are_spread_evenly_over_the_text_and_stand_on_the_runs_p
     samples = read_jsonl(run / "evaluation" / "test" / "samples.jsonl")
     assert [sample["source"] for sample in samples] == lines[::3]
     assert [sample["hypothesis"] for sample in samples] == lines_of(run / "evaluation" / "test" / "hypotheses.txt")[::3]
-    assert result["lines"] == 50
+    assert result.lines == 50
     assert not (run / "report.html").exists()  # without a config.yaml there is no page, but scores
     RunFolder(run).write_config(checkpoints.load(run / "checkpoints" / "last.ckpt").config)
     evaluate(options(run, checkpoint="last"))
@@ -141,30 +143,30 @@ def test_samples_to_read_are_spread_evenly_over_the_text_and_stand_on_the_runs_p
 
 def test_the_json_says_what_was_scored_and_how(run):
     result = evaluate(options(run, search={"beam_size": 2, "length_penalty": 1.0, "penalty": "power"}))
-    assert set(result["metrics"]) == {
+    assert set(result.metrics) == {
         "sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter"
     }  # fmt: skip
-    assert None not in result["metrics"].values()
-    assert result["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
-    assert (result["lines"], result["src_lang"], result["tgt_lang"]) == (5, "en", "de")
-    assert (result["checkpoint"], result["step"], result["averaged"]) == ("averaged.ckpt", 7, [5, 6, 7])
-    assert (result["corpus"], len(result["tokenizer_sha256"])) == ("corpus", 64)
+    assert None not in result.metrics.values()
+    assert result.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    assert (result.lines, result.src_lang, result.tgt_lang) == (5, "en", "de")
+    assert (result.checkpoint, result.step, result.averaged) == ("averaged.ckpt", 7, [5, 6, 7])
+    assert (result.corpus, len(result.tokenizer_sha256)) == ("corpus", 64)
     stored = (run / "checkpoints/averaged.ckpt").read_bytes()
-    assert result["checkpoint_sha256"] == hashlib.sha256(stored).hexdigest()
-    assert result["search"] == {
+    assert result.checkpoint_sha256 == hashlib.sha256(stored).hexdigest()
+    assert result.search == {
         "beam_size": 2, "length_penalty": 1.0, "penalty": "power", "patience": None, "max_extra_tokens": 4,
         "batch_tokens": None,
     }  # fmt: skip
-    assert result["seconds"] >= 0
+    assert result.seconds >= 0
 
 
 def test_the_table_names_kind_score_and_signature_of_every_score_and_the_number_of_lines(run, capsys):
     result = evaluate(options(run))
     printed = capsys.readouterr().out
     rows = {line.split()[0]: line for line in printed.splitlines() if line}
-    for kind, value in result["metrics"].items():
+    for kind, value in result.metrics.items():
         assert f"{value:.2f}" in rows[kind]
-        assert rows[kind].endswith(result["signatures"][kind])
+        assert rows[kind].endswith(result.signatures[kind])
     assert "5 lines" in rows["text"]
     assert "en -> de" in rows["text"]
     assert "averaged.ckpt, step 7, average of 3 checkpoints" in rows["model"]
@@ -176,13 +178,13 @@ def test_the_table_names_kind_score_and_signature_of_every_score_and_the_number_
 def test_scores_of_lower_case_translations_say_which_of_them_to_read(run, cased, said):
     result = evaluate(options(run))
     lower = None if cased is None else 40.0
-    result["metrics"] |= {"bleu_tokenized": cased, "bleu_tokenized_lc": lower}
+    result.metrics.update(bleu_tokenized=cased, bleu_tokenized_lc=lower)
     assert score_table(result).count("model of lower-case text read bleu_tokenized_lc") == said
 
 
 def test_a_kind_that_does_not_apply_is_null(tmp_path, capsys):
     result = evaluate(options(make_run(tmp_path / "french", tgt_lang="fr")))
-    assert [kind for kind, value in result["metrics"].items() if value is None] == ["bleu_compound_split"]
+    assert [kind for kind, value in result.metrics.items() if value is None] == ["bleu_compound_split"]
     assert "bleu_compound_split       -  does not apply" in capsys.readouterr().out
 
 
@@ -194,9 +196,9 @@ def write_metrics(folder: Path, text: str) -> str:
 def test_metrics_of_an_extension_stand_beside_the_own_ones_and_what_is_no_number_costs_nothing(run, tmp_path, caplog):
     values = "'count': lambda h, r: len(h), 'nought': lambda h, r: 0, 'nan': lambda h, r: math.nan, 'fails': fails"
     result = evaluate(options(run, extensions=[write_metrics(tmp_path, f"METRICS = {{{values}}}")]))
-    own = {name: result["metrics"][name] for name in ("count", "nought", "nan", "fails")}
+    own = {name: result.metrics[name] for name in ("count", "nought", "nan", "fails")}
     assert own == {"count": 5, "nought": 0, "nan": None, "fails": None}
-    assert json.loads((run / "evaluation/test/evaluation.json").read_bytes()) == result
+    assert read_evaluation(run / "evaluation/test/evaluation.json") == result
     assert [record.message for record in caplog.records if "metric" in record.message] == [
         "the extension's metric nan gave no finite number: it is left out",
         "the extension's metric fails gave no finite number (KeyError: 'x'): it is left out",
@@ -205,7 +207,7 @@ def test_metrics_of_an_extension_stand_beside_the_own_ones_and_what_is_no_number
 
 def test_scores_name_the_content_of_the_file_whose_metrics_they_are_of(run, tmp_path):
     path = Path(write_metrics(tmp_path, "METRICS = {}"))
-    found = evaluate(options(run, extensions=[str(path)]))["extensions_sha256"]
+    found = evaluate(options(run, extensions=[str(path)])).extensions_sha256
     assert found == [f"mine.py:{hashlib.sha256(path.read_bytes()).hexdigest()}"]
 
 
@@ -220,10 +222,10 @@ def test_an_extension_cannot_replace_a_score_of_this_program(run, tmp_path, name
 def test_the_checkpoint_can_be_chosen_and_changes_the_translations(run):
     averaged = evaluate(options(run))
     last = evaluate(options(run, checkpoint="last"))
-    assert (last["checkpoint"], last["averaged"]) == ("last.ckpt", [])
-    assert last["metrics"] != averaged["metrics"]
+    assert (last.checkpoint, last.averaged) == ("last.ckpt", [])
+    assert last.metrics != averaged.metrics
     same = evaluate(options(run, checkpoint=str(run / "checkpoints" / "last.ckpt")))
-    assert same["metrics"] == last["metrics"]
+    assert same.metrics == last.metrics
 
 
 def test_a_prefix_of_files_is_scored_instead_of_the_split_under_its_own_name(run, tmp_path):
@@ -233,7 +235,7 @@ def test_a_prefix_of_files_is_scored_instead_of_the_split_under_its_own_name(run
         with gzip.open(f"{prefix}.{lang}.gz", "wb") as file:
             file.write(text.encode())
     result = evaluate(options(run, test=str(prefix)))
-    assert (result["lines"], result["text"]) == (2, f"test={prefix}")
+    assert (result.lines, result.text) == (2, f"test={prefix}")
     assert len(lines_of(run / "evaluation" / "news-2014" / "hypotheses.txt")) == 2
     assert not (run / "evaluation" / "test").exists()
 
@@ -261,25 +263,25 @@ def test_texts_and_runs_of_the_same_names_in_other_folders_and_further_reference
     assert re.fullmatch("news-with-other-[0-9a-f]{8}", written(test=text, ensemble=[str(others[1])]))
     evaluate(options(others[1], test=str(tmp_path / "a" / "news")))
     evaluate(options(others[1], test=str(tmp_path / "b" / "news")))
-    compared = evaluate(options(run, test=str(tmp_path / "b" / "news"), baseline=str(others[1])))["baseline"]
+    compared = evaluate(options(run, test=str(tmp_path / "b" / "news"), baseline=str(others[1]))).baseline
     assert compared["run"] == str(others[1])
 
 
 def test_a_baseline_is_compared_line_by_line_with_a_p_value(tmp_path, capsys):
     run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
-    score = evaluate(options(other, checkpoint="last"))["metrics"]["sacrebleu"]
+    score = evaluate(options(other, checkpoint="last")).metrics["sacrebleu"]
     result = evaluate(options(run, baseline=str(other)))
-    compared = result["baseline"]
+    compared = result.baseline
     assert compared["run"] == str(other)
     assert compared["baseline"]["score"] == pytest.approx(score)
-    assert compared["system"]["score"] == pytest.approx(result["metrics"]["sacrebleu"])
+    assert compared["system"]["score"] == pytest.approx(result.metrics["sacrebleu"])
     assert compared["delta"] > 1
-    assert compared["delta"] == pytest.approx(result["metrics"]["sacrebleu"] - score)
-    assert set(compared["kinds"]) == {kind for kind, value in result["metrics"].items() if value is not None}
+    assert compared["delta"] == pytest.approx(result.metrics["sacrebleu"] - score)
+    assert set(compared["kinds"]) == {kind for kind, value in result.metrics.items() if value is not None}
     printed = capsys.readouterr().out
     assert f"p = {compared['p_value']:.4f} (bootstrap)" in printed
     assert "paired bootstrap of 1000 samples, paired randomisation of 10000 trials" in printed
-    itself = evaluate(options(run, baseline=str(run)))["baseline"]
+    itself = evaluate(options(run, baseline=str(run))).baseline
     assert (itself["delta"], itself["p_value"], itself["differs"]) == (0, 1, {})
 
 
@@ -287,8 +289,8 @@ def test_the_table_says_where_checkpoint_or_search_of_a_baseline_differ(tmp_path
     run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
     evaluate(options(other, checkpoint="last", search={"beam_size": 2, "batch_tokens": 50}))
     result = evaluate(options(run, baseline=str(other), search={"batch_tokens": 60}))
-    used, beams = result["checkpoint"], result["search"]["beam_size"]
-    assert result["baseline"]["differs"] == {"checkpoint": "last.ckpt", "search.beam_size": 2}
+    used, beams = result.checkpoint, result.search["beam_size"]
+    assert result.baseline["differs"] == {"checkpoint": "last.ckpt", "search.beam_size": 2}
     printed = capsys.readouterr().out
     assert f"        checkpoint=last.ckpt there, {used} here\n" in printed
     assert f"        search.beam_size=2 there, {beams} here\n" in printed

@@ -17,7 +17,7 @@ from aiayn.errors import ConfigError, DataError
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, score, sufficient_statistics
 from aiayn.evaluation.significance import compare_systems
 from aiayn.evaluation.tasks import TranslationTask, short_outputs
-from aiayn.runs.run_folder import METRIC_KINDS
+from aiayn.runs.metrics import METRIC_KINDS
 
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"
 SOCKEYE = CORPORA / "bleu-check" / "sockeye2017-ende"
@@ -335,7 +335,7 @@ def test_both_sides_are_scored_in_nfc_and_the_scores_say_how_many_lines_were_not
     ):
         scores = score(hypotheses, references, "de")
         assert replace(scores, more={}) == expected
-        assert scores.more == {"recomposed": changed}
+        assert scores.recomposed == changed
         assert compare_systems(hypotheses, hypotheses, references, "de", ["chrf"], 9, 9)["chrf"]["delta"] == 0
     bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
     assert expected.metrics["sacrebleu"] == bleu.score != sacrebleu.corpus_bleu(HYPOTHESES, [decomposed]).score

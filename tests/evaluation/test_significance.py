@@ -20,7 +20,7 @@ from aiayn.evaluation.significance import (
     paired_bootstrap,
     paired_randomisation,
 )
-from aiayn.runs.run_folder import METRIC_KINDS
+from aiayn.runs.metrics import METRIC_KINDS
 
 WMT21 = CORPORA / "bleu-check" / "wmt21-ende"
 WORDS = ["Haus", "Mann", "Katze", "Sofa", "Zug", "Tag"]

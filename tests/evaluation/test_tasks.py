@@ -33,7 +33,7 @@ def test_translation_takes_every_text_and_scores_it_as_scoring_does():
     scores = translation.score(WORDS, ["x", "y"], references, "en")
 
     assert scores.metrics == score(WORDS, references, "en").metrics
-    assert (scores.more, translation.unsupported, translation.source_line("(a)")) == ({}, (), "(a)")
+    assert (scores.brackets, translation.unsupported, translation.source_line("(a)")) == (None, (), "(a)")
 
 
 def test_parsing_refuses_references_that_are_no_trees_and_counts_outputs_that_are_none():
@@ -43,9 +43,9 @@ def test_parsing_refuses_references_that_are_no_trees_and_counts_outputs_that_ar
         parsing.check_text(WORDS, [TREES[0], "(INTJ"], "en")
     scores = parsing.score(DAMAGED, WORDS, [TREES], "trees")
 
-    assert scores.more["brackets"]["malformed"] == 1
+    assert scores.brackets["malformed"] == 1
     assert ("malformed", "     1  outputs that were no tree of their sentence, and were repaired") in list(
-        parsing.score_rows(scores.more)
+        parsing.score_rows(scores.brackets)
     )
     assert parsing.source_line("( x )") == "-LRB- x -RRB-"
     assert parsing.formats["brackets"](WORDS[1], TREES[1]) == "(TOP (INTJ (UH Yes)))"

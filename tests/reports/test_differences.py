@@ -2,7 +2,6 @@
 
 import math
 import random
-from pathlib import Path
 
 import pytest
 from applications import slow_but
@@ -24,7 +23,7 @@ def the_difference(system: Sample, baseline: Sample) -> Difference:
 def test_two_groups_with_the_same_seeds_have_the_paired_t_test():
     system, baseline = (10.0, 12.5, 14.0, 9.5), (9.0, 10.0, 13.5, 9.25)
     found, test = the_difference(sample(*system), sample(*baseline)), stats.ttest_rel(system, baseline)
-    assert (found.p, found.df) == (pytest.approx(test.pvalue), 3)
+    assert found.p == pytest.approx(test.pvalue)
     assert (found.low, found.high) == pytest.approx(tuple(test.confidence_interval()))
     assert found.delta == pytest.approx(sum(system) / 4 - sum(baseline) / 4)
 
@@ -33,7 +32,7 @@ def test_groups_with_other_seeds_have_welchs_test():
     system, baseline = (10.0, 12.0, 14.0), (9.0, 10.0)
     found = the_difference(sample(*system, first=5), sample(*baseline))
     test = stats.ttest_ind(system, baseline, equal_var=False)
-    assert (found.p, found.df) == (pytest.approx(test.pvalue), pytest.approx(test.df))
+    assert found.p == pytest.approx(test.pvalue)
     assert (found.low, found.high) == pytest.approx(tuple(test.confidence_interval()))
 
 
@@ -56,37 +55,19 @@ def test_several_groups_have_a_two_way_analysis_of_variance_by_hand():
         for seed in range(3)
     )
     sd = math.sqrt(rest / 6)
-    f = 4 * sum((one - mean) ** 2 for one in of_seed) / 2 / sd**2
-    assert found.seed is not None
-    assert (found.seed.f, found.seed.df, found.seed.sd) == (pytest.approx(f), (2, 6), pytest.approx(sd))
-    assert found.seed.p == pytest.approx(stats.f.sf(f, 2, 6))
-    within = sum((value - of_group[name]) ** 2 for name, values in rows.items() for value in values)
-    assert found.seed.sd_without == pytest.approx(math.sqrt(within / 8))
-    t = (of_group["b"] - of_group["base"]) / (sd * math.sqrt(2 / 3))
-    assert found.differences["b"].p == pytest.approx(2 * stats.t.sf(abs(t), 6))
-    assert found.differences["b"].df == 6
-
-
-def test_the_published_quarter_of_table_3_has_the_seed_as_a_block():
-    """57 runs, the same three seeds in 19 rows."""
-    from aiayn.reports.comparison import compare_groups
-    from aiayn.reports.groups import group_runs
-    from aiayn.reports.metrics import Metric
-    from aiayn.reports.runs import read_runs
-
-    groups = group_runs(read_runs([Path(__file__).parents[2] / "results/table3_quarter"])[0])
-    assert [len(group.seeds) for group in groups] == [3] * 19
-    [base] = [group for group in groups if group.name == "base"]
-    [found] = compare_groups(groups, [Metric("bleu_compound_split", "val")], base).values()
-    assert found.seed is not None
-    assert (found.seed.df, round(found.seed.f, 1)) == ((2, 36), 10.7)
-    assert (round(found.seed.sd_without, 3), round(found.seed.sd, 3)) == (0.484, 0.394)
+    error = sd * math.sqrt(2 / 3)
+    difference = of_group["b"] - of_group["base"]
+    half = stats.t.isf(0.025, 6) * error
+    assert found.differences["b"].p == pytest.approx(2 * stats.t.sf(abs(difference) / error, 6))
+    assert (found.differences["b"].low, found.differences["b"].high) == pytest.approx(
+        (difference - half, difference + half)
+    )
 
 
 def test_one_run_or_no_spread_claims_nothing():
     one, three, equal = sample(7.0), sample(1.0, 2.0, 3.0), sample(4.0, 4.0)
     for found in (the_difference(one, three), the_difference(three, one), the_difference(equal, equal)):
-        assert (found.low, found.high, found.p, found.survives) == (None, None, None, False)
+        assert (found.low, found.high, found.p, found.is_significant) == (None, None, None, False)
     assert the_difference(one, three).delta == 5
     assert (one.sd, three.sd) == (None, 1)
 
@@ -95,54 +76,22 @@ def test_holms_correction_is_worked_out_by_hand():
     ps = [0.01, 0.04, None, 0.03, 0.005]
     found = holm([Difference(0, p=p) for p in ps])
     assert [one.p_holm for one in found] == [pytest.approx(0.03), 0.06, None, 0.06, pytest.approx(0.02)]
-    assert [one.survives for one in found] == [True, False, False, False, True]
+    assert [one.is_significant for one in found] == [True, False, False, False, True]
 
 
 def said(samples: dict[str, Sample]) -> str:
-    found = compare(samples, "base")
-    return "\n".join(explained("base (3 seeds)", {"val/ppl": found}, corrected({"val/ppl": found})))
+    comparison = compare(samples, "base")
+    return "\n".join(explained("base (3 seeds)", {"val/ppl": comparison}, corrected({"val/ppl": comparison})))
 
 
-def test_it_is_said_when_no_comparison_could_reach_significance_and_what_could_have_been_marked():
-    base, near = sample(7.0, 7.5, 8.0), {f"row {n}": sample(7.1 + n / 9, 7.9, 7.7 - n / 7) for n in range(18)}
-    two, others = sample(7.0, 8.0), {f"row {n}": Sample({7: 7.0 + n / 9, 8: 8.0 + n / 9}) for n in range(18)}
-    hopeless = said({"base": two, **others})
-    assert "No comparison could reach significance with so few seeds: it takes 19 standard errors" in hopeless
-    assert "Welch's t-test" in hopeless
-    blocked = said({"base": base, **near})
-    assert "No difference is significant; the least that could be marked is " in blocked
-    least = float(blocked.rpartition("marked is ")[2].split(" in ")[0])
-    [shift] = [one.delta for one in compare({"base": base, "row": near["row 0"]}, "base").differences.values()]
-    found = said(
-        {"base": base, **near, "row 0": Sample({s: v - shift + 1.1 * least for s, v in near["row 0"].by_seed.items()})}
-    )
-    assert "significan" not in found
-
-
-def test_a_row_that_diverged_hides_no_other():
-    rows = {"base": sample(5.0, 5.2, 5.1), "better": sample(4.0, 4.25, 4.1), "like": sample(5.1, 5.2, 5.2)}
-    without = compare(rows, "base").differences
-    found = compare({**rows, "runs/diverged": sample(3e5, 9.0, 7e7)}, "base")
-    assert found.diverging == ("runs/diverged",)
-    assert {name: found.differences[name] for name in without} == without
-    assert found.differences["runs/diverged"].p == pytest.approx(
-        stats.ttest_rel((3e5, 9.0, 7e7), (5.0, 5.2, 5.1)).pvalue
-    )
-    assert "their seeds spread far more: diverged in val/ppl." in said({**rows, "runs/diverged": sample(3e5, 9.0, 7e7)})
-
-
-@pytest.mark.slow
-def test_intervals_of_a_row_that_spreads_far_more_hold_although_seeds_move_all_rows():
-    generator = random.Random(5)
-    held = alarms = 0
-    for _ in range(TRIALS):
-        of_seed = [generator.gauss(0, 1) for _ in range(3)]
-        rows = {name: draw(generator, of_seed, 30, 0.1) for name in ("base", "one", "two", "three")}
-        found = compare({**rows, "noisy": draw(generator, of_seed, 30, 3)}, "base").differences
-        held += found["noisy"].low <= 0 <= found["noisy"].high
-        alarms += any(one.p_holm < LEVEL for one in holm([*found.values()]))
-    assert held / TRIALS > 0.95 - SLACK
-    assert alarms / TRIALS < 0.05 + SLACK
+def test_one_line_says_how_rows_were_tested_and_another_that_nothing_was_found():
+    base, near, far = sample(7.0, 7.5, 8.0), sample(7.1, 7.5, 7.9), sample(17.1, 17.5, 17.9)
+    by_seed = said({"base": base, "row": far})
+    assert "seed by seed, with one standard deviation for all groups. Intervals hold 95 %" in by_seed
+    assert "No difference" not in by_seed
+    assert "No difference is significant." in said({"base": base, "row": near})
+    assert "Welch's t-test" in said({"base": base, "row": sample(8.0, 8.5, first=7)})
+    assert "without two seeds on both sides there is no interval" in said({"base": base, "row": sample(9.0)})
 
 
 def test_a_mean_has_the_interval_of_students_t():
@@ -181,11 +130,11 @@ def test_at_three_seeds_blocks_find_what_welchs_test_misses_and_raise_no_false_a
         alarms += differences["row 0"].p < LEVEL
         names = [*differences]
         corrected = dict(zip(names, holm([differences[name] for name in names]), strict=True))
-        tables += any(corrected[name].survives for name in rows)
-        found += corrected["worse"].survives
+        tables += any(corrected[name].is_significant for name in rows)
+        found += corrected["worse"].is_significant
         apart = {name: sample(*one.values, first=9) for name, one in samples.items() if name != "base"}
         welch = compare({"base": samples["base"], **apart}, "base").differences
-        missed += not dict(zip(names, holm([welch[name] for name in names]), strict=True))["worse"].survives
+        missed += not dict(zip(names, holm([welch[name] for name in names]), strict=True))["worse"].is_significant
     assert alarms / TRIALS == pytest.approx(0.05, abs=SLACK)
     assert tables / TRIALS < 0.05 + SLACK
     assert found / TRIALS > 0.9

@@ -29,7 +29,8 @@ METRICS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_sp
 def evaluation(step: int, score: float, **changes) -> dict:
     """An evaluation.json whose kinds all have scores of their own; `score` is that of the paper's kind."""
     metrics = {kind: score + place - 3 for place, kind in enumerate(METRICS)}
-    return {"metrics": metrics, "step": step, "lines": 7, "averaged": [], "test_set": None, "n_references": 1} | changes
+    facts = {"metrics": metrics, "step": step, "lines": 7, "averaged": [], "test_set": None, "n_references": 1}
+    return facts | changes
 
 
 def store(folder: Path, config: Config, step: int = 40, vocab_size: int = 300, **parts) -> Path:
@@ -44,7 +45,7 @@ def store(folder: Path, config: Config, step: int = 40, vocab_size: int = 300, *
     for split in ("val", "test"):
         if result := parts.get(split):
             (folder / "evaluation" / split).mkdir(parents=True)
-            (folder / "evaluation" / split / "evaluation.json").write_text(json.dumps(result))
+            (folder / "evaluation" / split / "evaluation.json").write_text(json.dumps({"split": split, **result}))
     return folder
 
 
@@ -170,7 +171,7 @@ def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
     for name, note in {
         "torn": "unfinished: step 30 of 40",
         "averaged": "no perplexity in metrics.jsonl",
-        "damaged": "evaluation/val/evaluation.json: damaged; score again",
+        "damaged": "evaluation.json of val is damaged; score again",
     }.items():
         assert any(line.startswith(f"- {sweep / name}: ") and note in line for line in text.split("\n"))
     assert f"{sweep}/torn: the perplexity is that of step 20" in text
@@ -178,7 +179,7 @@ def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
         "- scored with other weights (average of 2, 2 steps apart), the paper's Table 3 with the last checkpoint (av"
         in text
     )
-    assert f"{sweep}/damaged/evaluation/val/evaluation.json: damaged; score again" in text
+    assert f"score again: aiayn evaluate run={sweep}/damaged split=val checkpoint=last" in text
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex"])
@@ -339,7 +340,7 @@ def test_changes_have_students_intervals_and_only_what_survives_correction_is_bo
     rest = by_seed - by_seed.mean(0) - by_seed.mean(1, keepdims=True) + by_seed.mean()
     reach = stats.t.isf(0.025, 4) * (np.sum(rest**2) / 4) ** 0.5 * (2 / 3) ** 0.5
     assert (changes["c_n2"].low, changes["c_n2"].high) == (pytest.approx(10 - reach), pytest.approx(10 + reach))
-    assert [changes[row].survives for row in ("a_h4", "c_n2", "d_ls02")] == [False, True, False]
+    assert [changes[row].is_significant for row in ("a_h4", "c_n2", "d_ls02")] == [False, True, False]
     assert changes["d_ls02"] == Difference(pytest.approx(20.5))  # one run claims nothing
     lines = {
         line.split("|")[1].strip(): line
@@ -435,10 +436,9 @@ def test_parameters_need_no_run():
 
 
 def test_scores_of_other_text_are_not_taken_for_the_runs_dev_score(tmp_path, configs):
-    """Evaluations of versions that did not check the names of test sets."""
     own = {"text": "split=val", "text_sha256": "a"}
     store(tmp_path / "first", configs["base"], val=evaluation(40, 20.0, **own))
-    store(tmp_path / "other", configs["a_h4"], val=evaluation(40, 100.0, text="test=x/val", text_sha256="b"))
+    store(tmp_path / "other", configs["a_h4"], val=evaluation(40, 99.0, split="test", text_sha256="b"))
     store(tmp_path / "newer", configs["b_dk16"], val=evaluation(40, 90.0, text="test=x/val", split=None))
     store(tmp_path / "edited", configs["c_n2"], val=evaluation(40, 30.0, split="val", text_sha256="c"))
     records = collect(tmp_path)

@@ -5,6 +5,7 @@ import math
 import os
 import re
 import shutil
+from dataclasses import replace
 from datetime import date
 from html import escape, unescape
 
@@ -19,6 +20,7 @@ from aiayn.errors import RefusedError
 from aiayn.reports.page import marked_difference
 from aiayn.reports.plots import panels
 from aiayn.reports.report import summary, write_report
+from aiayn.runs.run_folder import RunFolder
 
 NASTY = 'das </script><b>"Haus"</b> & {{Hof}}'
 REFERENCE = "das alte Haus & Hof"
@@ -27,13 +29,9 @@ REFERENCE = "das alte Haus & Hof"
 def write_run(folder, n_heads=4, ppl=5.25):
     """A run of 40 of 50 steps as training leaves it, with a scored test set."""
     folder.mkdir(parents=True)
-    config = {
-        "name": folder.name,
-        "model": {"n_heads": n_heads, "dropout": 0.1},
-        "data": {"src_lang": "en", "tgt_lang": "de"},
-        "trainer": {"max_steps": 50},
-    }
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    options = ("data=files", "data.train=x", "data.val=x", "data.vocab_size=300", "trainer.max_steps=50")
+    config = composed(*options, f"model.n_heads={n_heads}", "model.d_k=64", "model.d_v=64")
+    RunFolder(folder).write_config(replace(config, name=folder.name if folder.name.isascii() else "other"))
     records = [
         {"step": step, "train/loss": 9 / step, "train/lr": step * 1e-5, "train/grad_norm": 2 / step, "perf/mfu": 0.25}
         | {"perf/tokens_per_sec": 1200 + step}
@@ -55,7 +53,9 @@ def write_run(folder, n_heads=4, ppl=5.25):
     scored = folder / "evaluation" / "test"
     scored.mkdir(parents=True)
     result = {"metrics": {"sacrebleu": 33.375, "ter": None}, "signatures": {"sacrebleu": "tok:13a"}, "lines": 2}
-    (scored / "evaluation.json").write_text(json.dumps(result | {"checkpoint": "averaged.ckpt", "step": 40}))
+    (scored / "evaluation.json").write_text(
+        json.dumps(result | {"checkpoint": "averaged.ckpt", "step": 40, "split": "test"})
+    )
     return folder
 
 
@@ -163,7 +163,7 @@ def write_sweep(folder, *rows):
         (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
         (run / "metrics.jsonl").write_text(json.dumps({"step": 10, "val/ppl": ppl}) + "\n")
         (run / "evaluation/val").mkdir(parents=True)
-        scores = {"metrics": {"sacrebleu": bleu}, "step": 10, "lines": 3}
+        scores = {"metrics": {"sacrebleu": bleu}, "step": 10, "lines": 3, "split": "val"}
         (run / "evaluation/val/evaluation.json").write_text(json.dumps(scores))
     return folder
 
@@ -176,9 +176,10 @@ def test_a_sweep_over_heads_and_d_k_begins_with_a_grid_and_names_all_sizes_that_
 
     assert shown[:9] == ["heads", "d_k 8", "d_k 32", "8", "16.00", "40.00", "16", "–", "48.00"]
     sizes = ["n_heads", "d_k", "d_v", "parameters (M)"]
-    assert shown[9:17] == ["run", "step", "val/ppl", "sacrebleu (val)", *sizes], "and no column that no run fills"
+    of_runs = shown[shown.index("step") - 1 :]
+    assert of_runs[:8] == ["run", "step", "val/ppl", "sacrebleu (val)", *sizes], "and no column that no run fills"
     # By hand: base has 44.26 M with 300 words, and each of its 18 attentions 1024 for a column of W_Q and of W_K.
-    assert [shown[17 + 8 * n :][:1] + shown[17 + 8 * n :][4:8] for n in range(3)] == [
+    assert [of_runs[8 + 8 * n :][:1] + of_runs[8 + 8 * n :][4:8] for n in range(3)] == [
         ["n_heads-8_d_k-8", "8", "8", "64", "36.00"],
         ["n_heads-8_d_k-32", "8", "32", "64", "39.54"],
         ["n_heads-16_d_k-32", "16", "32", "32", "44.26"],
@@ -206,7 +207,9 @@ def test_a_sweep_of_parsers_has_their_scores_beside_each_run(tmp_path):
         config["data"]["task"] = "parsing"
         (run / "config.yaml").write_text(yaml.safe_dump(config))
         (run / "metrics.jsonl").write_text(json.dumps({"step": 10, "val/f1": f1 - 1}) + "\n")
-        (run / "evaluation/val/evaluation.json").write_text(json.dumps({"metrics": {"f1": f1}, "step": 10, "lines": 3}))
+        (run / "evaluation/val/evaluation.json").write_text(
+            json.dumps({"metrics": {"f1": f1}, "step": 10, "lines": 3, "split": "val"})
+        )
 
     shown = cells(write_report(sweep).read_text())
     titles = ["run", "step", "val/f1 (greedy)", "f1 (val)", "seed"]
@@ -250,14 +253,11 @@ def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
     assert outcome.out == f"{sweep}/report.html\n"
     page = (sweep / "report.html").read_text()
     shown = cells(page)
-    start = shown.index("n_heads") + 1
-    assert shown[start - 6 : start] == [
-        *("run", "step", "val/ppl", "val/bleu (greedy)"),
-        *("sacrebleu (test)", "n_heads"),
-    ]
-    assert shown[start : start + 12] == [
-        *("a_h1", "40", "6.50", "30.25", "33.38", "1"),
-        *("a_h16", "40", "5.75", "30.25", "33.38", "16"),
+    start = shown.index("step") - 1
+    assert [shown[start + 7 * row : start + 7 * row + 6] for row in range(3)] == [
+        ["run", "step", "val/ppl", "val/bleu (greedy)", "sacrebleu (test)", "n_heads"],
+        ["a_h1", "40", "6.50", "30.25", "33.38", "1"],
+        ["a_h16", "40", "5.75", "30.25", "33.38", "16"],
     ]
     assert '<td class="n">6.50</td>' in page, "numbers stand on the right"
     targets = re.findall('<a href="([^"]*)"', page)
@@ -266,6 +266,39 @@ def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
     assert [text for text in shown if "Haus" in text] == [REFERENCE, NASTY, NASTY]  # neither run's first hypothesis
     assert "nichts" not in page
     assert "model.dropout: 0.1\n" in page
+
+
+def test_of_a_sweep_of_many_runs_the_best_groups_come_first_and_single_runs_are_folded(tmp_path):
+    n_runs = 44
+    sweep = write_sweep(tmp_path / "many", ("optim.lr_scale=1", 5.0, 20.0))
+    config = (sweep / "lr_scale-1/config.yaml").read_text()
+    for number in range(2, n_runs + 1):
+        run = sweep / f"lr_scale-{number}"
+        shutil.copytree(sweep / "lr_scale-1", run)
+        (run / "config.yaml").write_text(config.replace("lr_scale: 1", f"lr_scale: {number}"))
+        scores = run / "evaluation/val/evaluation.json"
+        scores.write_text(scores.read_text().replace("20.0", f"{20 + number * 7 % 44}.0"))
+
+    page = write_report(sweep).read_text()
+
+    headings = re.findall("<h2>(.*?)</h2>", page)
+    assert headings == ["Runs by what differs", "Curves of the best 12 groups", "Runs", "Notes", "Configuration"]
+    bleus = [float(cell) for cell in re.findall(r'<td class="n">(\d\d\.\d\d)</td>', page)]
+    assert bleus[:n_runs] == sorted(bleus[:n_runs], reverse=True)
+    assert f"<summary>{n_runs - 40} more groups</summary>" in page
+    assert "<details><summary>every run by itself</summary>" in page
+    [notes] = re.findall("<ul>(.*?)</ul>", page, re.DOTALL)
+    assert notes.count("<li>") == 1
+    assert f"and {n_runs - 3} more: unfinished: step 10 of 100,000" in notes
+    text = run_application("aiayn", "table", str(sweep)).out
+    assert f"The best 40 of {n_runs} groups; CSV and JSON have all." in text
+    assert "and 41 more: unfinished" in text
+
+
+def test_d_k_8_stands_before_d_k_16_in_tables(tmp_path):
+    sweep = write_sweep(tmp_path / "sizes", *((f"model.d_k={size}", 5.0, 20.0) for size in (16, 8, 128)))
+    lines = run_application("aiayn", "table", str(sweep)).out.split("\n")
+    assert [line.split()[0] for line in lines if line.startswith("d_k-")] == ["d_k-8", "d_k-16", "d_k-128"]
 
 
 # Texts and curves.

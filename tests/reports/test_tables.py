@@ -20,7 +20,7 @@ KNOWN |= {"epsilon", "pm", "cdot", "textbackslash", "textasciitilde", "textascii
 def tables() -> list[Table]:
     columns = [Column("a", NASTY), Column("b", "b", 2), Column("c", "FLOPs", spec=".2g"), Column("d", "difference", 1)]
     records = [
-        {"a": NASTY, "b": Sample({0: 1.5, 1: 2.5}), "c": 1.2e19, "d": Difference(1234.5, 1, 2, 0.03, 4, 0.04)},
+        {"a": NASTY, "b": Sample({0: 1.5, 1: 2.5}), "c": 1.2e19, "d": Difference(1234.5, 1, 2, 0.03, 0.04)},
         {"a": "[x]", "b": 1.0, "c": None, "d": Difference(-3)},
         {"a": "* star", "b": None, "c": 2.5e9, "d": None},
     ]

@@ -72,7 +72,7 @@ def export(
         scores_of_checkpoint = {
             test: scores
             for test, scores in read_evaluations(RunFolder(folder_of(run))).items()
-            if scores.get("checkpoint_sha256") == digest and not scores.get("ensemble")
+            if scores.checkpoint_sha256 == digest and not scores.ensemble
         }
         card = model_card(model, name, scores_of_checkpoint, licence or "unknown")
     write(model, target, folder, card)

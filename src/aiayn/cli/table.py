@@ -62,28 +62,26 @@ def table(
     from aiayn.reports.runs import SPLITS, read_runs
 
     if parameters:
-        tables, records, noted = [parameter_table(vocab_size or STATED_VOCABULARY)], {}, []
+        tables, records, notes = [parameter_table(vocab_size or STATED_VOCABULARY)], {}, []
     else:
-        found, left_out = read_runs(runs or [])
-        own = comparisons(
-            found, _comma_separated(by), baseline, _comma_separated(metrics), (split,) if split else SPLITS
-        )
-        paper = paper_tables(found, every_row)
-        notes = [*(f"{run.name}: {note}" for run in found for note in run.notes), *left_out]
-        noted = [writers.Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)])] if notes else []
+        measured, notes = read_runs(runs or [])
+        splits = (split,) if split else SPLITS
+        own = comparisons(measured, _comma_separated(by), baseline, _comma_separated(metrics), splits)
+        paper = paper_tables(measured, every_row)
         tables, records = [*own, *paper.tables], paper.records | {"notes": notes}
     if only:
-        names = [one.name for one in tables if one.records]
+        names = [shown.name for shown in tables if shown.records]
         if only not in names:
             raise ConfigError(f"--table {only}: there is none of these runs; choose one of {', '.join(names)}")
-        tables, records = [one for one in tables if one.name == only], {}
+        tables, records = [shown for shown in tables if shown.name == only], {}
     if form == "json":
-        written = writers.json_text({one.name: one.records for one in tables if one.records} | records)
+        text = writers.json_text({shown.name: shown.all_records for shown in tables if shown.records} | records)
     elif form == "csv":  # one table
-        written = writers.csv_text(tables[0])
+        text = writers.csv_text(tables[0])
     else:
-        written = {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form]([*tables, *noted])
-    print(written, end="")
+        write = {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form]
+        text = write([*tables, *writers.notes_table(notes)])
+    print(text, end="")
 
 
 def _comma_separated(texts: list[str] | None) -> tuple[str, ...]:

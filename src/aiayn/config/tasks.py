@@ -40,7 +40,8 @@ class TaskScores:
     signatures: dict[str, str | None]
     lines: int
     details: dict[str, Any] = field(default_factory=dict)
-    more: dict[str, Any] = field(default_factory=dict)  # what else evaluation.json gets
+    recomposed: dict[str, int] | None = None  # lines that were not in NFC, of hypotheses and references
+    brackets: dict[str, Any] | None = None  # of a parser
 
 
 class Task:
@@ -76,6 +77,6 @@ class Task:
         """Returns the scores that training logs by their names: in per cent, and what stands beside them."""
         raise NotImplementedError
 
-    def score_rows(self, result: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    def score_rows(self, brackets: Mapping[str, Any] | None) -> Sequence[tuple[str, str]]:
         """Returns (name, text) of what the printed table says below the scores of an evaluation.json."""
         return []

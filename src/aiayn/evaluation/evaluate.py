@@ -1,6 +1,5 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,8 @@ from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.extensions import id_of_file, measure, metrics_of, name_extensions
-from aiayn.runs.run_folder import Evaluation, RunFolder, find_checkpoints, folder_of, read_json, write_json, write_jsonl
+from aiayn.runs.results import Evaluation, read_evaluation
+from aiayn.runs.run_folder import EvaluationFolder, RunFolder, find_checkpoints, folder_of, write_json, write_jsonl
 from aiayn.search.force_decode import accuracy, perplexity
 from aiayn.search.processes import SplitTranslator, on_devices
 from aiayn.search.translator import Translator, load_translator
@@ -32,8 +32,8 @@ from aiayn.search.translator import Translator, load_translator
 KEPT_SAMPLES = 20
 
 
-def evaluate(config: EvaluateConfig) -> dict[str, Any]:
-    """Translates raw source, scores the text, prints a table, and writes all of it into the run's folder.
+def evaluate(config: EvaluateConfig) -> Evaluation:
+    """Translate raw source, score the text, print a table, and write all of it into the run's folder.
 
     `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it, `evaluation.json`,
     whose content is returned, and `samples.jsonl`; the run's page is written again. Raises RefusedError for a missing
@@ -66,58 +66,60 @@ def evaluate(config: EvaluateConfig) -> dict[str, Any]:
         forced = _forced_decoding(shared, data, test)
 
     scores = task.score(hypotheses, test.sources, test.references, test.tgt_lang)
-    result: dict[str, Any] = {
-        "task": data.task,
-        "metrics": scores.metrics | measure(metrics_of(extensions), hypotheses, test.references[0], test.sources),
-        "extensions_sha256": [id_of_file(each) for each in extensions],
-        "signature": scores.signature,
-        "signatures": scores.signatures,
-        "details": scores.details,
-        "lines": scores.lines,
-        "brackets": None,
-        "n_references": len(test.references),
-        "test_set": test.of_paper,
-        "paper": paper_figures(test.of_paper, data.src_lang, test.tgt_lang, len(test.references)),
-        "text": test.option,
-        "split": test.split,
-        "prefix": test.prefix,
-        "text_sha256": test.fingerprint,
-        "corpus": checkpoint.corpus,
-        "tokenizer_sha256": translator.tokenizer.fingerprint,
-        "src_lang": data.src_lang,
-        "tgt_lang": test.tgt_lang,
-        "checkpoint": paths[0].name,
-        "checkpoint_sha256": sha256(paths[0]),
-        "step": checkpoint.step,
-        "averaged": checkpoint.averaged,
-        "search": to_plain(translator.search),
-        **scores.more,
-        "forced": forced,
-        "ensemble": [
+    of_extensions = measure(metrics_of(extensions), hypotheses, test.references[0], test.sources)
+    evaluation = Evaluation(
+        task=data.task,
+        metrics=scores.metrics | of_extensions,
+        signature=scores.signature,
+        signatures=scores.signatures,
+        details=scores.details,
+        lines=scores.lines,
+        n_references=len(test.references),
+        recomposed=scores.recomposed,
+        brackets=scores.brackets,
+        forced=forced,
+        extensions_sha256=[id_of_file(extension) for extension in extensions],
+        text=test.option,
+        test_set=test.of_paper,
+        split=test.split,
+        prefix=test.prefix,
+        text_sha256=test.fingerprint,
+        src_lang=data.src_lang,
+        tgt_lang=test.tgt_lang,
+        paper=paper_figures(test.of_paper, data.src_lang, test.tgt_lang, len(test.references)),
+        corpus=checkpoint.corpus,
+        tokenizer_sha256=translator.tokenizer.fingerprint,
+        checkpoint=paths[0].name,
+        checkpoint_sha256=sha256(paths[0]),
+        step=checkpoint.step,
+        averaged=checkpoint.averaged,
+        ensemble=[
             {"run": name, "checkpoint": path.name, "checkpoint_sha256": sha256(path), "step": other.step}
             for name, path, other in zip(ensemble, paths[1:], others, strict=True)
         ],
-        "seconds": round(seconds, 1),
-        "device": translator.device.type,
-        "hypotheses_sha256": lines_sha256(hypotheses),
-    }
+        search=to_plain(translator.search),
+        seconds=round(seconds, 1),
+        device=translator.device.type,
+        hypotheses_sha256=lines_sha256(hypotheses),
+    )
     if baseline:
-        result["baseline"] = _against_baseline(config.baseline, baseline, result, hypotheses, test)
+        tests = _against_baseline(config.baseline, baseline, evaluation, hypotheses, test)
+        evaluation = replace(evaluation, baseline=tests)
 
-    written = results_folder(RunFolder(folder_of(run)), test, ensemble)
-    _write_results(written, result, test, hypotheses)
+    folder = results_folder(RunFolder(folder_of(run)), test, ensemble)
+    _write_results(folder, evaluation, test, hypotheses)
     page = ""
     with suppress(UserError):  # the scores stand, whether or not the page can be made
         page = f"; {write_report(folder_of(run))}"
-    print(f"{score_table(result)}\n\nfiles    {written.scores}, {written.hypotheses.name}{page}")
+    print(f"{score_table(evaluation)}\n\nfiles    {folder.scores}, {folder.hypotheses.name}{page}")
     named = extension_flags(config.extensions) if checkpoint.config.model.parts else ""
     form = f" --format {task.usual_format}" if task.usual_format else ""
     print(f"next     {program.typed('translate')} {run}{form}{named}")
-    return result
+    return evaluation
 
 
 def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:
-    """Returns the options of the checkpoint's text, and of a run those of today: data.test may have changed since."""
+    """Return the options of the checkpoint's text, and of a run those of today: data.test may have changed since."""
     with suppress(RefusedError):  # a checkpoint by itself
         stored = RunFolder(folder_of(run)).read_config()["data"]
         return replace(checkpoint.config.data, test=stored.get("test", checkpoint.config.data.test))
@@ -127,7 +129,7 @@ def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:
 def _forced_decoding(
     translator: Translator | SplitTranslator, data: DataConfig, test: TestSet
 ) -> dict[str, Any] | None:
-    """Returns how probable the model finds the first reference; None where it has too few learned positions."""
+    """Return how probable the model finds the first reference; None where it has too few learned positions."""
     sources, references = test.sources, [learned_target(line, data.tags) for line in test.references[0]]
     try:
         pairs = translator.score(list(sources), list(references))
@@ -139,42 +141,45 @@ def _forced_decoding(
     return {"perplexity": perplexity(log_prob, tokens), "accuracy": 100 * accuracy(pairs), "tokens": tokens}
 
 
-def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], dict[str, Any]]:
-    """Returns the other run's translations and what made them. Raises RefusedError unless they are of the same text."""
+def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
+    """Return the other run's translations and scores. Raises RefusedError unless they are of the same text."""
     stored = results_folder(RunFolder(folder_of(run)), test)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
-    scores = read_json(stored.scores)
+    missing = RefusedError(f"baseline={run}: there are no scored translations in {stored.folder}; {remedy}")
+    evaluation = read_evaluation(stored.scores)
     try:
-        text = scores["text_sha256"]
         hypotheses = read_lines(stored.hypotheses)
-        # A kill, or a second evaluation, may have left the hypotheses of one beside the scores of another.
-        if scores.get("hypotheses_sha256", digest := lines_sha256(hypotheses)) != digest:
-            raise KeyError("hypotheses_sha256")
-    except (KeyError, DataError) as error:
-        raise RefusedError(f"baseline={run}: there are no scored translations in {stored.folder}; {remedy}") from error
-    if text != test.fingerprint or len(hypotheses) != len(test.sources):
+    except DataError as error:
+        raise missing from error
+    # A kill, or a second evaluation, may have left the hypotheses of one beside the scores of another.
+    if evaluation is None or evaluation.hypotheses_sha256 != lines_sha256(hypotheses):
+        raise missing
+    if evaluation.text_sha256 != test.fingerprint or len(hypotheses) != len(test.sources):
         raise RefusedError(
             f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} lines, here "
             f"{len(test.sources)}); {remedy}"
         )
-    return hypotheses, made_with(scores)
+    return hypotheses, evaluation
 
 
 def _against_baseline(
     run: str | None,
-    baseline: tuple[list[str], dict[str, Any]],
-    result: Mapping[str, Any],
+    baseline: tuple[list[str], Evaluation],
+    evaluation: Evaluation,
     hypotheses: list[str],
     test: TestSet,
 ) -> dict[str, Any]:
-    """Returns the paired tests against a baseline: of the score to report first, of all kinds under their names."""
-    (theirs, made), own = baseline, made_with(result)
-    kinds = compare_systems(theirs, hypotheses, test.references, result["tgt_lang"])
+    """Return the paired tests against a baseline: of the score to report first, of all kinds under their names."""
+    baseline_hypotheses, of_baseline = baseline
+    kinds = compare_systems(baseline_hypotheses, hypotheses, test.references, test.tgt_lang)
     reported = kinds["sacrebleu"]
+    own = made_with(evaluation)
     return {
         "run": run,
-        "differs": {key: value for key, value in made.items() if value != own.get(key)},
-        **{key: reported[key] for key in ("baseline", "system", "delta")},
+        "differs": {key: value for key, value in made_with(of_baseline).items() if value != own.get(key)},
+        "baseline": reported["baseline"],
+        "system": reported["system"],
+        "delta": reported["delta"],
         "p_value": reported["p_bootstrap"],
         "n_samples": BOOTSTRAP,
         "n_trials": RANDOMISATION,
@@ -183,16 +188,17 @@ def _against_baseline(
     }
 
 
-def _write_results(to: Evaluation, result: dict[str, Any], test: TestSet, hypotheses: list[str]) -> None:
-    """Writes hypotheses beside their source and reference, scores and, to be read on the page, evenly spread samples.
+def _write_results(to: EvaluationFolder, evaluation: Evaluation, test: TestSet, hypotheses: list[str]) -> None:
+    """Write hypotheses beside their source and reference, scores and, to be read on the page, evenly spread samples.
 
     Raises ResourceError where they cannot be written; no file is left incomplete.
     """
     lines = zip(test.sources, test.references[0], hypotheses, strict=True)
     samples = [{"source": source, "reference": reference, "hypothesis": line} for source, reference, line in lines]
+    texts = {to.source: test.sources, to.reference: test.references[0], to.hypotheses: hypotheses}
     with writing(to.folder, "make room there and run again"):
         to.folder.mkdir(parents=True, exist_ok=True)
-        for path, text in ((to.source, test.sources), (to.reference, test.references[0]), (to.hypotheses, hypotheses)):
+        for path, text in texts.items():
             atomic_write_text(path, "".join(f"{line}\n" for line in text))
-        write_json(to.scores, result)
+        write_json(to.scores, to_plain(evaluation))
         write_jsonl(to.samples, samples[:: -(-len(samples) // KEPT_SAMPLES)])

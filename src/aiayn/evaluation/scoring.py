@@ -34,7 +34,7 @@ from aiayn.config.tasks import TaskScores
 from aiayn.data.cleaning import composed
 from aiayn.data.languages import primary
 from aiayn.errors import ConfigError, DataError
-from aiayn.runs.run_folder import METRIC_KINDS
+from aiayn.runs.metrics import METRIC_KINDS
 
 # The tokenizers of BLEU that are not 13a: as sacreBLEU chooses them by language, and characters for other languages
 # that put no blanks between words.
@@ -50,8 +50,8 @@ def score(
 ) -> TaskScores:
     """Scores detokenised hypotheses against untouched references; kinds that were not asked for are None, too.
 
-    `details` has for the kinds of BLEU precisions, brevity penalty, ratio of lengths, and tokens on both sides; `more`
-    has how many hypotheses and references were not in NFC.
+    `details` has for the kinds of BLEU precisions, brevity penalty, ratio of lengths, and tokens on both sides;
+    `recomposed` says how many hypotheses and references were not in NFC.
 
     `references` holds one reference per line, or several such lists. `tgt_lang` is a language code such as de or
     zh-TW. Raises DataError where hypotheses and references differ in number, or there are none, ConfigError where the
@@ -84,8 +84,8 @@ def score(
         "hypotheses": _differing(given, hypotheses),
         "references": sum(map(_differing, given_streams, streams)),
     }
-    more = {"recomposed": recomposed} if any(recomposed.values()) else {}
-    return TaskScores(metrics, signatures["sacrebleu"] or "", signatures, len(hypotheses), details, more)
+    changed = recomposed if any(recomposed.values()) else None
+    return TaskScores(metrics, signatures["sacrebleu"] or "", signatures, len(hypotheses), details, changed)
 
 
 def kind_applies(kind: str, tgt_lang: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from aiayn.evaluation.scoring import kind_applies, sufficient_statistics
-from aiayn.runs.run_folder import METRIC_KINDS
+from aiayn.runs.metrics import METRIC_KINDS
 
 SEED = 12345  # sacreBLEU's
 BOOTSTRAP, RANDOMISATION = 1000, 10_000  # resamples, as sacreBLEU's defaults

@@ -1,7 +1,7 @@
 """The task of a run, as an object: what `data.task` names. Parsing is in `parsing/task.py`."""
 
 from aiayn.config.tasks import Task, TaskScores
-from aiayn.runs.run_folder import METRIC_KINDS
+from aiayn.runs.metrics import METRIC_KINDS
 
 
 class TranslationTask(Task):

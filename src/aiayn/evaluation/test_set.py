@@ -14,8 +14,8 @@ from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError
 from aiayn.files import lines_sha256
 from aiayn.reports.published import known_test_set
-from aiayn.runs.results import is_of_split
-from aiayn.runs.run_folder import Evaluation, RunFolder, folder_of, read_json
+from aiayn.runs.results import read_evaluation
+from aiayn.runs.run_folder import EvaluationFolder, RunFolder, folder_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TestSet:
 
 
 def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
-    """Returns the text of test=PREFIX, or of the run's own split, with the further references.
+    """Return the text of test=PREFIX, or of the run's own split, with the further references.
 
     Raises DataError for missing or misaligned text, RefusedError for other text under the name of a split of the run.
     """
@@ -86,34 +86,35 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
             )
 
 
-def results_folder(run: RunFolder, test: TestSet, ensemble: Sequence[str] = ()) -> Evaluation:
-    """Returns where the results of a text go, translated by the run and an ensemble's other runs.
+def results_folder(run: RunFolder, test: TestSet, ensemble: Sequence[str] = ()) -> EvaluationFolder:
+    """Return where the results of a text go, translated by the run and an ensemble's other runs.
 
     It is named after them; where that name is taken by other text, or by runs of the same names in other folders, a
     part of their SHA-256 follows.
     """
     others = [Path(other).resolve() for other in ensemble]
     named = run.evaluation("-with-".join([test.name, *(other.name for other in others)]))
-    stored = read_json(named.scores)
-    members = stored.get("ensemble") or []
-    same = [str(Path(member["run"]).resolve()) for member in members] == [str(other) for other in others]
-    if not stored or (test.split and not others) or (same and stored.get("text_sha256") == test.fingerprint):
+    stored = read_evaluation(named.scores)
+    if stored is None or (test.split and not others):
+        return named
+    members = [Path(member["run"]).resolve() for member in stored.ensemble]
+    if members == others and stored.text_sha256 == test.fingerprint:
         return named
     return run.evaluation(f"{named.folder.name}-{lines_sha256([test.fingerprint, *map(str, others)])[:8]}")
 
 
 def _split_named(name: str, config: EvaluateConfig, data: DataConfig, text: tuple[list[str], list[str]]) -> str | None:
-    """Returns the split whose folder this text's results go to if it is the split's own text, else None.
+    """Return the split whose folder this text's results go to if it is the split's own text, else None.
 
     Raises RefusedError if the split is another text: its scores must not be overwritten.
     """
     if name not in ("val", "test") or getattr(data, name) is None:
         return None
-    stored = read_json(RunFolder(folder_of(Path(config.run))).evaluation(name).scores)
+    stored = read_evaluation(RunFolder(folder_of(Path(config.run))).evaluation(name).scores)
     try:
         own = lines_sha256(*text_of(data, name).read())
     except DataError:  # the text was moved; what was scored is known
-        own = stored.get("text_sha256") if is_of_split(stored, name) else None
+        own = stored.text_sha256 if stored and stored.is_of_split(name) else None
     if own not in (None, lines_sha256(*text)):
         raise RefusedError(
             f"test={config.test}: evaluation/{name} is for the run's own split, data.{name}={getattr(data, name)}, and "
@@ -123,7 +124,7 @@ def _split_named(name: str, config: EvaluateConfig, data: DataConfig, text: tupl
 
 
 def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
-    """Returns the texts of references=[FILE,...]. Raises DataError unless each has as many lines as the source."""
+    """Return the texts of references=[FILE,...]. Raises DataError unless each has as many lines as the source."""
     texts = []
     for file in listed(config.references):
         texts.append(read_lines(Path(file).expanduser()))

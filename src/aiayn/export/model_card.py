@@ -10,12 +10,13 @@ from aiayn.config.rules import Paths, listed, tagged
 from aiayn.data.languages import tags_of_targets
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.run_folder import METRIC_KINDS
+from aiayn.runs.metrics import METRIC_KINDS
+from aiayn.runs.results import Evaluation
 
 HUB_METRICS = {"chrf": "chrf", "ter": "ter"}  # our kinds by the hub's names; all others are kinds of bleu
 
 
-def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Mapping[str, Any]], licence: str) -> str:
+def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Evaluation], licence: str) -> str:
     """Returns the card of a Marian export; `evaluations` holds the evaluation.json of this checkpoint by test set."""
     data, model = checkpoint.config.data, checkpoint.config.model
     weights = f"the average of {len(checkpoint.averaged)} checkpoints" if checkpoint.averaged else "one checkpoint"
@@ -61,7 +62,7 @@ PATH is this folder, or the name of the model on the hub. The tokenizer takes ra
 """
 
 
-def _header(data: DataConfig, name: str, evaluations: Mapping[str, Mapping[str, Any]], licence: str) -> str:
+def _header(data: DataConfig, name: str, evaluations: Mapping[str, Evaluation], licence: str) -> str:
     """Returns the YAML at the beginning of the card; its values are JSON, which is YAML, too."""
     header = {
         "language": [data.src_lang, *tags_of_targets(data.all_symbols, data.tgt_lang)],
@@ -78,23 +79,22 @@ def _header(data: DataConfig, name: str, evaluations: Mapping[str, Mapping[str, 
     return "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items())
 
 
-def _hub_result(result: Mapping[str, Any], test: str, data: DataConfig) -> dict[str, Any]:
+def _hub_result(result: Evaluation, test: str, data: DataConfig) -> dict[str, Any]:
     """Returns one entry of the header's model-index, in the hub's layout."""
     metrics = [
         {"type": HUB_METRICS.get(kind, "bleu"), "name": kind, "value": score, "args": {"signature": signature}}
         for kind, score, signature in _scores(result)
     ]
-    pair = f"{data.src_lang}-{result.get('tgt_lang', data.tgt_lang)}"
-    dataset = {"name": result.get("test_set") or test, "type": "text", "args": pair}
+    pair = f"{data.src_lang}-{result.tgt_lang or data.tgt_lang}"
+    dataset = {"name": result.test_set or test, "type": "text", "args": pair}
     return {"task": {"type": "translation", "name": "Translation"}, "dataset": dataset, "metrics": metrics}
 
 
-def _scores(result: Mapping[str, Any]) -> Iterator[tuple[str, float, str]]:
+def _scores(result: Evaluation) -> Iterator[tuple[str, float, str]]:
     """Yields kind, score and signature of every score that an evaluation has."""
-    signatures = result.get("signatures") or {}
     for kind in METRIC_KINDS:
-        if (score := result["metrics"].get(kind)) is not None:
-            yield kind, score, signatures.get(kind) or ""
+        if (score := result.metrics.get(kind)) is not None:
+            yield kind, score, result.signatures.get(kind) or ""
 
 
 def _data(data: DataConfig) -> str:
@@ -114,11 +114,11 @@ def _names(paths: Paths) -> str:
     return ", ".join(Path(tagged(path)[1]).name for path in listed(paths))
 
 
-def _table(evaluations: Mapping[str, Mapping[str, Any]]) -> str:
+def _table(evaluations: Mapping[str, Evaluation]) -> str:
     if not evaluations:
         return "This checkpoint has not been scored: run evaluate.py and export again."
     records = [
-        {"test set": result["test_set"] or test, "lines": result["lines"]}
+        {"test set": result.test_set or test, "lines": result.lines}
         | {"kind": kind, "score": score, "signature": signature}
         for test, result in evaluations.items()
         for kind, score, signature in _scores(result)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from aiayn.parsing.linear_form import read_linear_form, repaired_tree
 from aiayn.parsing.tree import TOP, Leaf, Tree, leaves, right_branching, walk
-from aiayn.runs.run_folder import BRACKET_KINDS
+from aiayn.runs.metrics import BRACKET_KINDS
 
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 SAME_LABEL = {"PRT": "ADVP"}

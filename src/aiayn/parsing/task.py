@@ -8,7 +8,7 @@ from aiayn.config.tasks import Task, TaskScores
 from aiayn.parsing.bracket_f1 import SIGNATURE, gold_trees, score_linear_forms
 from aiayn.parsing.linear_form import repaired_tree
 from aiayn.parsing.tree import Tree, escape_brackets, indented, penn_brackets
-from aiayn.runs.run_folder import BRACKET_KINDS, METRIC_KINDS
+from aiayn.runs.metrics import BRACKET_KINDS, METRIC_KINDS
 
 
 def _drawn_with(draw: Callable[[Tree], str]) -> Callable[[str, str], str]:
@@ -40,15 +40,16 @@ class ParsingTask(Task):
         brackets = score_linear_forms(sources, references[0], hypotheses)
         metrics = dict.fromkeys(METRIC_KINDS) | brackets.metrics
         signatures: dict[str, str | None] = dict.fromkeys(BRACKET_KINDS, SIGNATURE)
-        return TaskScores(metrics, SIGNATURE, signatures, len(hypotheses), more={"brackets": asdict(brackets)})
+        return TaskScores(metrics, SIGNATURE, signatures, len(hypotheses), brackets=asdict(brackets))
 
     def val_scores(
         self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str
     ) -> dict[str, float]:
         return {"val/f1": score_linear_forms(sources, references, hypotheses).metrics["f1"]}
 
-    def score_rows(self, result: Mapping[str, Any]) -> list[tuple[str, str]]:
-        malformed, baseline = result["brackets"]["malformed"], result["brackets"]["right_branching"]["f1"]
+    def score_rows(self, brackets: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+        assert brackets is not None
+        malformed, baseline = brackets["malformed"], brackets["right_branching"]["f1"]
         return [
             ("malformed", f"{malformed:6d}  outputs that were no tree of their sentence, and were repaired"),
             ("right-branching", f"{baseline:6.2f}  F1 of trees that only branch to the right"),

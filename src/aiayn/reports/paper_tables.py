@@ -1,7 +1,7 @@
 """Tables 2, 3 and 4 of the paper: what was measured, beside what was published."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from aiayn.config.stored import to_plain
 from aiayn.config.tasks import TASKS
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import compare_groups, counted_seeds
-from aiayn.reports.differences import corrected, explained, minus
+from aiayn.reports.differences import Comparison, Difference, corrected, explained, minus
 from aiayn.reports.groups import (
     ONE_CHECKPOINT,
     PRECISION,
@@ -37,13 +37,34 @@ from aiayn.reports.published import (
 )
 from aiayn.reports.runs import MeasuredRun
 from aiayn.reports.tables import NOT_RUN, Column, Table
-from aiayn.runs.results import search_of
-from aiayn.runs.run_folder import BRACKET_KINDS, Record
+from aiayn.runs.metrics import BRACKET_KINDS
+from aiayn.runs.results import Evaluation
+from aiayn.runs.run_folder import Record
 
-Lines = list[tuple[Row, Group]]  # of a table: the paper's rows, each with its runs or with none, then other runs
 PPL, BLEU = Metric("val/ppl"), Metric(comparable_kind("de"), "val")  # the metrics of Table 3, English-German
-SIZES = {"n_layers": "N", "d_model": "d_model", "d_ff": "d_ff", "n_heads": "h", "d_k": "d_k", "d_v": "d_v"}
-SIZES |= {"dropout": "P_drop", "label_smoothing": "e_ls"}
+SIZES = {
+    "n_layers": "N",
+    "d_model": "d_model",
+    "d_ff": "d_ff",
+    "n_heads": "h",
+    "d_k": "d_k",
+    "d_v": "d_v",
+    "dropout": "P_drop",
+    "label_smoothing": "e_ls",
+}
+MEASURED_KEYS = ("ppl", "bleu", "f1", "steps", "flops")  # say "not run" in a row without a run
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table: a row of the paper with one group of its runs, or without any; or `other` runs."""
+
+    row: Row
+    group: Group
+
+    @property
+    def is_measured(self) -> bool:
+        return bool(self.group.runs)
 
 
 class PaperTables(NamedTuple):
@@ -54,7 +75,7 @@ class PaperTables(NamedTuple):
 
 
 def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperTables:
-    """Returns Tables 2, 3 and 4, and Table 3 at a quarter of its widths, with the paper's results for the full ones.
+    """Return Tables 2, 3 and 4, and Table 3 at a quarter of its widths, with the paper's results for the full ones.
 
     A run belongs to a row by its configuration, not by its name; seeds of a row are one line. A table with two measured
     rows is shown whole, one with a single measured row shows that row, one with none is left out, unless `every_row`.
@@ -62,112 +83,137 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperT
     scored = [BLEU, Metric("sacrebleu", "test"), Metric("f1", "test")]
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
     translators, parsers = ([group for group in groups if group.runs[0].task == task] for task in TASKS)
-    tested = [one for one in translators if one.evaluation("test") or any(_is_of(row, one) for row in TABLE_2)]
-    records: dict[str, list[Record]] = {}
+    tested = [group for group in translators if group.evaluation("test") or any(_is_of(row, group) for row in TABLE_2)]
+
+    lines = {
+        "table_2": _lines(TABLE_2, tested, with_others=True),
+        "table_3": _lines(TABLE_3, translators),
+        "table_3_quarter": _lines(QUARTER_TABLE_3, translators),
+        "table_4": _lines(TABLE_4, parsers, with_others=True),
+    }
+    record_of: dict[str, Callable[[Line], Record]] = {"table_2": _table_2_record, "table_4": _table_4_record}
+    records = {name: [record_of.get(name, _table_3_record)(line) for line in of] for name, of in lines.items()}
+    describe = {"table_2": _table_2, "table_3": _table_3, "table_3_quarter": _table_3_quarter, "table_4": _table_4}
+
     tables = []
-    for name, rows, among, record_of, describe in (
-        ("table_2", TABLE_2, tested, _table_2_record, _table_2),
-        ("table_3", TABLE_3, translators, _table_3_record, _table_3),
-        ("table_3_quarter", QUARTER_TABLE_3, translators, _table_3_record, _table_3_quarter),
-        ("table_4", TABLE_4, parsers, _table_4_record, _table_4),
-    ):
-        lines = _lines(rows, among, with_others=rows in (TABLE_2, TABLE_4))
-        records[name] = [record_of(*line) for line in lines]
-        shown, left_out = _shown(lines, records[name], every_row and rows is not QUARTER_TABLE_3)
-        table = replace(describe(shown), name=name)
-        tables.append(table)
+    changes: list[Record] = []
+    for name in lines:
+        rows, left_out = _shown(lines[name], records[name], every_row and name != "table_3_quarter")
+        table = replace(describe[name](rows), name=name)
         table.after += left_out
-        if rows in (TABLE_3, QUARTER_TABLE_3):
-            change, not_compared = _changes(lines)
-            change.title, change.name = f"{table.title}: change against base", f"{name}_changes"
+        tables.append(table)
+        if name.startswith("table_3"):
+            change, not_compared = _changes(lines[name])
+            tables.append(replace(change, title=f"{table.title}: change against base", name=f"{name}_changes"))
             table.after += not_compared
-            tables.append(change)
-            records["changes"] = [*(records.get("changes") or change.records)]
-    return PaperTables(records, [table for table in tables if table.records])
+            changes = changes or [*change.records]
+    return PaperTables(records | {"changes": changes}, [table for table in tables if table.records])
 
 
-def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool) -> Lines:
-    """Pairs every row with each of its groups, or with one of no runs, and then `other` with all other groups."""
-    lines = [(row, group) for row in rows for group in [one for one in groups if _is_of(row, one)] or [Group([], {})]]
-    other = Row(name="other", label="", options={}, printed=dict.fromkeys(rows[0].printed))
-    found = [group.path for _, group in lines if group.runs]
-    return lines + [(other, group) for group in groups if with_others and group.path not in found]
+def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = False) -> list[Line]:
+    """Pair every row with each of its groups, or with one of no runs, and then `other` with all other groups."""
+    lines = []
+    for row in rows:
+        of_row = [group for group in groups if _is_of(row, group)]
+        lines += [Line(row, group) for group in of_row or [Group([], {})]]
+    if with_others:
+        other = Row(name="other", label="", options={}, printed=dict.fromkeys(rows[0].printed))
+        placed = {line.group.path for line in lines if line.is_measured}
+        lines += [Line(other, group) for group in groups if group.path not in placed]
+    return lines
 
 
 def _is_of(row: Row, group: Group) -> bool:
-    return row.is_of(group.runs[0].options | {"test_set": group.evaluation("test").get("test_set")})
+    evaluation = group.evaluation("test")
+    return row.is_of(group.runs[0].options | {"test_set": evaluation.test_set if evaluation else None})
 
 
-def _shown(lines: Lines, records: Sequence[Record], every_row: bool) -> tuple[list[Record], list[str]]:
-    """Returns the records to show, marked where they were not run, and a line about those left out."""
-    rows = {id(row) for row, group in lines if group.runs and row.options}
-    if every_row or len(rows) > 1:
-        keys = ("ppl", "bleu", "f1", "steps", "flops")
-        return [one if one["run"] else one | {key: NOT_RUN for key in keys if key in one} for one in records], []
-    if not rows:
-        return [], []
-    measured = [record for record in records if record["run"]]
+def _shown(lines: Sequence[Line], records: Sequence[Record], every_row: bool) -> tuple[list[Record], list[str]]:
+    """Return the records to show, marked where they were not run, and a line about those left out."""
+    measured_rows = {id(line.row) for line in lines if line.is_measured and line.row.options}
+    if every_row or len(measured_rows) > 1:
+        return [record if record["run"] else _marked_not_run(record) for record in records], []
+    measured = [record for record in records if record["run"] and measured_rows]
     left_out = len(records) - len(measured)
     return measured, [f"{left_out} rows of this table were not run; --all shows them, too."] if left_out else []
 
 
+def _marked_not_run(record: Record) -> Record:
+    return record | {key: NOT_RUN for key in MEASURED_KEYS if key in record}
+
+
 def _beside(row: Row, measured: Record) -> Record:
-    """Returns what was measured, the paper's figures, and the differences measured - published."""
-    found = dict(measured)
+    """Return what was measured, the paper's figures, and the differences measured - published."""
+    record = dict(measured)
     for key, printed in row.printed.items():
-        found |= {f"paper_{key}": printed, f"{key}_difference": minus(measured[key], printed)}
-    return found
+        record[f"paper_{key}"] = printed
+        record[f"{key}_difference"] = minus(measured[key], printed)
+    return record
 
 
 # Table 2: BLEU on newstest2014 and the cost of training, beside other systems.
 
+TABLE_2_COLUMNS = (
+    Column("model"),
+    Column("text"),
+    Column("n"),
+    Column("bleu", "BLEU", 2),
+    Column("length_ratio", "length ratio", 3),
+    Column("paper_bleu", "paper", 2),
+    Column("bleu_difference", "difference", spec="+,.2f"),
+    Column("sacrebleu", "sacreBLEU", 2),
+    Column("scored", "test set"),
+    Column("weights"),
+    Column("flops", "FLOPs", spec=".2g"),
+    Column("paper_flops_counted", "FLOPs at the paper's length", spec=".2g"),
+    Column("paper_flops", "paper's FLOPs", spec=".2g"),
+)
 
-def _table_2_record(row: Row, group: Group) -> Record:
+
+def _table_2_record(line: Line) -> Record:
+    row, group = line.row, line.group
     run, evaluation = group.first, group.evaluation("test")
     options = run.options if run else row.options
     src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
     kind = Metric(comparable_kind(tgt_lang), "test")
-    steps = evaluation.get("step", run.step) if run else None
-    flops, is_exact = run.flops(steps) if run else (None, None)
-    averaged = len(evaluation.get("averaged") or []) if evaluation else None
+    steps = flops = is_exact = None
+    if run:
+        steps = evaluation.step if evaluation else run.step
+        flops, is_exact = run.flops(steps)
+    averaged = len(evaluation.averaged) if evaluation else None
     reasons = why_not_comparable(run, row, evaluation, "newstest2014") if run and row.options else []
     if evaluation and row.options and averaged != row.printed["averaged"]:
         reasons.append(f"{averaged or 'no'} checkpoints averaged, the paper {row.printed['averaged']}")
-    return {
-        **{"model": row.name, "src_lang": src_lang, "tgt_lang": tgt_lang, "text": f"{src_lang}-{tgt_lang}"},
-        **group.record(),
-        **_beside(row, {"bleu": group.sample(kind), "flops": flops, "steps": steps, "averaged": averaged}),
-        "bleu_kind": kind.name,
-        "length_ratio": group.sample(kind.ratio),
-        "sacrebleu": group.sample(Metric("sacrebleu", "test")),
-        "weights": group.options.get("test weights"),
-        **_how_scored(evaluation, "test", "lines"),
-        "flops_counted_over_the_corpus": is_exact,
-        "paper_flops_counted": counted_flops(row) if row.options else None,
-        "not_comparable": reasons,
-    }
+
+    record: Record = {"model": row.name, "src_lang": src_lang, "tgt_lang": tgt_lang, "text": f"{src_lang}-{tgt_lang}"}
+    record |= group.record()
+    record |= _beside(row, {"bleu": group.sample(kind), "flops": flops, "steps": steps, "averaged": averaged})
+    record["bleu_kind"] = kind.name
+    record["length_ratio"] = group.sample(kind.ratio)
+    record["sacrebleu"] = group.sample(Metric("sacrebleu", "test"))
+    record["weights"] = group.options.get("test weights")
+    record |= _how_scored(evaluation, "test", "lines")
+    record["flops_counted_over_the_corpus"] = is_exact
+    record["paper_flops_counted"] = counted_flops(row) if row.options else None
+    record["not_comparable"] = reasons
+    return record
 
 
-def _how_scored(evaluation: Record, name: str, unit: str) -> Record:
-    """Returns what was scored, under its own name unless it is the paper's, and how much of it."""
-    test_set, lines = evaluation.get("test_set"), evaluation.get("lines")
-    scored = None if lines is None else f"{test_set or name}, {lines:,} {unit}"
-    return {"test_set": test_set, "lines": lines, "scored": scored}
+def _how_scored(evaluation: Evaluation | None, name: str, unit: str) -> Record:
+    """Return what was scored, under its own name unless it is the paper's, and how much of it."""
+    if evaluation is None:
+        return {"test_set": None, "lines": None, "scored": None}
+    text = f"{evaluation.test_set or name}, {evaluation.lines:,} {unit}"
+    return {"test_set": evaluation.test_set, "lines": evaluation.lines, "scored": text}
 
 
 def counted_flops(row: Row) -> float:
-    """Returns the FLOPs of the paper's own training, counted by `training_flops`, without attention scores."""
+    """Return the FLOPs of the paper's own training, counted by `training_flops`, without attention scores."""
     vocab_size = VOCABULARIES[row.options["data.src_lang"], row.options["data.tgt_lang"]][0]
     return float(row.printed["steps"] * TOKENS_PER_STEP * training_flops(row.model, vocab_size, 1, 1))
 
 
 def _table_2(records: list[Record]) -> Table:
-    columns = [Column("model", "model"), Column("text", "text"), Column("n", "n")]
-    columns += [Column("bleu", "BLEU", 2), Column("length_ratio", "length ratio", 3), Column("paper_bleu", "paper", 2)]
-    columns += [Column("bleu_difference", "difference", spec="+,.2f"), Column("sacrebleu", "sacreBLEU", 2)]
-    columns += [Column("scored", "test set"), Column("weights", "weights"), Column("flops", "FLOPs", spec=".2g")]
-    columns += [Column("paper_flops_counted", "FLOPs at the paper's length", spec=".2g")]
-    columns.append(Column("paper_flops", "paper's FLOPs", spec=".2g"))
     base, big = (f"{row.printed['flops'] / counted_flops(row):.1f}" for row in TABLE_2[:2])
     after = [
         "BLEU is cased and tokenised (bleu_tokenized), for German with hyphenated words in parts "
@@ -177,53 +223,75 @@ def _table_2(records: list[Record]) -> Table:
         f"paper's are device time times a sustained rate, and so {base} (base) and {big} (big) times what its training "
         "computes.",
     ]
-    return Table("Table 2: newstest2014", columns, records, _warning(records), after)
+    return Table("Table 2: newstest2014", TABLE_2_COLUMNS, records, _warning(records), after)
 
 
 # Table 3, and what each row changes against base.
 
+TABLE_3_RESULTS = (
+    Column("steps"),
+    Column("paper_steps", "paper"),
+    Column("n"),
+    Column("ppl", "PPL", 2),
+    Column("paper_ppl", "paper", 2),
+    Column("bleu", "BLEU (compound-split)", 2),
+    Column("length_ratio", "length ratio", 3),
+    Column("paper_bleu", "paper", 1),
+    Column("parameters", "params (M)", 2),
+    Column("paper_parameters", "paper"),
+)
+CHANGE_COLUMNS = (
+    Column("row"),
+    Column("n"),
+    Column("ppl", "change in PPL", 2),
+    Column("paper_ppl", "paper", spec="+,.2f"),
+    Column("bleu", "change in BLEU", 2),
+    Column("paper_bleu", "paper", spec="+,.1f"),
+)
 
-def _table_3_record(row: Row, group: Group) -> Record:
-    """Returns every column of Table 3: measured, published, and the difference measured - published."""
+
+def _table_3_record(line: Line) -> Record:
+    """Return every column of Table 3: measured, published, and the difference measured - published."""
+    row, group = line.row, line.group
     run, evaluation = group.first, group.evaluation("val")
     options = run.options if run else row.options
     weights = group.options.get("val weights", ONE_CHECKPOINT)
+    is_last = weights == ONE_CHECKPOINT
+    reasons = why_not_comparable(run, row, evaluation, "newstest2013") if run else []
+    if not is_last:
+        reasons.append(f"scored with other weights ({weights}), the paper's Table 3 with the last checkpoint")
+
     record: Record = {"row": row.name, "label": row.label, **group.record()}
-    record |= {name: options[f"model.{name}"] for name in (*SIZES, "positions") if name != "label_smoothing"}
-    record |= {"label_smoothing": options["optim.label_smoothing"], "arithmetic": group.options.get(PRECISION)}
+    record |= {name: options.get(f"model.{name}") for name in (*SIZES, "positions")}
+    record["label_smoothing"] = options["optim.label_smoothing"]
+    record["arithmetic"] = group.options.get(PRECISION)
     measured = {
         "steps": run.step if run else None,
         "ppl": group.sample(PPL),
-        "bleu": group.sample(BLEU) if weights == ONE_CHECKPOINT else None,
+        "bleu": group.sample(BLEU) if is_last else None,
         "parameters": run.parameters / 1e6 if run else None,
     }
-    record |= _beside(row, measured) | {"bleu_kind": BLEU.name}
-    record |= {"length_ratio": group.sample(BLEU.ratio) if weights == ONE_CHECKPOINT else None}
-    record |= {"vocab_size": options.get("data.vocab_size"), "flops": run.flops()[0] if run else None}
-    reasons = why_not_comparable(run, row, evaluation, "newstest2013") if run else []
-    if weights != ONE_CHECKPOINT:
-        reasons.append(f"scored with other weights ({weights}), the paper's Table 3 with the last checkpoint")
-    return record | {"not_comparable": reasons}
+    record |= _beside(row, measured)
+    record["bleu_kind"] = BLEU.name
+    record["length_ratio"] = group.sample(BLEU.ratio) if is_last else None
+    record["vocab_size"] = options.get("data.vocab_size")
+    record["flops"] = run.flops()[0] if run else None
+    record["not_comparable"] = reasons
+    return record
 
 
 def _table_3(records: list[Record]) -> Table:
-    columns = [Column("row", "row")]
-    columns += [Column(key, title, spec="g") for key, title in SIZES.items()]
+    columns = [Column("row"), *(Column(key, title, spec="g") for key, title in SIZES.items())]
     if any(record["positions"] == "learned" for record in records):
-        columns.append(Column("positions", "positions"))
+        columns.append(Column("positions"))
     if len({record["arithmetic"] for record in records if record["run"]}) > 1:
         columns.append(Column("arithmetic", "precision"))
-    columns += [Column("steps", "steps"), Column("paper_steps", "paper"), Column("n", "n")]
-    columns += [Column("ppl", "PPL", 2), Column("paper_ppl", "paper", 2)]
-    columns += [Column("bleu", "BLEU (compound-split)", 2), Column("length_ratio", "length ratio", 3)]
-    columns += [Column("paper_bleu", "paper", 1), Column("parameters", "params (M)", 2)]
-    columns.append(Column("paper_parameters", "paper"))
     about = (
         "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is bleu_compound_split of the "
         f"last checkpoint, without averaging. The paper's parameters fit a vocabulary of {FITTED_VOCABULARY:,}: "
         "`aiayn table --parameters` tells more."
     )
-    return Table("Table 3: newstest2013", columns, records, _warning(records), [about])
+    return Table("Table 3: newstest2013", [*columns, *TABLE_3_RESULTS], records, _warning(records), [about])
 
 
 def _table_3_quarter(records: list[Record]) -> Table:
@@ -234,107 +302,144 @@ def _table_3_quarter(records: list[Record]) -> Table:
     return replace(_table_3(records), title="Table 3 at a quarter of its widths", before=[before])
 
 
-def _changes(lines: Lines) -> tuple[Table, list[str]]:
-    """Compares each row with the base that differs from it in the row's own options only.
+def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
+    """Compare each row with the base that differs from it in the row's own options only.
 
     The second is a line for every row that was run and has no base of the same training.
     """
-    measured = [(row, group) for row, group in lines if group.runs and row.name != "big"]
-    bases = [group for row, group in measured if row.name == "base"]
-    of_base: dict[str, list[Group]] = {base.path: [] for base in bases}
-    compared, left_out = [], []
-    for row, group in measured if bases else ():
-        base = min(bases, key=lambda base: len(_other_options(group, base)))
-        if others := _other_options(group, base):
-            values = [[option_text(one.options.get(key)) for one in (group, base)] for key in others]
-            shown = [f"{key}={here} (base {there})" for key, (here, there) in zip(others, values, strict=True)]
-            left_out.append(f"{row.name} is not compared with base: {group.name} has {', '.join(shown)}.")
+    measured = [line for line in lines if line.is_measured and line.row.name != "big"]
+    bases = {line.group.path: line.group for line in measured if line.row.name == "base"}
+    rows_of: dict[str, list[Line]] = {path: [] for path in bases}
+    left_out = []
+    for line in measured if bases else ():
+        path = min(bases, key=lambda path: len(_other_options(line.group, bases[path])))
+        if others := _other_options(line.group, bases[path]):
+            left_out.append(f"{line.row.name} is not compared with base: {_unlike(line.group, bases[path], others)}.")
         else:
-            of_base[base.path].append(group)
-            compared.append((row, group, base.path))
-    found = {
-        (metric, base.path): comparison
-        for base in bases
-        for metric, comparison in compare_groups(of_base[base.path], [PPL, BLEU], base).items()
+            rows_of[path].append(line)
+
+    compared = {
+        (metric, path): comparison
+        for path, base in bases.items()
+        for metric, comparison in compare_groups([line.group for line in rows_of[path]], [PPL, BLEU], base).items()
     }
-    changed = corrected(found)
-    records = [
-        {"row": row.name, "label": row.label, **group.record()}
-        | {key: changed.get((metric, base), {}).get(group.path) for key, metric in (("ppl", PPL), ("bleu", BLEU))}
-        | {f"paper_{key}": row.printed[key] - BASE.printed[key] for key in ("ppl", "bleu")}
-        for row, group, base in compared
-        if row.name != "base"
-    ]
-    columns = [Column("row", "row"), Column("n", "n"), Column("ppl", "change in PPL", 2)]
-    columns += [Column("paper_ppl", "paper", spec="+,.2f"), Column("bleu", "change in BLEU", 2)]
-    columns.append(Column("paper_bleu", "paper", spec="+,.1f"))
-    used = [base for base in bases if len(of_base[base.path]) > 1]
-    names = [base.name for base in bases]
-    called = {base.path: base.path if names.count(base.name) > 1 else base.name for base in bases}
-    said = "; ".join(f"{called[base.path]} ({counted_seeds(base)})" for base in used)
-    titled = {metric.title + f" of {called[path]}" * (len(found) > 2): one for (metric, path), one in found.items()}
-    after = explained(said, titled, changed) if records else []
-    return Table("", columns, records, after=after), left_out
+    differences_of = corrected(compared)
+    records = []
+    for path, of_base in rows_of.items():
+        for row, group in ((line.row, line.group) for line in of_base if line.row.name != "base"):
+            record = {"row": row.name, "label": row.label, **group.record()}
+            for key, metric in (("ppl", PPL), ("bleu", BLEU)):
+                record[key] = differences_of.get((metric, path), {}).get(group.path)
+                record[f"paper_{key}"] = row.printed[key] - BASE.printed[key]
+            records.append(record)
+    return Table("", CHANGE_COLUMNS, records, after=_how_compared(bases, rows_of, compared, differences_of)), left_out
 
 
 def _other_options(group: Group, base: Group) -> list[str]:
-    """Returns the options in which a group differs from a base, apart from those that rows of Table 3 change."""
-    differing = differing_options([group, base])
-    return [key for key in differing if not key.startswith("model.") and key != "optim.label_smoothing"]
+    """Return the options in which a group differs from a base, apart from those that rows of Table 3 change."""
+    keys = differing_options([group, base])
+    return [key for key in keys if not key.startswith("model.") and key != "optim.label_smoothing"]
+
+
+def _unlike(group: Group, base: Group, keys: Sequence[str]) -> str:
+    """Return a clause that names the options in which a group differs from a base."""
+    own, of_base = ([option_text(one.options.get(key)) for key in keys] for one in (group, base))
+    values = [f"{key}={value} (base {other})" for key, value, other in zip(keys, own, of_base, strict=True)]
+    return f"{group.name} has {', '.join(values)}"
+
+
+def _how_compared(
+    bases: Mapping[str, Group],
+    rows_of: Mapping[str, Sequence[Line]],
+    compared: Mapping[tuple[Metric, str], Comparison],
+    differences: Mapping[tuple[Metric, str], Mapping[str, Difference]],
+) -> list[str]:
+    """Return how the changes were tested; bases of one name are told apart by their paths."""
+    names = [base.name for base in bases.values()]
+    called = {path: path if names.count(base.name) > 1 else base.name for path, base in bases.items()}
+    used = [path for path in bases if len(rows_of[path]) > 1]
+    if not used:
+        return []
+    base_names = "; ".join(f"{called[path]} ({counted_seeds(bases[path])})" for path in used)
+    of_base = {
+        (metric, path): f"{metric.title} of {called[path]}" if len(used) > 1 else metric.title
+        for metric, path in compared
+    }
+    return explained(base_names, {of_base[key]: comparison for key, comparison in compared.items()}, differences)
 
 
 # Table 4: parsing, beside other parsers.
 
+TABLE_4_COLUMNS = (
+    Column("parser"),
+    Column("training"),
+    Column("n"),
+    Column("f1", "F1", 2),
+    Column("paper_f1", "paper", 1),
+    Column("f1_difference", "difference", spec="+,.2f"),
+    Column("precision", "precision", 2),
+    Column("recall", "recall", 2),
+    Column("complete_match", "complete", 2),
+    Column("malformed"),
+    Column("scored", "test set"),
+    Column("steps"),
+)
 
-def _table_4_record(row: Row, group: Group) -> Record:
+
+def _table_4_record(line: Line) -> Record:
+    row, group = line.row, line.group
     run, evaluation = group.first, group.evaluation("test")
-    return {
-        **{"parser": row.name, "training": row.label or None, **group.record()},
-        **_beside(row, {kind: group.sample(Metric(kind, "test")) for kind in BRACKET_KINDS}),
-        "malformed": (evaluation.get("brackets") or {}).get("malformed"),
-        **{"test": evaluation.get("text"), **_how_scored(evaluation, evaluation.get("text", ""), "sentences")},
-        "steps": evaluation.get("step", run.step) if run else None,
-    }
+    record: Record = {"parser": row.name, "training": row.label or None, **group.record()}
+    record |= _beside(row, {kind: group.sample(Metric(kind, "test")) for kind in BRACKET_KINDS})
+    record["malformed"] = (evaluation.brackets or {}).get("malformed") if evaluation else None
+    record["test"] = evaluation.text if evaluation else None
+    record |= _how_scored(evaluation, record["test"] or "", "sentences")
+    record["steps"] = evaluation.step if evaluation else run.step if run else None
+    return record
 
 
 def _table_4(records: list[Record]) -> Table:
-    columns = [Column("parser", "parser"), Column("training", "training"), Column("n", "n")]
-    columns += [Column("f1", "F1", 2), Column("paper_f1", "paper", 1)]
-    columns += [Column("f1_difference", "difference", spec="+,.2f"), Column("precision", "precision", 2)]
-    columns += [Column("recall", "recall", 2), Column("complete_match", "complete", 2)]
-    columns += [Column("malformed", "malformed"), Column("scored", "test set"), Column("steps", "steps")]
     about = (
         "F1 is of labelled brackets, counted as EVALB with COLLINS.prm counts. Runs on other text, or with another "
         "model or vocabulary, are `other`: their figures cannot be compared with the paper's."
     )
-    return Table("Table 4: parsing, section 23 of the Wall Street Journal", columns, records, after=[about])
+    title = "Table 4: parsing, section 23 of the Wall Street Journal"
+    return Table(title, TABLE_4_COLUMNS, records, after=[about])
 
 
 # Why a run's figures cannot be compared with the paper's.
 
 
-def why_not_comparable(run: MeasuredRun, row: Row, evaluation: Record, test_set: str) -> list[str]:
-    """Returns the reasons why a run, scored as `evaluation` says, cannot be compared with a row of the paper."""
-    data, optim = run.settled().data, run.settled().optim
+def why_not_comparable(run: MeasuredRun, row: Row, evaluation: Evaluation | None, test_set: str) -> list[str]:
+    """Return the reasons why a run, scored as `evaluation` says, cannot be compared with a row of the paper."""
+    config = run.resolved()
+    data, optim = config.data, config.optim
     sizes = VOCABULARIES.get((data.src_lang, data.tgt_lang), (STATED_VOCABULARY,))
-    text = {"hub": data.hub_path, "phrasebook": "the phrasebook"}.get(data.source, f"data.train={data.train}")
-    rate = f"optim.warmup_steps={optim.warmup_steps} and optim.lr_scale={optim.lr_scale:g}"
-    usual, search = to_plain(SearchConfig()), search_of(evaluation)
-    other_search = [f"search.{key}={value}" for key, value in search.items() if value != usual.get(key)]
-    is_of_test_set = evaluation.get("test_set") == test_set if evaluation else _is_wmt14(data)
-    reasons = {
-        f"trained on {text}, the paper on WMT14": not _is_wmt14(data),
-        f"{run.step:,} steps, the paper {row.printed['steps']:,}": run.step != row.printed["steps"],
-        f"{data.tokens_per_step:,} tokens a step, the paper about {TOKENS_PER_STEP:,}": (
-            data.tokens_per_step != TOKENS_PER_STEP
-        ),
-        f"a vocabulary of {data.vocab_size:,}, the paper about {sizes[0]:,}": data.vocab_size not in sizes,
-        f"{rate}, the paper 4000 and 1": (optim.warmup_steps, optim.lr_scale) != (4000, 1),
-        f"measured on other text than {test_set}": not is_of_test_set,
-        f"searched with {', '.join(other_search)}, the paper otherwise": bool(other_search),
-        "scored with several references": is_of_test_set and evaluation.get("n_references", 1) != 1,
-    }
-    return [reason for reason, applies in reasons.items() if applies]
+    reasons = []
+    if not _is_wmt14(data):
+        text = {"hub": data.hub_path, "phrasebook": "the phrasebook"}.get(data.source, f"data.train={data.train}")
+        reasons.append(f"trained on {text}, the paper on WMT14")
+    if run.step != row.printed["steps"]:
+        reasons.append(f"{run.step:,} steps, the paper {row.printed['steps']:,}")
+    if data.tokens_per_step != TOKENS_PER_STEP:
+        reasons.append(f"{data.tokens_per_step:,} tokens a step, the paper about {TOKENS_PER_STEP:,}")
+    if data.vocab_size not in sizes:
+        reasons.append(f"a vocabulary of {data.vocab_size:,}, the paper about {sizes[0]:,}")
+    if (optim.warmup_steps, optim.lr_scale) != (4000, 1):
+        rate = f"optim.warmup_steps={optim.warmup_steps} and optim.lr_scale={optim.lr_scale:g}"
+        reasons.append(f"{rate}, the paper 4000 and 1")
+    if evaluation is None:
+        return reasons if _is_wmt14(data) else [*reasons, f"measured on other text than {test_set}"]
+    return reasons + _why_scores_differ(evaluation, test_set)
+
+
+def _why_scores_differ(evaluation: Evaluation, test_set: str) -> list[str]:
+    usual = to_plain(SearchConfig())
+    search = [f"search.{key}={value}" for key, value in evaluation.search_options.items() if value != usual.get(key)]
+    reasons = [f"searched with {', '.join(search)}, the paper otherwise"] if search else []
+    if evaluation.test_set != test_set:
+        return [f"measured on other text than {test_set}", *reasons]
+    return [*reasons, "scored with several references"] if evaluation.n_references != 1 else reasons
 
 
 def _is_wmt14(data: DataConfig) -> bool:
@@ -342,39 +447,42 @@ def _is_wmt14(data: DataConfig) -> bool:
 
 
 def _warning(records: Sequence[Record]) -> list[str]:
-    """Returns one paragraph with the reasons that these records have under not_comparable; none without any."""
+    """Return one paragraph with the reasons that these records have under not_comparable; none without any."""
     measured = [record for record in records if record["run"]]
-    concerned = [record for record in measured if record["not_comparable"]]
-    reasons = dict.fromkeys(reason for record in concerned for reason in record["not_comparable"])
-    if not reasons:
+    names_of: dict[str, list[str]] = {}
+    for record in measured:
+        for reason in record["not_comparable"]:
+            names_of.setdefault(reason, []).append(PurePath(record["run"]).name)
+    if not names_of:
         return []
-    count = f"{len(concerned)} of {len(measured)} row{'s' * (len(measured) > 1)}"
+    concerned = sum(bool(record["not_comparable"]) for record in measured)
+    count = f"{concerned} of {len(measured)} row{'s' * (len(measured) > 1)}"
     lines = [f"Not comparable with the paper's figures ({count}), whatever the differences below:"]
-    for reason in reasons:
-        names = [PurePath(record["run"]).name for record in concerned if reason in record["not_comparable"]]
+    for reason, names in names_of.items():
         # Rows are named where a reason does not apply to all of them.
         lines.append(f"- {reason}" + (f" ({', '.join(names)})" if len(names) < len(measured) else ""))
     return ["\n".join(lines)]
 
 
 def parameter_table(vocab_size: int) -> Table:
-    """Returns for every row of Table 3 the printed millions and those counted with two vocabularies.
+    """Return for every row of Table 3 the printed millions and those counted with two vocabularies.
 
     These have `vocab_size` and FITTED_VOCABULARY entries. `difference` is counted - printed; None where the paper
     prints nothing.
     """
     sizes = {"": vocab_size, "_fitted": FITTED_VOCABULARY}
+    columns = [Column("row"), Column("paper", "paper (M)")]
+    for name, size in sizes.items():
+        columns.append(Column(f"parameters{name}", f"V = {size:,}", 2))
+        columns.append(Column(f"difference{name}", "difference", spec="+,.2f"))
     records = []
     for row in TABLE_3:
         printed = row.printed["parameters"]
         record: Record = {"row": row.name, "paper": printed}
         for name, size in sizes.items():
             counted = n_parameters(row.model, size) / 1e6
-            record |= {f"vocab_size{name}": size, f"parameters{name}": counted}
+            record[f"vocab_size{name}"] = size
+            record[f"parameters{name}"] = counted
             record[f"difference{name}"] = minus(counted, printed)
         records.append(record)
-    columns = [Column("row", "row"), Column("paper", "paper (M)")]
-    for name, size in sizes.items():
-        columns.append(Column(f"parameters{name}", f"V = {size:,}", 2))
-        columns.append(Column(f"difference{name}", "difference", spec="+,.2f"))
     return Table("Table 3: parameters, in millions", columns, records, name="parameters")

@@ -15,15 +15,15 @@ from aiayn.runs.run_folder import RunFolder
 
 
 def write_report(folder: Path) -> Path:
-    """Writes FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its path.
+    """Write FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its path.
 
     Raises RefusedError for a folder that is neither, ResourceError where the page cannot be written.
     """
     run = RunFolder(folder)
     if run.config.is_file():
         page = run_page(run)
-    elif runs := list(runs_within(folder)):
-        page = sweep_page(folder, runs)
+    elif any(runs_within(folder)):
+        page = sweep_page(folder)
     else:
         raise RefusedError(f"{folder}: neither a run nor a folder of runs (no config.yaml)")
     with writing(run.report, "make room and run again"):
@@ -32,7 +32,7 @@ def write_report(folder: Path) -> Path:
 
 
 def summary(run: Path) -> str:
-    """Returns what a finished training prints: the scores so far, where the files are, what to type next."""
+    """Return what a finished training prints: the scores so far, where the files are, what to type next."""
     folder = RunFolder(run)
     records = folder.read_metrics()
     lines = [f"done     {run}, step {last_step(records)}"]
@@ -54,5 +54,5 @@ def summary(run: Path) -> str:
 
 
 def extension_flags(files: Sequence[str]) -> str:
-    """Returns the flags that name extensions to a command, each after a space."""
+    """Return the flags that name extensions to a command, each after a space."""
     return "".join(f" --extension {shlex.quote(file)}" for file in files)

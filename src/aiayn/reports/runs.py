@@ -1,6 +1,7 @@
 """Reads what was measured from the folder of a run, even if it is unfinished or damaged."""
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from aiayn.config.stored import flatten, may_change, stored_config, to_plain
 from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.runs.results import is_of_split, last_step, read_evaluations, runs_within
+from aiayn.runs.results import Evaluation, last_step, read_evaluations, runs_within
 from aiayn.runs.run_folder import Record, RunFolder, read_json, saved_steps, series
 from aiayn.runs.validations import ValidationHistory
 
@@ -19,12 +20,14 @@ PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")
 # Options that say where the text is. What it is, fingerprints say.
 TEXT_LOCATION = tuple(f"data.{name}" for name in ("source", "train", "val", "hub_path", "hub_name", "hub_revision"))
-OF_STEPS = ("data.tokens_per_step", "data.micro_batches", "data.parts_per_step")  # they shape steps and no text
+STEP_OPTIONS = ("data.tokens_per_step", "data.micro_batches", "data.parts_per_step")  # they shape steps and no text
+NAMING = ("name", "sweep", "outputs", "logger.group")
+MAX_NAMES = 3  # runs that a note names
 
 
 @dataclass
 class MeasuredRun:
-    """What was measured of a run; `notes` names what is missing or cannot be read."""
+    """What was measured of a run; `notes` name what is missing or cannot be read, with RUN for its folder."""
 
     folder: RunFolder
     options: Record  # by dotted name, d_k and d_v resolved, as far as config.yaml has them
@@ -32,9 +35,10 @@ class MeasuredRun:
     unreadable: str
     step: int
     records: list[Record]  # the lines of metrics.jsonl
-    evaluations: dict[str, Record]  # by name of the test set; val and test are the run's own splits
-    content: dict[str, str]  # SHA-256 of corpus, tokenizer, val and val_text, as far as the run stored them
-    precision: str | None = None  # the trainer's, as the machine chose it
+    evaluations: dict[str, Evaluation]  # by name of the test set; val and test are the run's own splits
+    corpus: Record
+    machine: Record
+    averaged: Record
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -47,83 +51,105 @@ class MeasuredRun:
 
     @property
     def task(self) -> str:
-        found = self.options.get("data.task")
-        return found if found in TASKS else "translation"
+        task = self.options.get("data.task")
+        return task if task in TASKS else "translation"
 
     @property
     def languages(self) -> tuple[Any, ...]:
         return tuple(self.options.get(key) for key in ("data.task", "data.src_lang", "data.tgt_lang"))
 
     @property
+    def content(self) -> dict[str, str]:
+        """SHA-256 of corpus, tokenizer, val and val_text, as far as corpus.json or an evaluation has them."""
+        fingerprints = {
+            "corpus": self.corpus.get("fingerprint"),
+            "tokenizer": self.corpus.get("tokenizer_sha256"),
+            "val": self.corpus.get("val_sha256"),
+            "val_text": self.corpus.get("val_text_sha256"),
+        }
+        for evaluation in self.evaluations.values():
+            fingerprints["corpus"] = fingerprints["corpus"] or evaluation.corpus
+            fingerprints["tokenizer"] = fingerprints["tokenizer"] or evaluation.tokenizer_sha256
+        return {name: digits for name, digits in fingerprints.items() if isinstance(digits, str)}
+
+    @property
     def text_options(self) -> Record:
-        """All options that shaped the text: what is known of it where the run stored no fingerprints."""
-        shaping = [key for key in self.options if key.startswith("data.") and key not in OF_STEPS]
+        """All options that shaped the text: what is known of it where the run has no fingerprints."""
+        shaping = [key for key in self.options if key.startswith("data.") and key not in STEP_OPTIONS]
         return {key: self.options[key] for key in shaping if not may_change(key)}
 
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of options and measurements, the same for a copy of the folder under another name."""
+        options = {key: value for key, value in self.options.items() if key not in NAMING}
+        measured = (sorted(options.items()), self.records, self.evaluations)
+        return hashlib.sha256(repr(measured).encode()).hexdigest()
+
+    @property
+    def parameters(self) -> int:
+        config = self.resolved()
+        return n_parameters(config.model, config.data.vocab_size, config.data.src_vocab_size)
+
     def last(self, key: str) -> float | None:
-        """Returns the last measurement of a series, such as val/ppl."""
-        measured = series(self.records, key)
-        return measured[-1][1] if measured else None
+        """Return the last measurement of a series, such as val/ppl."""
+        points = series(self.records, key)
+        return points[-1][1] if points else None
 
-    def prefers_best(self, evaluation: Record) -> bool:
+    def prefers_best(self, evaluation: Evaluation) -> bool:
         """Whether this was scored with the best checkpoint because that validates better than the average."""
-        return evaluation.get("checkpoint") == "best.ckpt" and read_json(self.folder.validated).get("worse") is True
+        return evaluation.checkpoint == "best.ckpt" and self.averaged.get("worse") is True
 
-    def settled(self) -> Config:
-        """Returns the configuration. Raises RefusedError if it was written by another version of this program."""
+    def resolved(self) -> Config:
+        """Return the configuration. Raises RefusedError if another version of this program wrote it."""
         if self.config is None:
             raise RefusedError(self.unreadable)
         return self.config
 
-    @property
-    def parameters(self) -> int:
-        config = self.settled()
-        return n_parameters(config.model, config.data.vocab_size, config.data.src_vocab_size)
-
     def epoch(self) -> Record:
-        """Returns what corpus.json counts of an epoch: `kept` pairs, `src_tokens`, `tgt_tokens` and `steps`.
+        """Return what corpus.json counts of an epoch: `kept` pairs, `src_tokens`, `tgt_tokens` and `steps`.
 
         Empty without corpus.json, and where an epoch has some pairs more often than others: it counts each once.
         """
         if self.options.get("data.weights") or self.options.get("data.temperature", 1) != 1:
             return {}
-        corpus = read_json(self.folder.corpus)
         try:
-            return corpus["splits"]["train"] | {"steps": corpus["steps_per_epoch"]}
+            return self.corpus["splits"]["train"] | {"steps": self.corpus["steps_per_epoch"]}
         except (KeyError, TypeError):
             return {}
 
     def flops(self, steps: int | None = None) -> tuple[float, bool]:
-        """Returns the FLOPs of so many steps, or all so far, and whether they were counted from the corpus' tokens.
+        """Return the FLOPs of so many steps, or all so far, and whether they were counted from the corpus' tokens.
 
         Pairs are taken to have the corpus' mean lengths; where `epoch` is empty every step counts as full.
         """
-        config, train, steps = self.settled(), self.epoch(), self.step if steps is None else steps
+        config = self.resolved()
+        steps = self.step if steps is None else steps
         model, vocab_size = config.model, config.data.vocab_size
+        epoch = self.epoch()
         try:
-            pairs = train["kept"]
-            lengths = [(train[f"{side}_tokens"] + pairs) / pairs for side in ("src", "tgt")]  # end marks included
-            epoch = pairs * training_flops(model, vocab_size, *lengths)
-            return float(epoch * steps / train["steps"]), True
+            pairs = epoch["kept"]
+            src_length, tgt_length = (epoch[f"{side}_tokens"] / pairs + 1 for side in ("src", "tgt"))  # with end marks
+            per_pair = training_flops(model, vocab_size, src_length, tgt_length)
+            return float(per_pair * pairs / epoch["steps"] * steps), True
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             # Without the scores of attention, which add less than 1 % to a base model.
             return float(config.data.tokens_per_step * steps * training_flops(model, vocab_size, 1, 1)), False
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
-    """Returns every run among these folders and within them once. Raises RefusedError for a folder without any."""
-    found: dict[Path, RunFolder] = {}
+    """Return every run among these folders and within them once. Raises RefusedError for a folder without any."""
+    by_place: dict[Path, RunFolder] = {}
     for folder in folders:
         runs = list(runs_within(folder))
         if not runs:
             raise RefusedError(f"{folder}: neither a run nor a folder of runs (no checkpoints/ and no config.yaml)")
         for run in runs:
-            found.setdefault(run.path.resolve(), run)
-    return list(found.values())
+            by_place.setdefault(run.path.resolve(), run)
+    return list(by_place.values())
 
 
 def read_run(folder: RunFolder) -> MeasuredRun:
-    """Reads the run's small files; no checkpoint is opened. Raises RefusedError without a readable config.yaml."""
+    """Read the run's small files; no checkpoint is opened. Raises RefusedError without a readable config.yaml."""
     tree = folder.read_config()
     options, config, unreadable = flatten(tree), None, ""
     try:
@@ -132,81 +158,102 @@ def read_run(folder: RunFolder) -> MeasuredRun:
     except (ConfigError, ValueError, TypeError, AttributeError) as error:
         unreadable = f"{folder.config}: {error}; it was written by another version of this program"
     records = folder.read_metrics()
-    step = max(saved_steps(folder.checkpoints), default=last_step(records))
-    evaluations = read_evaluations(folder)
-    content = _content(read_json(folder.corpus), evaluations)
-    precision = read_json(folder.machine).get("precision")
-    run = MeasuredRun(folder, options, config, unreadable, step, records, evaluations, content, precision)
+    run = MeasuredRun(
+        folder=folder,
+        options=options,
+        config=config,
+        unreadable=unreadable,
+        step=max(saved_steps(folder.checkpoints), default=last_step(records)),
+        records=records,
+        evaluations=read_evaluations(folder),
+        corpus=read_json(folder.corpus),
+        machine=read_json(folder.machine),
+        averaged=read_json(folder.validated),
+    )
     if config is not None:
         options[PARAMETERS] = f"{run.parameters / 1e6:.2f}"
-    _note_what_is_missing(run)
+    run.notes += _training_notes(run)
+    for split in TASKS[run.task].scored_on:
+        run.notes += _check_evaluation(run, split)
     return run
 
 
-def _content(corpus: Record, evaluations: dict[str, Record]) -> dict[str, str]:
-    """Returns the fingerprints that corpus.json has, or else evaluation.json."""
-    keys = {"corpus": "fingerprint", "tokenizer": "tokenizer_sha256"}
-    keys |= {"val": "val_sha256", "val_text": "val_text_sha256"}
-    found = {name: corpus.get(key) for name, key in keys.items()}
-    for evaluation in evaluations.values():
-        for name, key in (("corpus", "corpus"), ("tokenizer", "tokenizer_sha256")):
-            found[name] = found[name] or evaluation.get(key)
-    return {name: value for name, value in found.items() if isinstance(value, str)}
-
-
 def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
-    """Returns the runs that can be compared, and a line for each unreadable one.
-
-    A last line counts the runs of older versions, whose text is known by its options only.
+    """Return the runs that can be compared, each once, and the notes about them and about those left out.
 
     Raises RefusedError for a folder that holds no run.
     """
-    runs, left_out = [], []
+    runs: dict[str, MeasuredRun] = {}
+    left_out = []
     for folder in find_runs(folders):
         try:
             run = read_run(folder)
-            run.settled()
-            runs.append(run)
+            run.resolved()
         except RefusedError as error:
             left_out.append(f"{folder.path}: not shown: {error}")
-    old = sum("corpus" not in run.content for run in runs)
-    said = f"{old} of {len(runs)} runs stored no fingerprint of their text: seeds are told by their options alone"
-    return runs, left_out + [said] * bool(old)
+            continue
+        first = runs.setdefault(run.fingerprint, run)
+        if first is not run:
+            left_out.append(f"{run.name}: a copy of {first.name}, which counts once")
+    kept = [*runs.values()]
+    return kept, gathered_notes(kept) + left_out
 
 
-def _note_what_is_missing(run: MeasuredRun) -> None:
+def gathered_notes(runs: Sequence[MeasuredRun]) -> list[str]:
+    """Return a line for each note: the runs that have it, the first few by name."""
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        for note in run.notes:
+            names.setdefault(note, []).append(run.name)
+    lines = []
+    for note, concerned in names.items():
+        more = f" and {len(concerned) - MAX_NAMES} more" if len(concerned) > MAX_NAMES else ""
+        text = note.replace("RUN", concerned[0]) if len(concerned) == 1 else note
+        lines.append(f"{', '.join(concerned[:MAX_NAMES])}{more}: {text}")
+    return lines
+
+
+def _training_notes(run: MeasuredRun) -> list[str]:
+    notes = []
     config = run.config
     if config is not None and run.step < config.trainer.max_steps:
-        trainer, records = config.trainer, [record for record in run.records if record["step"] <= run.step]
-        is_over = ValidationHistory(trainer, records).is_out_of_patience()
-        ended = f"ended by trainer.patience={trainer.patience}" if is_over else "unfinished"
-        run.notes.append(f"{ended}: step {run.step:,} of {trainer.max_steps:,}")
-    measured = series(run.records, "val/ppl")
-    if not measured:
-        run.notes.append("no perplexity in metrics.jsonl")
-    elif measured[-1][0] != run.step:
-        run.notes.append(f"the perplexity is that of step {measured[-1][0]:,}")
-    for split in TASKS[run.task].scored_on:
-        _check_evaluation(run, split)
+        trainer = config.trainer
+        records = [record for record in run.records if record["step"] <= run.step]
+        if any(run.folder.path.glob("not_finite_at_step_*.tsv")):
+            end = "diverged"
+        elif ValidationHistory(trainer, records).is_out_of_patience():
+            end = f"ended by trainer.patience={trainer.patience}"
+        else:
+            end = "unfinished"
+        notes.append(f"{end}: step {run.step:,} of {trainer.max_steps:,}")
+    perplexities = series(run.records, "val/ppl")
+    if not perplexities:
+        notes.append("no perplexity in metrics.jsonl")
+    elif perplexities[-1][0] != run.step:
+        notes.append(f"the perplexity is that of step {perplexities[-1][0]:,}")
+    return notes
 
 
-def _check_evaluation(run: MeasuredRun, split: str) -> None:
-    """Notes what is wrong with the scores of a split, and drops scores of other text."""
+def _check_evaluation(run: MeasuredRun, split: str) -> list[str]:
+    """Return what is wrong with the scores of a split, and drop scores of other text."""
     path = run.folder.evaluation(split).scores
-    command = f"{program.typed('evaluate')} run={run.name} split={split}" + " checkpoint=last" * (split == "val")
-    result = run.evaluations.get(split)
+    command = f"{program.typed('evaluate')} run=RUN split={split}" + " checkpoint=last" * (split == "val")
+    evaluation = run.evaluations.get(split)
+    own_text = run.options.get(f"data.{split}")
     if not path.exists():
-        if split == "val" and not run.evaluations:  # a sweep scores nothing else by default
-            run.notes.append(f"not scored on {split}: {command}")
-    elif result is None:
-        run.notes.append(f"{path}: damaged; score again: {command}")
-    elif (own := run.options.get(f"data.{split}")) is not None and not is_of_split(result, split, own):
-        text = result["text"] if result.get("split") != split else f"data.{split}={result['prefix']}"
-        run.notes.append(f"{path} has the scores of other text ({text}): {command}")
+        # A sweep scores nothing but the development set by default.
+        return [f"not scored on {split}: {command}"] if split == "val" and not run.evaluations else []
+    if evaluation is None:
+        return [f"{path.name} of {split} is damaged; score again: {command}"]
+    if own_text is not None and not evaluation.is_of_split(split, own_text):
+        is_split = evaluation.split == split
+        text = f"data.{split}={evaluation.prefix}" if is_split else evaluation.text
         del run.evaluations[split]
-    elif run.prefers_best(result):
-        run.notes.append(f"{split} was scored with the best checkpoint, which validates better than the average")
-    elif result.get("checkpoint") == "best.ckpt":
-        run.notes.append(f"{split} was scored with the best checkpoint, of step {result['step']:,}")
-    elif result["step"] != run.step:
-        run.notes.append(f"{split} was scored at step {result['step']:,}, the run is at {run.step:,}: {command}")
+        return [f"{path.name} of {split} has the scores of other text ({text}): {command}"]
+    if run.prefers_best(evaluation):
+        return [f"{split} was scored with the best checkpoint, which validates better than the average"]
+    if evaluation.checkpoint == "best.ckpt":
+        return [f"{split} was scored with the best checkpoint, of step {evaluation.step:,}"]
+    if evaluation.step != run.step:
+        return [f"{split} was scored at step {evaluation.step:,}, the run is at {run.step:,}: {command}"]
+    return []

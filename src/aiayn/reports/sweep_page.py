@@ -1,121 +1,145 @@
-"""report.html of a sweep: its runs side by side, in the groups and with the numbers of `aiayn table`."""
+"""report.html of a sweep: its groups with the numbers of `aiayn table`, the curves of the best, then its runs."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from aiayn.config.tasks import TASKS, VAL_METRICS
-from aiayn.reports.comparison import comparisons, option_columns
+from aiayn.errors import RefusedError
+from aiayn.reports.comparison import MANY, best_first, comparisons, option_columns
 from aiayn.reports.groups import Group, comparable, differing, differing_options, group_runs, option_text, partitions
 from aiayn.reports.metrics import Metric, record_keys
 from aiayn.reports.page import link, render_page
 from aiayn.reports.plots import panel_svg, panels
-from aiayn.reports.runs import SPLITS, MeasuredRun, read_run
+from aiayn.reports.runs import NAMING, SPLITS, MeasuredRun, read_runs
 from aiayn.reports.tables import Column, Table
 from aiayn.runs.results import last_step, read_samples
-from aiayn.runs.run_folder import Record, RunFolder, read_json
+from aiayn.runs.run_folder import Record
 
-NOT_COMPARED = ("name", "sweep", "outputs", "logger.group")
-TITLES = {Metric("val/ppl"): "val/ppl"} | {Metric(name): f"{name} (greedy)" for name in VAL_METRICS}
-TITLES |= {score: score.title for score in (Metric(one.metric, of) for of in SPLITS for one in TASKS.values())}
+MAX_CURVES = 12  # groups whose curves and samples are shown
+SCORES = [Metric(names.metric, split) for split in SPLITS for names in TASKS.values()]
+SERIES = [Metric("val/ppl"), *map(Metric, VAL_METRICS)]
+TITLES = {metric: f"{metric.name} (greedy)" if metric.name in VAL_METRICS else metric.title for metric in SERIES}
+TITLES |= {metric: metric.title for metric in SCORES}
 
 
-def sweep_page(folder: Path, folders: Sequence[RunFolder]) -> str:
-    """Returns the whole page. Raises RefusedError for a run without a readable configuration."""
-    runs = [read_run(run) for run in sorted(folders, key=lambda run: _by_number(_name(run, folder)))]
+def sweep_page(folder: Path) -> str:
+    """Return the whole page. Raises RefusedError for a folder without a readable run."""
+    runs, notes = read_runs([folder])
+    if not runs:
+        raise RefusedError("; ".join(notes))
     options = [run.options for run in runs]
-    differ = [key for key in differing(options) if key not in NOT_COMPARED]
-    groups, steps = group_runs(runs), [last_step(run.records) for run in runs]
-    curves = ([(run.seed, run.records) for run in group.runs] for group in groups)
-    drawn = panels(dict(zip(_curve_names(groups, folder), curves, strict=True)))
-    machines = {_name(run.folder, folder): read_json(run.folder.machine) for run in runs}
-    facts = dict.fromkeys(key for machine in machines.values() for key, value in machine.items() if value)
+    differ = [key for key in differing(options) if key not in NAMING]
+    groups = group_runs(runs)
+    best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES] if len(groups) > MAX_CURVES else groups
+    curves = [[(run.seed, run.records) for run in group.runs] for group in best]
+    drawn = panels(dict(zip(_curve_names(best, groups, folder), curves, strict=True)))
+    steps = max(last_step(run.records) for run in runs)
+    # As `aiayn table` has them; without measurements there are no more columns.
+    compared = [table for table in comparisons(runs) if len(table.columns) > 3] if len(runs) > 1 else []
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
         about=[f"{len(runs)} runs"],
         heads=_heads_and_sizes(groups),
+        groups=compared,
         runs=[_runs_table(part, folder, differ) for part in partitions(runs, [*TITLES])],
-        # As `aiayn table` has them; without measurements there are no more columns.
-        groups=[table for table in comparisons(runs) if len(table.columns) > 3] if len(runs) > 1 else [],
+        few=len(runs) <= MANY,
         names=list(drawn[0].curves) if len(groups) > 1 and drawn else [],
-        panels=[(panel, panel_svg(panel, max(steps))) for panel in drawn],
-        samples=_samples(runs, folder),
-        machines=Table(
-            "Machines",
-            [Column(key, key) for key in ("run", *facts)],
-            [{"run": name} | {key: option_text(of.get(key)) for key in facts} for name, of in machines.items()],
-        ),
-        shared={key: option_text(value) for key, value in options[0].items() if key not in (*NOT_COMPARED, *differ)},
+        curves_of=f" of the best {len(best)} groups" if len(best) < len(groups) else "",
+        panels=[(panel, panel_svg(panel, steps)) for panel in drawn],
+        samples=_samples([group.runs[0] for group in best] if len(runs) > MANY else runs, folder),
+        notes=notes,
+        machines=_machines(runs, folder),
+        shared={key: option_text(value) for key, value in options[0].items() if key not in (*NAMING, *differ)},
     )
 
 
-def _name(run: RunFolder, folder: Path) -> str:
-    return run.path.relative_to(folder).as_posix()
+def _name(run: MeasuredRun, folder: Path) -> str:
+    return run.folder.path.relative_to(folder).as_posix()
 
 
 def _runs_table(runs: Sequence[MeasuredRun], folder: Path, differ: Sequence[str]) -> Table:
-    """Returns one row per run."""
-    records, keys = [], record_keys([*TITLES])
+    """Return one row per run."""
+    keys = record_keys([*TITLES])
+    records = []
     for run in runs:
-        name, page = _name(run.folder, folder), run.folder.report
+        name, page = _name(run, folder), run.folder.report
         record: Record = {"run": link(f"{name}/{page.name}", name) if page.exists() else name}
-        record |= {"step": last_step(run.records)}
+        record["step"] = last_step(run.records)
         record |= {key: metric.of(run) for metric, key in keys.items()}
-        records.append(record | {key: option_text(run.options.get(key)) for key in differ})
-    filled = {key for record in records for key, value in record.items() if value is not None}
-    measured = [Column(key, TITLES[metric], 2) for metric, key in keys.items() if key in filled]
-    return Table("Runs", [Column("run", "run"), Column("step", "step"), *measured, *option_columns(differ)], records)
+        record |= {key: option_text(run.options.get(key)) for key in differ}
+        records.append(record)
+    is_filled = {key: any(record[key] is not None for record in records) for key in keys.values()}
+    measured = [Column(key, TITLES[metric], 2) for metric, key in keys.items() if is_filled[key]]
+    return Table("Runs", [Column("run"), Column("step"), *measured, *option_columns(differ)], records)
 
 
-def _curve_names(groups: Sequence[Group], folder: Path) -> list[str]:
-    """Returns a name for each group, of the first run where several groups have one name."""
-    names, found = [group.name for group in groups], []
-    for group in groups:
-        is_seeds = len(group.seeds) > 1
-        name = group.name if is_seeds and names.count(group.name) == 1 else _name(group.runs[0].folder, folder)
-        found.append(f"{name} ({len(group.seeds)} seeds)" if is_seeds else name)
-    return found
+def _curve_names(shown: Sequence[Group], groups: Sequence[Group], folder: Path) -> list[str]:
+    """Return a name for each group, of the first run where several groups have one name."""
+    all_names = [group.name for group in groups]
+    names = []
+    for group in shown:
+        n_seeds = len(group.seeds)
+        is_unique = n_seeds > 1 and all_names.count(group.name) == 1
+        name = group.name if is_unique else _name(group.runs[0], folder)
+        names.append(f"{name} ({n_seeds} seeds)" if n_seeds > 1 else name)
+    return names
 
 
 def _samples(runs: Sequence[MeasuredRun], folder: Path) -> dict[tuple[str, str], dict[str, str]]:
-    """Returns the last translations of every validation sentence, by run."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    """Return the last translations of every validation sentence, by run."""
+    by_sentence: dict[tuple[str, str], dict[str, str]] = {}
     for run in runs:
         for sample in read_samples(run.folder.samples):
-            by_run = found.setdefault((sample["source"], sample["reference"]), {})
-            by_run[_name(run.folder, folder)] = sample["hypothesis"]
-    return found
+            by_run = by_sentence.setdefault((sample["source"], sample["reference"]), {})
+            by_run[_name(run, folder)] = sample["hypothesis"]
+    return by_sentence
+
+
+def _machines(runs: Sequence[MeasuredRun], folder: Path) -> Table:
+    """Return what the runs computed on, a row for each machine."""
+    runs_of: dict[str, list[MeasuredRun]] = {}
+    for run in runs:
+        runs_of.setdefault(str(run.machine), []).append(run)
+    records = []
+    for alike in runs_of.values():
+        more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+        facts = {key: option_text(value) for key, value in alike[0].machine.items() if value}
+        records.append({"run": _name(alike[0], folder) + more, **facts})
+    keys = dict.fromkeys(key for record in records for key in record)
+    return Table("Machines", [Column(key) for key in keys], records)
 
 
 def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
-    """Returns a table of score by heads and d_k, several for a number of heads; None for a sweep of other options, too.
+    """Return a table of score by heads and d_k, several for a number of heads; None for a sweep of other options, too.
 
     A cell is the mean over seeds of the first metric that all groups have: the score of the development set, the greedy
     one, perplexity.
     """
     import pandas as pd
 
-    sizes = {"heads": "model.n_heads", "d_k": "model.d_k"}
-    if {*differing_options(groups)} - {*sizes.values(), "model.d_v"}:
+    if {*differing_options(groups)} - {"model.n_heads", "model.d_k", "model.d_v"}:
         return None
-    for metric in reversed([metric for metric in TITLES if metric.split != "test"]):
+    of_dev = [metric for metric in SCORES if metric.split == "val"]
+    for metric in (*of_dev, *reversed(SERIES)):
         samples = [sample for group in groups if (sample := group.sample(metric))]
         if len(samples) == len(groups) and comparable(metric, *groups):
-            rows = [{name: group.options.get(key) for name, key in sizes.items()} for group in groups]
-            frame: Any = pd.DataFrame(rows, dtype=float).assign(of=[sample.mean for sample in samples])
-            grid = frame.pivot_table("of", "heads", "d_k")
-            # Where d_k follows from the heads there is a column for each; d_v may differ by itself.
-            if not max(grid.shape) < grid.count().sum() == len(groups):
-                return None
-            grid = grid.rename("{:g}".format, axis="columns").astype(object).where(grid.notna().to_numpy(), None)
-            records = [{"heads": f"{heads:g}", **row} for heads, row in grid.iterrows()]
-            columns = [Column("heads", "heads"), *(Column(size, f"d_k {size}", 2) for size in grid.columns)]
-            return Table(f"{TITLES[metric]} by number of heads and d_k", columns, records)
-    return None
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    """A key that sorts d_k-8 before d_k-32."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+            break
+    else:
+        return None
+    frame: Any = pd.DataFrame(
+        {
+            "heads": [float(group.options["model.n_heads"]) for group in groups],
+            "d_k": [float(group.options["model.d_k"]) for group in groups],
+            "score": [sample.mean for sample in samples],
+        }
+    )
+    grid = frame.pivot_table("score", "heads", "d_k")
+    # Where d_k follows from the heads there is a column for each; d_v may differ by itself.
+    if not max(grid.shape) < grid.count().sum() == len(groups):
+        return None
+    grid = grid.rename("{:g}".format, axis="columns").astype(object).where(grid.notna().to_numpy(), None)
+    records = [{"heads": f"{heads:g}", **row} for heads, row in grid.iterrows()]
+    columns = [Column("heads"), *(Column(size, f"d_k {size}", 2) for size in grid.columns)]
+    return Table(f"{TITLES[metric]} by number of heads and d_k", columns, records)

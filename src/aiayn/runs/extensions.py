@@ -15,14 +15,15 @@ from typing import Any
 
 from aiayn.config.extensions import Extension, load_extensions
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.runs.run_folder import BRACKET_KINDS, METRIC_KINDS, is_number
+from aiayn.runs.metrics import METRICS
+from aiayn.runs.run_folder import is_number
 
 log = logging.getLogger(__name__)
 
 # Functions of hypotheses and references, by name; one with a parameter `sources` gets those, too (COMET).
 Metrics = Mapping[str, Callable[..., float]]
 # What this program measures itself, under val/NAME or in evaluation.json.
-OWN_METRICS = {*METRIC_KINDS, *BRACKET_KINDS, "perplexity", "token_accuracy"}
+OWN_METRICS = {name for name in METRICS if "/" not in name}
 OWN_METRICS |= {"loss", "ppl", "accuracy", "bleu", "length_ratio"}
 _named: dict[str, Any] = {}  # by file_id: what builds models in this process, with PARTS or a Module
 

@@ -1,57 +1,119 @@
-"""What was measured of a run, read from its folder for tables, reports and other commands."""
+"""What a run measured: its evaluations, and the series of metrics.jsonl."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from aiayn.runs.metrics import FORCED_KINDS
 from aiayn.runs.run_folder import Record, RunFolder, is_count, is_number, read_json, read_jsonl, series
 
 
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Scores of one text, as evaluation.json holds them."""
+
+    task: str = "translation"
+    metrics: dict[str, float | None]  # by kind; None where a kind does not apply
+    signature: str = ""  # of the score to report
+    signatures: dict[str, str | None] = field(default_factory=dict)
+    details: dict[str, Record | None] = field(default_factory=dict)  # of the kinds of BLEU
+    lines: int
+    n_references: int = 1
+    recomposed: dict[str, int] | None = None  # lines that were not in NFC, of hypotheses and references
+    brackets: Record | None = None  # of a parser
+    forced: Record | None = None  # forced decoding of the first reference: perplexity, accuracy in %, tokens
+    extensions_sha256: list[str] = field(default_factory=list)
+
+    text: str = ""  # the option that chose the text
+    test_set: str | None = None  # the paper's name of it
+    split: str | None = None  # the run's own split, if it is that
+    prefix: Any = None
+    text_sha256: str | None = None  # of sources and references
+    src_lang: str = ""
+    tgt_lang: str = ""
+    paper: Record | None = None  # the paper's figures for this text
+
+    corpus: str | None = None  # fingerprint of the training text
+    tokenizer_sha256: str | None = None
+    checkpoint: str | None = None
+    checkpoint_sha256: str | None = None
+    step: int
+    averaged: list[int] = field(default_factory=list)  # steps of the checkpoints behind an average
+    ensemble: list[Record] = field(default_factory=list)  # the other runs: run, checkpoint, checkpoint_sha256, step
+
+    search: Record = field(default_factory=dict)
+    seconds: float = 0.0
+    device: str = ""
+    hypotheses_sha256: str | None = None
+    baseline: Record | None = None  # paired tests against another run
+
+    @property
+    def search_options(self) -> Record:
+        return without_batching(self.search)
+
+    def score(self, kind: str) -> float | None:
+        """Return the score of a kind, or of the references' forced decoding; None if it was not measured."""
+        if kind in FORCED_KINDS:
+            return (self.forced or {}).get({"token_accuracy": "accuracy"}.get(kind, kind))
+        return self.metrics.get(kind)
+
+    def length_ratio(self, kind: str) -> float | None:
+        """Return the tokens of the hypotheses divided by those of the references, as a kind of BLEU counts them."""
+        lengths = self.details.get(kind) or {}
+        tokens = lengths.get("reference_tokens")
+        return lengths["hypothesis_tokens"] / tokens if tokens else None
+
+    def is_of_split(self, split: str, prefix: Any = None) -> bool:
+        """Whether these scores are of the run's own split, and of the text that its option names now."""
+        return self.split == split and (None in (prefix, self.prefix) or prefix == self.prefix)
+
+
+def without_batching(search: Record) -> Record:
+    """Return the options of a search without the one that changes no output."""
+    return {key: value for key, value in search.items() if key != "batch_tokens"}
+
+
+def read_evaluation(path: Path) -> Evaluation | None:
+    """Return the scores in an evaluation.json; None if the file is missing or damaged."""
+    record = read_json(path)
+    metrics = record.get("metrics")
+    if not isinstance(metrics, dict) or not all(value is None or is_number(value) for value in metrics.values()):
+        return None
+    if not (is_count(record.get("step")) and is_count(record.get("lines"))):
+        return None
+    return Evaluation(**{option.name: record[option.name] for option in fields(Evaluation) if option.name in record})
+
+
+def read_evaluations(run: RunFolder) -> dict[str, Evaluation]:
+    """Return the readable evaluations of a run by name of the test set, `test` first."""
+    paths = {path.parent.name: path for path in run.path.glob("evaluation/*/evaluation.json")}
+    names = sorted(paths, key=lambda name: (name != "test", name))
+    evaluations = {name: read_evaluation(paths[name]) for name in names}
+    return {name: evaluation for name, evaluation in evaluations.items() if evaluation}
+
+
 def runs_within(folder: Path) -> Iterator[RunFolder]:
-    """Yields the folder itself if it is a run, else every run at any depth inside it, by name."""
+    """Yield the folder itself if it is a run, else every run inside it at any depth, by name: d_k-8 before d_k-16."""
     # The search ends at a run, because loggers keep folders with a config.yaml of their own inside it.
     run = RunFolder(folder)
     if run.exists():
         yield run
     elif folder.is_dir():
-        for inner in sorted(folder.iterdir()):
+        for inner in sorted(folder.iterdir(), key=lambda path: numbers_by_size(path.name)):
             if inner.is_dir() and not inner.is_symlink() and not inner.name.startswith("."):
                 yield from runs_within(inner)
 
 
-def read_evaluations(run: RunFolder) -> dict[str, Record]:
-    """Returns each evaluation.json with usable scores by name of the test set, `test` first."""
-    found = {path.parent.name: read_json(path) for path in sorted(run.path.glob("evaluation/*/evaluation.json"))}
-    usable = {name: result for name, result in found.items() if _has_scores(result)}
-    return dict(sorted(usable.items(), key=lambda item: (item[0] != "test", item[0])))
-
-
-def _has_scores(evaluation: Record) -> bool:
-    metrics = evaluation.get("metrics")
-    scored = isinstance(metrics, dict) and all(value is None or is_number(value) for value in metrics.values())
-    return scored and is_count(evaluation.get("step")) and is_count(evaluation.get("lines"))
-
-
-def is_of_split(evaluation: Record, split: str, prefix: Any = None) -> bool:
-    """Whether these are scores of the run's own split, of what its option says now (None: whatever that says).
-
-    Older evaluations have only the option that chose the text.
-    """
-    if prefix is not None and evaluation.get("prefix", prefix) != prefix:
-        return False
-    if "split" in evaluation:
-        return evaluation["split"] == split
-    return evaluation.get("text", f"split={split}") == f"split={split}"
-
-
-def search_of(evaluation: Mapping[str, Any]) -> Record:
-    """Returns the options of the search behind scores, without the one that changes no result."""
-    search = evaluation.get("search")
-    return {key: value for key, value in search.items() if key != "batch_tokens"} if isinstance(search, dict) else {}
+def numbers_by_size(text: str) -> list[tuple[float, str]]:
+    """Return a key for sorting that compares the numbers in a text as numbers."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(float(part), "") if number % 2 else (-1.0, part) for number, part in enumerate(parts)]
 
 
 def read_samples(path: Path) -> list[Record]:
-    """Returns the lines of a samples.jsonl that have a source, a reference and a hypothesis."""
+    """Return the lines of a samples.jsonl that have a source, a reference and a hypothesis."""
     texts = ("source", "reference", "hypothesis")
     return [record for record in read_jsonl(path) if all(isinstance(record.get(name), str) for name in texts)]
 
@@ -60,10 +122,13 @@ def last_step(records: list[Record]) -> int:
     return max((record["step"] for record in records), default=0)
 
 
-def best_and_last(records: list[Record], key: str, best: Any = min) -> tuple[float, float, float] | None:
-    """Returns the best value, its step, and the last value; None if nothing was measured. `best` is min or max."""
+def best_and_last(
+    records: list[Record], key: str, best: Callable[..., float] = min
+) -> tuple[float, float, float] | None:
+    """Return the best value, its step, and the last value; None if nothing was measured. `best` is min or max."""
     points = series(records, key)
     if not points:
         return None
-    value = best(value for _, value in points)
-    return value, next(step for step, found in points if found == value), points[-1][1]
+    best_value = best(value for _, value in points)
+    best_step = next(step for step, value in points if value == best_value)
+    return best_value, best_step, points[-1][1]

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 
-# The scores in evaluation.json, in the order in which they are shown: of translations, and of parse trees.
-METRIC_KINDS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
-BRACKET_KINDS = ("f1", "precision", "recall", "complete_match")
-
 # Stands in a run's option `given` for what has no description: nobody can say whether another run has the same.
 UNKNOWN = "<unknown>"
 
@@ -32,7 +28,7 @@ CHECKSUM_PREFIX = b"sha256:"
 CHECKSUM_SIZE = len(CHECKSUM_PREFIX) + 64
 
 
-class Evaluation:
+class EvaluationFolder:
     """`RUN/evaluation/NAME/`: what `evaluate.py` wrote for one test set."""
 
     def __init__(self, folder: Path):
@@ -72,8 +68,8 @@ class RunFolder:
         """The sentence pairs of a step whose loss or gradient was NaN or infinite."""
         return self.path / f"not_finite_at_step_{step}.tsv"
 
-    def evaluation(self, name: str) -> Evaluation:
-        return Evaluation(self.path / "evaluation" / name)
+    def evaluation(self, name: str) -> EvaluationFolder:
+        return EvaluationFolder(self.path / "evaluation" / name)
 
     def default_checkpoint(self) -> str:
         """Returns which checkpoint is used if none is named: averaged, best if that validates better, else last."""

@@ -21,7 +21,7 @@ from aiayn.config.stored import as_option, changed_options, filled, short_names,
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
 from aiayn.runs.extensions import id_of_file, ids_of_builders, metric_falls, metrics_of
-from aiayn.runs.results import is_of_split, search_of
+from aiayn.runs.results import read_evaluation, without_batching
 from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
 from aiayn.runs.validations import ValidationHistory
 
@@ -237,14 +237,14 @@ def _has_ended(run: RunFolder, config: Config) -> bool:
 def is_scored(job: SweepJob, split: str) -> bool:
     """Whether this text was scored with this search and the job's checkpoint for it, as the training left that."""
     run, checkpoint, text = RunFolder(job.folder), job.scored[split], getattr(job.config.data, split)
-    scored = read_json(run.evaluation(split).scores)
-    if search_of(scored) != search_of(to_plain(job.config)) or scored.get("checkpoint") != f"{checkpoint}.ckpt":
+    scored = read_evaluation(run.evaluation(split).scores)
+    if scored is None or not scored.is_of_split(split, text) or scored.checkpoint != f"{checkpoint}.ckpt":
         return False
-    if not is_of_split(scored, split, text):
+    if scored.search_options != without_batching(to_plain(job.config.search)):
         return False
     if checkpoint == "best":  # of any step
-        return run.best.exists() and scored.get("checkpoint_sha256") == sha256(run.best)
-    return scored.get("step", 0) >= max(saved_steps(run.checkpoints), default=0)
+        return run.best.exists() and scored.checkpoint_sha256 == sha256(run.best)
+    return scored.step >= max(saved_steps(run.checkpoints), default=0)
 
 
 def _refuse(mistakes: Mapping[str, Sequence[str]], jobs: int, kind: type[UserError]) -> None:

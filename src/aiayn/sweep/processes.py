@@ -56,11 +56,12 @@ class Processes:
         from aiayn.reports.comparison import comparisons
         from aiayn.reports.report import write_report
         from aiayn.reports.runs import read_runs
-        from aiayn.reports.tables import text
+        from aiayn.reports.tables import notes_table, text
 
         with suppress(UserError):  # jobs that failed before they wrote anything
             page = write_report(self.folder) if self.waiting else RunFolder(self.folder).report
-            say(f"{text(comparisons(read_runs([self.folder])[0]))}\npage     {page}")
+            runs, notes = read_runs([self.folder])
+            say(f"{text([*comparisons(runs), *notes_table(notes)])}\npage     {page}")
         say(f"next     {program.typed('table')} {self.folder}")
         return self.failed
 
