@@ -21,7 +21,7 @@ from aiayn.data.text_files import read_lines
 from aiayn.errors import RefusedError
 from aiayn.files import source_commit
 from aiayn.runs.results import runs_within
-from aiayn.runs.run_folder import Evaluation, Record, RunFolder, read_json
+from aiayn.runs.run_folder import EvaluationFolder, Record, RunFolder, read_json
 
 PACKAGES = ("torch", "pytorch-lightning", "tokenizers", "sacrebleu")
 HISTOGRAMS = ("lengths", "padding_of_parts")  # of corpus.json, which only a run's own page draws
@@ -74,7 +74,7 @@ def run_record(run: RunFolder, origin: Mapping[str, str]) -> Record:
     return {name: content for name, content in record.items() if content}
 
 
-def _evaluations(run: RunFolder) -> list[Evaluation]:
+def _evaluations(run: RunFolder) -> list[EvaluationFolder]:
     return [run.evaluation(path.parent.name) for path in sorted(run.path.glob("evaluation/*/evaluation.json"))]
 
 

@@ -461,10 +461,10 @@ def main() -> None:
                 print(arm, {name: value for name, value in result.items() if name != "losses"}, flush=True)
     if chosen.report:
         draw_curves(read("captions"))
-        PAGE.write_text(replaced(PAGE.read_text("utf-8"), page_blocks()), "utf-8")
+        PAGE.write_text(replaced(PAGE.read_text("utf-8"), blocks()), "utf-8")
 
 
-def page_blocks() -> dict[str, str]:
+def blocks() -> dict[str, str]:
     """The generated blocks of the page by name."""
     return {text: tables(read(text)) for text in ("captions", "iwslt14")}
 

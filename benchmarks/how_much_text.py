@@ -61,8 +61,9 @@ def facts() -> Record:
     return {"sd": sd, "degrees_of_freedom": df, "rows": rows}
 
 
-def page_blocks(found: Record) -> dict[str, str]:
-    """Returns the generated blocks of the page by name, from what `facts` returns."""
+def blocks() -> dict[str, str]:
+    """Returns the generated blocks of the page by name."""
+    found = facts()
     shown = []
     for row in found["rows"]:
         score = row["sacrebleu"]
@@ -95,9 +96,8 @@ def draw(found: Record) -> None:
 
 
 def main() -> None:
-    found = facts()
-    publish(PAGE, page_blocks(found))
-    draw(found)
+    publish(PAGE, blocks())
+    draw(facts())
 
 
 if __name__ == "__main__":

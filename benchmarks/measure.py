@@ -23,6 +23,7 @@ from aiayn.files import atomic_write_text
 from aiayn.hardware import describe_machine
 
 LIBRARIES = ("pytorch-lightning", "transformers", "joeynmt", "ctranslate2", "tokenizers", "datasets", "numpy")
+KEPT = Path(__file__).resolve().parent / "results"  # what pages quote
 OURS = ("aiayn", "ours")  # how the names of our own rows begin
 
 
@@ -142,7 +143,8 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
     """Prints the machine and a Markdown table of the rows, which have the same keys.
 
-    Writes both with command and commit to OUT/NAME.json: `--out benchmarks/results` is what the pages quote.
+    Writes both with command and commit to OUT/NAME.json: `--out benchmarks/results` is what the pages quote, and takes
+    nothing from a working tree with uncommitted changes.
     """
     machine = describe_machine(torch.device("cuda" if torch.cuda.is_available() else "cpu"), "32-true", 1)
     machine |= {"load": round(os.getloadavg()[0], 1)}
@@ -155,6 +157,8 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> No
     lines = ["| " + " | ".join(f"{c:>{w}}" for c, w in zip(line, widths, strict=True)) + " |" for line in cells]
     print("\n".join([lines[0], "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|", *lines[1:]]))
     if out:
+        if out.resolve() == KEPT and str(machine["commit"]).endswith("-dirty"):
+            raise SystemExit(f"--out {out}: commit {machine['commit']} has uncommitted changes; commit them first")
         out.mkdir(parents=True, exist_ok=True)
         origin = {"command": shlex.join(["python", *sys.argv]), "commit": machine.pop("commit")}
         record = {"benchmark": name, **origin, "machine": machine, "rows": list(map(dict, rows))}

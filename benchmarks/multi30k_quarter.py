@@ -91,17 +91,31 @@ def _means(group: Group) -> dict[str, float]:
     return {key: mean(of) if isinstance(of, list) else group.sample(of).mean for key, of in found.items()}
 
 
-def page_blocks(found: Record) -> dict[str, str]:
-    """Returns the generated blocks of the page by name, from what `facts` returns."""
+def blocks() -> dict[str, str]:
+    """Returns the generated blocks of the page by name."""
+    found = facts()
     rows = {record["row"]: record for record in found["rows"]}
     shown = [record | {"name": NAMES[row]} | _changes(record) for row, record in rows.items()]
     questions = {question: [row for row in asked if row in rows] for question, asked in QUESTIONS.items()}
     answers = [answer(question, asked, rows, NAMES) for question, asked in questions.items() if asked]
     return {
+        "rates": _rates(),
         "thirty": markdown([Table("", COLUMNS, shown)]).strip(),
         "thirty-basis": wrapped(" ".join(found["explained"])),
         "thirty-answers": "\n".join(answers),
     }
+
+
+def _rates() -> str:
+    """Returns the dev perplexities by which the learning rate of each size was chosen."""
+    perplexities = {run.folder.path.name: run.last("val/ppl") for run in published("multi30k_quarter_rates")}
+    rates = sorted({name.rpartition("-")[2] for name in perplexities})
+    rows = dict.fromkeys(name.partition("_lr_scale")[0] for name in sorted(perplexities))
+    records = [
+        {"name": NAMES[row], **{rate: perplexities.get(f"{row}_lr_scale-{rate}") for rate in rates}} for row in rows
+    ]
+    columns = [Column("name", "row"), *(Column(rate, f"`{rate}`", 2) for rate in rates)]
+    return markdown([Table("", columns, records)]).strip()
 
 
 def _changes(record: Record) -> Record:
@@ -122,8 +136,7 @@ def draw() -> None:
 
 
 def main() -> None:
-    found = facts()
-    publish(PAGE, page_blocks(found))
+    publish(PAGE, blocks())
     draw()
 
 

@@ -20,6 +20,9 @@ from typing import Any
 
 import yaml
 
+from aiayn.config.rules import options_of
+from aiayn.config.schema import Config
+from aiayn.config.stored import flatten
 from aiayn.data.text_files import read_lines
 from aiayn.errors import RefusedError
 from aiayn.evaluation.scoring import score
@@ -93,7 +96,9 @@ def _rounded(value: Any) -> Any:
 def unpack(study: Path, folder: Path) -> Path:
     """Write the runs of a study as folders that `aiayn table` reads. Return FOLDER/STUDY."""
     target = folder / study.stem
-    for name, record in read_study(study).items():
+    runs = {name: record for name, record in read_study(study).items() if "config" in record}
+    _drop_former_options(study, [record["config"] for record in runs.values()])
+    for name, record in runs.items():
         run = RunFolder(target / name)
         run.path.mkdir(parents=True)
         run.config.write_text(yaml.safe_dump(record["config"], sort_keys=False), encoding="utf-8")
@@ -109,6 +114,19 @@ def unpack(study: Path, folder: Path) -> Path:
             evaluation.folder.mkdir(parents=True)
             write_json(evaluation.scores, scores)
     return target
+
+
+def _drop_former_options(study: Path, configs: Sequence[Record]) -> None:
+    """Drop options that this version does not have. Raises RefusedError if the runs of the study differ in them."""
+    known = options_of(Config)
+    for key in dict.fromkeys(key for config in configs for key in flatten(config)):
+        if key in known or key.startswith("extension."):
+            continue
+        if len({repr(flatten(config).get(key)) for config in configs}) > 1:
+            raise RefusedError(f"{study}: its runs differ in {key}, which this version does not have; train them again")
+        section, _, option = key.rpartition(".")
+        for config in configs:
+            (config[section] if section else config).pop(option)
 
 
 def published(name: str) -> list[MeasuredRun]:

@@ -8,17 +8,21 @@ To be run again when there are more seeds; it changes nothing outside the marked
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from statistics import mean
 
 from pages import ROOT, publish, wrapped
+from scipy import stats
 from studies import published
 
 from aiayn.reports.differences import Difference
 from aiayn.reports.drawing import new_figure, save_figure
+from aiayn.reports.metrics import Metric
 from aiayn.reports.paper_tables import PaperTables, paper_tables
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record
 
 PAGE = ROOT / "docs/results/table3-quarter.md"
+STUDIES = ("table3_quarter", "table3_quarter_cpu")
 PICTURE = ROOT / "docs/images/table3_quarter.png"
 NAMES = {
     **{"a_h1": "(A) 1 head of 128", "a_h4": "(A) 4 heads of 32", "a_h16": "(A) 16 heads of 8"},
@@ -44,47 +48,65 @@ def changes_of(tables: PaperTables) -> Table:
     return next(table for table in tables.tables if table.name == "table_3_quarter_changes")
 
 
-def facts(tables: PaperTables) -> Record:
-    """Returns every row, its change, and how the intervals were made."""
-    rows, changes = tables.records["table_3_quarter"], tables.records["changes"]
-    return {"explained": changes_of(tables).after, "table_3_quarter": rows, "changes": changes}
-
-
-def page_blocks(found: Record) -> dict[str, str]:
-    """Returns the generated blocks of the page by name, from what `facts` returns."""
-    changes = {record["row"]: record for record in found["changes"]}
+def blocks() -> dict[str, str]:
+    """Returns the generated blocks of the page by name."""
+    tables = paper_tables(published("table3_quarter"))
+    changes = {record["row"]: record for record in tables.records["changes"]}
+    means = {record["row"]: record for record in tables.records["table_3_quarter"]}
     names = {row: name[4:] for row, name in NAMES.items()}
-    answers = [answer(question, rows, changes, names) for question, rows in QUESTIONS.items()]
-    base = next(record for record in found["table_3_quarter"] if record["row"] == "base")
-    means = [f"{name} {base[key].mean:.{digits}f} ± {base[key].sd:.{digits}f}" for name, key, digits in BASE]
-    about = f"Base has {', '.join(means)} (mean and standard deviation of {base['n']} seeds)."
+    base = means["base"]
+    figures = [f"{name} {base[key].mean:.{decimals}f} ± {base[key].sd:.{decimals}f}" for name, key, decimals in BASE]
+    about = f"Base has {', '.join(figures)} (mean and standard deviation of {base['n']} seeds)."
     return {
-        "base": wrapped(" ".join([about, *found["explained"]])),
-        "rows": markdown([_table(found)]).strip(),
-        "answers": "\n".join(answers),
+        "base": wrapped(" ".join([about, *changes_of(tables).after])),
+        "rows": markdown([_table(means, changes)]).strip(),
+        "answers": "\n".join(answer(question, rows, changes, names) for question, rows in QUESTIONS.items()),
+        "cpu": wrapped(_from_cpu_to_gpu()),
     }
+
+
+def _from_cpu_to_gpu() -> str:
+    """Returns how the same row and seed differ between a CPU and the GPU."""
+    on_gpu, on_cpu = ({run.folder.path.name: run for run in published(study)} for study in STUDIES)
+    names = sorted(on_gpu.keys() & on_cpu.keys())
+    sentences = []
+    for title, metric in (("perplexity", Metric("val/ppl")), ("BLEU", Metric("bleu_compound_split", "val"))):
+        pairs = [(metric.of(on_gpu[name]), metric.of(on_cpu[name])) for name in names]
+        test = stats.ttest_rel(*zip(*pairs, strict=True))
+        low, high = test.confidence_interval()
+        change = mean(gpu - cpu for gpu, cpu in pairs)
+        largest = max(abs(gpu - cpu) for gpu, cpu in pairs)
+        p = f"p {test.pvalue:.3f}"
+        sentences.append(f"{title} by {change:+.2f} [{low:+.2f}, {high:+.2f}] ({p}, at most {largest:.2f} in one run)")
+    return (
+        "Two seeds of base and 13 rows also ran on one CPU core each. From there to the GPU the same row and seed "
+        f"changes {' and '.join(sentences)}: mean of {len(names)} pairs, 95 % interval and p of a paired t-test."
+    )
 
 
 BASE = (("perplexity", "ppl", 2), ("BLEU", "bleu", 2), ("length ratio", "length_ratio", 3))
 
 
-def _table(found: Record) -> Table:
-    means = {record["row"]: record for record in found["table_3_quarter"]}
+def _table(means: Mapping[str, Record], changes: Mapping[str, Record]) -> Table:
     records = []
-    for change in found["changes"]:
-        row = change["row"]
+    for row, change in changes.items():
         record = {"name": NAMES[row], "n": change["n"], "ratio": means[row]["length_ratio"].mean}
         for key in ("ppl", "bleu"):
-            record |= {
-                f"{key}_mean": means[row][key].mean,
-                key: cell(change[key]),
-                f"paper_{key}": change[f"paper_{key}"],
-            }
+            record[f"{key}_mean"] = means[row][key].mean
+            record[key] = cell(change[key])
+            record[f"paper_{key}"] = change[f"paper_{key}"]
         records.append(record)
-    columns = [Column("name", "row"), Column("n", "seeds")]
-    for key, title, digits in (("ppl", "perplexity", 2), ("bleu", "BLEU", 1)):
-        columns += [Column(f"{key}_mean", title, 2)] + [Column("ratio", "length ratio", 3)] * (key == "bleu")
-        columns += [Column(key, "change"), Column(f"paper_{key}", "in the paper", spec=f"+,.{digits}f")]
+    columns = [
+        Column("name", "row"),
+        Column("n", "seeds"),
+        Column("ppl_mean", "perplexity", 2),
+        Column("ppl", "change"),
+        Column("paper_ppl", "in the paper", spec="+,.2f"),
+        Column("bleu_mean", "BLEU", 2),
+        Column("ratio", "length ratio", 3),
+        Column("bleu", "change"),
+        Column("paper_bleu", "in the paper", spec="+,.1f"),
+    ]
     return Table("", columns, records)
 
 
@@ -93,7 +115,7 @@ def cell(change: Difference) -> str:
     if change.low is None or change.high is None:
         return f"{change.delta:+.2f}"
     text = f"{change.delta:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
-    return f"**{text}**" if change.survives else text
+    return f"**{text}**" if change.is_significant else text
 
 
 def answer(question: str, rows: Iterable[str], changes: Mapping[str, Record], names: Mapping[str, str]) -> str:
@@ -111,7 +133,7 @@ def answer(question: str, rows: Iterable[str], changes: Mapping[str, Record], na
 
 
 def verdict(change: Difference, key: str) -> str:
-    if not change.survives:
+    if not change.is_significant:
         return "undecided"
     return "worse" if (change.delta > 0) == (key == "ppl") else "better"
 
@@ -140,7 +162,7 @@ def draw_differences(table: Table, path: Path) -> None:
         for place, record in enumerate(rows):
             if not isinstance(one := record.get(column.key), Difference):
                 continue
-            colour = "#c43d45" if one.survives else "#2f6fb3"
+            colour = "#c43d45" if one.is_significant else "#2f6fb3"
             if one.low is not None and one.high is not None:
                 axis.plot([one.low, one.high], [place, place], color=colour, linewidth=1)
             axis.plot(one.delta, place, "o", color=colour, markersize=5)
@@ -152,9 +174,8 @@ def draw_differences(table: Table, path: Path) -> None:
 
 
 def main() -> None:
-    tables = paper_tables(published("table3_quarter"))
-    publish(PAGE, page_blocks(facts(tables)))
-    draw_differences(changes_of(tables), PICTURE)
+    publish(PAGE, blocks())
+    draw_differences(changes_of(paper_tables(published("table3_quarter"))), PICTURE)
 
 
 if __name__ == "__main__":

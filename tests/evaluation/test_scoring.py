@@ -328,13 +328,13 @@ def test_moses_preparation_normalises_and_splits_punctuation_by_language():
 def test_both_sides_are_scored_in_nfc_and_the_scores_say_how_many_lines_were_not():
     decomposed = [unicodedata.normalize("NFD", line) for line in REFERENCES]
     expected = score(HYPOTHESES, REFERENCES, "de")
-    assert expected.more == {}
+    assert expected.recomposed is None
     for hypotheses, references, changed in (
         (HYPOTHESES, decomposed, {"hypotheses": 0, "references": 1}),
         ([unicodedata.normalize("NFD", line) for line in HYPOTHESES], REFERENCES, {"hypotheses": 1, "references": 0}),
     ):
         scores = score(hypotheses, references, "de")
-        assert replace(scores, more={}) == expected
+        assert replace(scores, recomposed=None) == expected
         assert scores.recomposed == changed
         assert compare_systems(hypotheses, hypotheses, references, "de", ["chrf"], 9, 9)["chrf"]["delta"] == 0
     bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])

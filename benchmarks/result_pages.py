@@ -1,0 +1,362 @@
+"""Writes every figure of docs/results that comes from a file under results/ or benchmarks/results.
+
+    python benchmarks/result_pages.py
+
+A page has such figures between `<!-- begin NAME -->` and `<!-- end NAME -->`; other figures on it say "not kept".
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+
+import cross_check
+import how_much_text
+import multi30k_quarter
+import table3_quarter
+from pages import ROOT, publish, wrapped
+from scipy import stats
+from studies import RESULTS, published
+
+from aiayn.reports.comparison import compare_groups
+from aiayn.reports.differences import Sample, corrected, explained
+from aiayn.reports.groups import Group, group_runs
+from aiayn.reports.metrics import Metric
+from aiayn.reports.runs import MeasuredRun
+from aiayn.reports.tables import Column, Table, markdown
+from aiayn.runs.metrics import METRIC_KINDS, METRICS
+from aiayn.runs.run_folder import Record
+
+BENCHMARKS = ROOT / "benchmarks/results"
+
+
+def table(columns: Sequence[Column], records: Sequence[Record]) -> str:
+    return markdown([Table("", columns, records)]).strip()
+
+
+def groups_of(study: str) -> dict[str, Group]:
+    return {group.name: group for group in group_runs(published(study))}
+
+
+def rows_of(benchmark: str) -> list[Record]:
+    return json.loads((BENCHMARKS / f"{benchmark}.json").read_text(encoding="utf-8"))["rows"]
+
+
+def plus_minus(sample: Sample | None, decimals: int) -> str:
+    if sample is None:
+        return ""
+    return f"{sample.mean:.{decimals}f}" + (f" ± {sample.sd:.{decimals}f}" if sample.sd is not None else "")
+
+
+# Multi30k.
+
+PUBLISHED_MULTI30K = {"multi30k_wu2021": (41.02, 33.36, 29.88), "multi30k_wu2021_en_fr": (61.80, 53.46, 44.52)}
+TEST_SETS = ("test", "test_2017_flickr", "test_2017_mscoco")
+
+
+def multi30k() -> dict[str, str]:
+    [group] = group_runs(published("multi30k"))
+    scores = {kind: group.sample(Metric(kind, "test")) for kind in ("bleu_tokenized_lc", *METRIC_KINDS)}
+    records = []
+    for kind, sample in scores.items():
+        seeds = {f"seed {seed}": value for seed, value in sample.by_seed.items()}
+        records.append({"kind": METRICS[kind].title, **seeds, "mean": sample.mean, "sd": sample.sd})
+    columns = [Column("kind", "2016 test set"), *(Column(f"seed {seed}", decimals=2) for seed in group.seeds)]
+    columns += [Column("mean", decimals=2), Column("sd", "standard deviation", 2)]
+    reported = scores["bleu_tokenized_lc"]
+    of_mean = stats.t.isf(0.025, reported.n - 1) * reported.sd / math.sqrt(reported.n)
+    of_next = of_mean * math.sqrt(reported.n + 1)
+    about = (
+        "The authors of Transformer-Tiny (Wu et al. 2021) published one run with lower-cased tokenised BLEU "
+        f"{PUBLISHED_MULTI30K['multi30k_wu2021'][0]}. The {reported.n} seeds here have the mean {reported.mean:.2f} ± "
+        f"{of_mean:.2f} (95 % interval), and one more run would lie within ± {of_next:.2f} of it (95 % prediction "
+        "interval)."
+    )
+    return {
+        "three-seeds": table(columns, records),
+        "interval": wrapped(about),
+        "wu2021": _wu2021(),
+        "search": _multi30k_search(),
+        "en-fr": _multi30k_en_fr(),
+    }
+
+
+def _wu2021() -> str:
+    records = []
+    for study, figures in PUBLISHED_MULTI30K.items():
+        languages = "English-French" if study.endswith("en_fr") else "English-German"
+        records.append({"run": f"{languages}, published", **dict(zip(TEST_SETS, figures, strict=True))})
+        [run] = published(study)
+        scores = {name: run.evaluations[name].metrics["bleu_tokenized_lc"] for name in TEST_SETS}
+        records.append({"run": f"`{study}`, one run", **scores, "step": run.step})
+    titles = dict(zip(TEST_SETS, ("test 2016", "test 2017", "COCO"), strict=True))
+    columns = [Column("run", "lower-cased tokenised BLEU"), *(Column(name, titles[name], 2) for name in TEST_SETS)]
+    return table([*columns, Column("step", "ended at step")], records)
+
+
+def _multi30k_search() -> str:
+    stored = json.loads((RESULTS / "multi30k_search.json").read_text(encoding="utf-8"))
+    records = []
+    for row in stored["rows"]:
+        seeds = [f"{seed['bleu_tokenized_lc']:.2f}" for seed in row.get("seeds", [])]
+        records.append({"options": f"`{row['options']}`", **row["mean"], "seeds": ", ".join(seeds)})
+    records.append(stored["ensemble"] | {"options": "all three together, `ensemble=[...]`", "seeds": ""})
+    columns = [Column("options", "`evaluate.py`"), Column("sacrebleu", "sacreBLEU", 2)]
+    columns += [Column("bleu_tokenized_lc", "lower-cased tokenised", 2), Column("seeds", "by seed")]
+    return table(columns, records)
+
+
+def _multi30k_en_fr() -> str:
+    [run] = published("multi30k_en_fr")
+    kinds = ("bleu_tokenized_lc", "bleu_tokenized", "sacrebleu", "chrf", "ter")
+    scores = run.evaluations["test"].metrics
+    columns = [Column("run", "2016 test set"), *(Column(kind, METRICS[kind].title, 2) for kind in kinds)]
+    columns.append(Column("ppl", "dev perplexity", 2))
+    return table(columns, [{"run": f"seed {run.seed}", **scores, "ppl": run.last("val/ppl")}])
+
+
+# Steps.
+
+PARTS = ("parts_per_step-1", "parts_per_step-4", "parts_per_step-8")
+OWN_TEXT = {
+    "four parts": ("own_text", "pairs_5000"),
+    "one part": ("own_text_5000_one_part", None),
+    "eight parts": ("own_text_5000_eight_parts", None),
+    "four parts, dropout 0.4": ("own_text_5000_dropout", None),
+}
+
+
+def steps() -> dict[str, str]:
+    dev = {"captions_parts": Metric("sacrebleu", "val"), "quarter_parts": Metric("bleu_compound_split", "val")}
+    columns = [Column("study", "text"), Column("parts"), Column("ppl", "dev perplexity"), Column("dev", "dev BLEU")]
+    columns += [Column("dev_ratio", "length ratio"), Column("test", "test sacreBLEU"), Column("ratio", "length ratio")]
+    records, changes = [], []
+    for study, bleu in dev.items():
+        groups = groups_of(study)
+        test = Metric("sacrebleu", "test")
+        for name in PARTS:
+            group = groups[name]
+            record = {"study": f"`{study}`", "parts": name.rpartition("-")[2]}
+            record["ppl"] = plus_minus(group.sample(Metric("val/ppl")), 2)
+            record["dev"] = plus_minus(group.sample(bleu), 2)
+            record["dev_ratio"] = plus_minus(group.sample(bleu.ratio), 3)
+            record["test"] = plus_minus(group.sample(test), 2)
+            record["ratio"] = plus_minus(group.sample(test.ratio), 3)
+            records.append(record)
+        metrics = {"dev perplexity": Metric("val/ppl"), "dev BLEU": bleu}
+        base = groups["parts_per_step-4"]
+        for name in (PARTS[0], PARTS[2]):
+            # Each by itself: their standard deviations differ too much to be taken for one.
+            compared = compare_groups([groups[name], base], [*metrics.values()], base)
+            change: Record = {"study": f"`{study}`", "parts": name.rpartition("-")[2]}
+            for title, metric in metrics.items():
+                change[title] = table3_quarter.cell(compared[metric].differences[groups[name].path])
+            changes.append(change)
+    shown = [Column("study", "text"), Column("parts"), Column("dev perplexity"), Column("dev BLEU")]
+    return {
+        "parts": table(columns, records),
+        "parts-changes": table(shown, changes),
+        **_own_text(),
+    }
+
+
+def _own_text() -> dict[str, str]:
+    groups = {}
+    for name, (study, group_name) in OWN_TEXT.items():
+        found = groups_of(study)
+        groups[name] = found[group_name] if group_name else next(iter(found.values()))
+    columns = [Column("name", "5,000 pairs")]
+    records: list[Record] = [{"name": name} for name in groups]
+    for split in ("val", "test"):
+        bleu = Metric("sacrebleu", split)
+        metrics = {"sacreBLEU": (bleu, 2), "chrF": (Metric("chrf", split), 2), "length ratio": (bleu.ratio, 3)}
+        metrics["perplexity"] = (Metric("perplexity", split), 2)
+        prefix = {"val": "dev", "test": "test"}[split]
+        for title, (metric, decimals) in metrics.items():
+            columns.append(Column(f"{split} {title}", f"{prefix} {title}"))
+            for record, group in zip(records, groups.values(), strict=True):
+                record[f"{split} {title}"] = plus_minus(group.sample(metric), decimals)
+    base = groups["four parts"]
+    dev = {"dev sacreBLEU": Metric("sacrebleu", "val"), "dev perplexity": Metric("perplexity", "val")}
+    compared = compare_groups([*groups.values()], [*dev.values()], base)
+    differences = corrected(compared)
+    changes = [
+        {"name": name} | {title: table3_quarter.cell(differences[metric][group.path]) for title, metric in dev.items()}
+        for name, group in groups.items()
+        if group is not base
+    ]
+    titled = {title: compared[metric] for title, metric in dev.items()}
+    return {
+        "own-text": table(columns, records),
+        "own-text-changes": table([Column("name", "against four parts"), *map(Column, dev)], changes),
+        "own-text-basis": wrapped(" ".join(explained("four parts (3 seeds)", titled, differences))),
+    }
+
+
+# The paper, checked.
+
+
+def paper_checked() -> dict[str, str]:
+    scaling = [
+        Column("d_k"),
+        Column("variance of q.k", decimals=1),
+        Column("slope with the factor", decimals=3),
+        Column("slope without", decimals=3),
+    ]
+    groups = groups_of("smoothing")
+    metrics = {
+        "perplexity": (Metric("perplexity", "val"), 2),
+        "token accuracy": (Metric("token_accuracy", "val"), 1),
+        "sacreBLEU": (Metric("sacrebleu", "val"), 1),
+    }
+    compared = compare_groups([*groups.values()], [metric for metric, _ in metrics.values()], groups["ls00"])
+    differences = corrected(compared)
+    columns = [Column("smoothing", "label smoothing")]
+    records: list[Record] = [{"smoothing": f"0.{name[-1]}"} for name in sorted(groups)]
+    for title, (metric, decimals) in metrics.items():
+        columns += [Column(title, decimals=decimals), Column(f"{title} change", "difference")]
+        for record, name in zip(records, sorted(groups), strict=True):
+            record[title] = groups[name].sample(metric).mean
+            difference = differences[metric].get(groups[name].path)
+            record[f"{title} change"] = table3_quarter.cell(difference) if difference else ""
+    titled = {title: compared[metric] for title, (metric, _) in metrics.items()}
+    return {
+        "scaling": table(scaling, rows_of("paper_claims")),
+        "extrapolation": _extrapolation(),
+        "smoothing": table(columns, records),
+        "smoothing-basis": wrapped(" ".join(explained("no smoothing (3 seeds)", titled, differences))),
+    }
+
+
+def _extrapolation() -> str:
+    runs = {run.folder.path.name: run for run in published("extrapolation")}
+    columns = [Column("positions"), Column("step")]
+    records: list[Record] = [
+        {"positions": name, "step": _evaluation(runs[name], "short").step} for name in ("sinusoidal", "learned")
+    ]
+    for length in ("short", "long"):
+        for kind, title, decimals in (
+            ("perplexity", "perplexity", 2),
+            ("token_accuracy", "token accuracy (%)", 1),
+            ("sacrebleu", "sacreBLEU", 1),
+        ):
+            columns.append(Column(f"{length} {kind}", f"{length}: {title}", decimals))
+            for record in records:
+                record[f"{length} {kind}"] = _evaluation(runs[record["positions"]], length).score(kind)
+    return table(columns, records)
+
+
+def _evaluation(run: MeasuredRun, name: str):
+    [evaluation] = [scored for test_set, scored in run.evaluations.items() if name in test_set]
+    return evaluation
+
+
+# Manuals.
+
+
+def manuals() -> dict[str, str]:
+    names = {"gnome": "GNOME", "man": "Linux"}
+    markup = [row | {"text": names[row["text"]]} for row in rows_of("markup")]
+    columns = [
+        Column("text", "manual"),
+        Column("tags"),
+        Column("kept", "tags and placeholders kept", 3),
+        Column("well_formed", "well-formed lines", 3),
+        Column("bleu", "BLEU without tags", 1),
+        Column("bleu_with_tags", "BLEU with tags", 1),
+    ]
+    pairs = [
+        Column("wrong_target", "wrong target"),
+        Column("length", "ratio of lengths", 3),
+        Column("log_p", "log P", 3),
+        Column("per_token", "log P per subword", 4),
+        Column("both", "both directions", 4),
+    ]
+    same_words = [f"{row['as_reference']:.3f}" for row in markup if row["tags"] == "put back"]
+    about = (
+        f"In the two texts {' and '.join(same_words)} of the elements stand around exactly the words that they enclose "
+        "in the reference, which needs the same words."
+    )
+    return {
+        "markup": table(columns, markup),
+        "same-words": wrapped(about),
+        "wrong-pairs": table(pairs, rows_of("score_filter")),
+    }
+
+
+# Performance.
+
+
+def performance() -> dict[str, str]:
+    serving = [
+        Column("clients"),
+        Column("requests/s", decimals=1),
+        Column("median ms", "median (ms)", 0),
+        Column("99th percentile ms", "99th percentile (ms)", 0),
+    ]
+    lengths = (64, 512, 2048)
+    layers = [row for row in rows_of("table1") if row["direction"] == "forward and backward"]
+    table_1 = [Column("layer"), Column("stated")]
+    table_1 += [Column(f"n={n}, ms", f"n = {n:,} (ms)", 1 if n < 100 else 0) for n in lengths]
+    table_1.append(Column("~ n^", "grows as n to the", 2))
+    [soak] = rows_of("serve_soak")
+    [first_step] = rows_of("startup_first_step")
+    plans = {row["pairs"]: row for row in rows_of("data_plan")}
+    planning = [
+        f"{row['cpu_s']:.1f} processor seconds and {row['total_mb'] / 1000:.1f} GB for {pairs:,} pairs"
+        for pairs, row in plans.items()
+    ]
+    padding = mean(row["padding_percent"] for row in plans.values())
+    return {
+        "serving": table(serving, rows_of("serve")),
+        "soak": wrapped(
+            "`--soak` adds clients that disconnect, send malformed JSON, other encodings and 10 MB: beside "
+            f"{soak['other requests']:,} such requests all {soak['honest requests']} honest ones were answered "
+            f"correctly, and memory went from {soak['MB before']:.0f} to {soak['MB after']:.0f} MB."
+        ),
+        "first-step": f"The tiny model's first step on a prepared corpus comes {first_step['seconds']:.1f} s after the "
+        "command.",
+        "preparing": wrapped(_preparing()),
+        "planning": wrapped(
+            f"Planning an epoch takes {' and '.join(planning)}, in every process that makes batches. Padding is "
+            f"{padding:.0f} % of the tokens ([why](../fidelity.md#what-a-step-holds))."
+        ),
+        "table-1": table(table_1, layers),
+    }
+
+
+def _preparing() -> str:
+    rows = [row for path in sorted(BENCHMARKS.glob("data_prepare*.json")) for row in rows_of(path.stem)]
+    sentences = [
+        f"{row['cpu_s']:,.0f} processor seconds and {row['total_mb']:,.0f} MB (the mapped result included) in "
+        f"{row['processes'] + (row['processes'] > 1)} process{'es' * (row['processes'] > 1)} for {row['pairs']:,} pairs"
+        for row in rows
+    ]
+    return f"Preparing takes {'; '.join(sentences)}."
+
+
+Blocks = Callable[[], Mapping[str, str]]
+PAGES: dict[Path, tuple[Blocks, ...]] = {
+    ROOT / "docs/results/table3-quarter.md": (table3_quarter.blocks, multi30k_quarter.blocks),
+    ROOT / "docs/results/cross-check.md": (cross_check.blocks,),
+    ROOT / "docs/results/multi30k.md": (multi30k,),
+    ROOT / "docs/results/steps.md": (steps,),
+    ROOT / "docs/results/paper-checked.md": (paper_checked,),
+    ROOT / "docs/results/manuals.md": (manuals,),
+    ROOT / "docs/results/performance.md": (performance,),
+    ROOT / "docs/your-own-text.md": (how_much_text.blocks,),
+}
+
+
+def blocks_of(page: Path) -> dict[str, str]:
+    return {name: text for blocks in PAGES[page] for name, text in blocks().items()}
+
+
+def main() -> None:
+    for page in PAGES:
+        publish(page, blocks_of(page))
+
+
+if __name__ == "__main__":
+    main()
