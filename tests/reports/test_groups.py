@@ -125,7 +125,7 @@ def test_a_seed_whose_best_checkpoint_validates_better_than_its_average_is_a_see
 
 
 def test_runs_that_their_patience_may_end_are_seeds_only_if_they_validate_as_often(tmp_path, base):
-    patient = replace(base, trainer=replace(base.trainer, patience=2))
+    patient = replace(base, trainer=replace(base.trainer, patience=2, val_every=10))
     often = replace(patient, trainer=replace(patient.trainer, val_every=7))
     for name, config in (("one", patient), ("two", replace(patient, seed=1)), ("often", replace(often, seed=2))):
         store(tmp_path / name, config, 5.0)
