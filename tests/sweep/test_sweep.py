@@ -134,6 +134,7 @@ def test_a_job_is_finished_when_all_that_was_asked_for_is_scored(scored):
     assert not is_finished(both)
     (scored.folder / "evaluation/test").mkdir()
     result = json.loads((scored.folder / "evaluation/val/evaluation.json").read_text())
+    result["split"] = "test"
     (scored.folder / "evaluation/test/evaluation.json").write_text(json.dumps(result))
     assert not is_finished(both)  # with the last checkpoint
     (scored.folder / "evaluation/test/evaluation.json").write_text(json.dumps(result | {"checkpoint": "averaged.ckpt"}))
@@ -347,7 +348,8 @@ def scored(tmp_path, monkeypatch) -> SweepJob:
     (job.folder / "checkpoints").mkdir()
     for name in ("step_2", "averaged"):
         (job.folder / f"checkpoints/{name}.ckpt").touch()
-    (job.folder / "config.yaml").write_text(yaml.safe_dump(to_plain(job.config), sort_keys=False))
+    result = {"checkpoint": "last.ckpt", "step": 2, "search": to_plain(job.config.search)}
+    result |= {"metrics": {}, "lines": 5, "split": "val"}
     result = {"checkpoint": "last.ckpt", "step": 2, "search": to_plain(job.config.search)}
     (job.folder / "evaluation/val/evaluation.json").write_text(json.dumps(result))
     return job
