@@ -24,7 +24,7 @@ from measure import Worker, parse_options, report
 from memory import PeakOfAll
 
 import aiayn
-from aiayn.config.settle import settled
+from aiayn.config.resolve import settled
 from aiayn.data.batch import collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedSplit

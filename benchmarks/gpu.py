@@ -39,8 +39,8 @@ from torch.profiler import ProfilerActivity, profile
 import aiayn
 from aiayn import hardware
 from aiayn.config.model import ModelConfig
+from aiayn.config.resolve import settled
 from aiayn.config.search import SearchOverrides
-from aiayn.config.settle import settled
 from aiayn.data.batch import Batch, PackedBatch, collate, pad_sources, shift_right, without_padding
 from aiayn.data.batch_plan import MicroBatch
 from aiayn.data.corpus import PreparedSplit

@@ -25,7 +25,7 @@ from train_step import implementation
 
 import aiayn
 from aiayn.config.model import ModelConfig
-from aiayn.config.settle import settled
+from aiayn.config.resolve import settled
 from aiayn.data.batch import Batch, shift_right
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.token_ids import EOS_ID

@@ -23,8 +23,8 @@ from torch.nn import functional as F
 
 import aiayn
 from aiayn.config.model import ModelConfig
+from aiayn.config.resolve import settled
 from aiayn.config.schema import Config
-from aiayn.config.settle import settled
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.prepare import prepare

@@ -44,7 +44,7 @@ from engines import (
 from measure import Worker, interleaved, parse_options, report
 
 import aiayn
-from aiayn.config.settle import settled
+from aiayn.config.resolve import settled
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.errors import ConfigError

@@ -12,13 +12,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from aiayn.config.defaults import default_values
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.help import comments_of
-from aiayn.config.messages import groups
-from aiayn.config.program import conf_folder
-from aiayn.config.rules import options_of
+from aiayn.config.rules import as_option, options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, to_plain
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -38,32 +35,20 @@ def rooms() -> dict[str, list[str]]:
 
 
 def options_page() -> str:
-    """Returns every option of `train` and `evaluate` with its type, default and the comment of conf/."""
+    """Returns every option of `train` and `evaluate` with its type, default and help."""
     lines = ["# Options", "", "`group=file` chooses values, `key=value` changes one. `--help` prints this list, too."]
-    for command, options in (("train", Config()), ("evaluate", EvaluateConfig(run="???"))):
-        schema, values = type(options), flatten(to_plain(options))
-        values |= {f"model.{name}": None for name in ("d_k", "d_v")}  # not what follows from the others
-        comments = comments_of([conf_folder()], command, groups(schema))
+    for command, schema in (("train", Config), ("evaluate", EvaluateConfig)):
+        values = default_values(command)
         lines += ["", f"## aiayn {command}", "", "| option | type | default | meaning |", "|---|---|---|---|"]
         for key, option in options_of(schema).items():
             kind: Any = option.type
             cells = [
                 f"`{key}`",
                 getattr(kind, "__name__", str(kind)),
-                f"`{values.get(key, {})}`",
-                comments.get(key, ""),
+                f"`{as_option(values[key])}`",
+                option.metadata["help"],
             ]
-            lines.append(
-                "| "
-                + " | ".join(
-                    cell.replace("|", "\\|")
-                    .replace("None", "null")
-                    .replace("`True`", "`true`")
-                    .replace("`False`", "`false`")
-                    for cell in cells
-                )
-                + " |"
-            )
+            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("None", "null") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 

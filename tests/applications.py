@@ -28,8 +28,8 @@ from omegaconf import DictConfig
 
 from aiayn.config.compose import check_config, for_hydra, register
 from aiayn.config.model import ModelConfig
+from aiayn.config.resolve import settled
 from aiayn.config.schema import Config
-from aiayn.config.settle import settled
 from aiayn.reports import drawing, plots, run_page, sweep_page
 from aiayn.sweep.jobs import SweepJob, make_jobs
 

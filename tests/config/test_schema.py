@@ -2,23 +2,27 @@
 
 import json
 import math
+import shutil
 from copy import deepcopy
+from dataclasses import MISSING
+from operator import attrgetter
 
 import pytest
-from applications import composed, composed_options
+from applications import ROOT, composed, composed_options
 
 from aiayn.config.compose import compose_evaluation, default_name
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.model import ModelConfig
+from aiayn.config.resolve import settled
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.settle import settled
 from aiayn.config.stored import (
     changed_options,
     flatten,
     from_plain,
-    may_change,
+    mutable_on_resume,
     stored_config,
+    stored_options,
     to_plain,
 )
 from aiayn.errors import ConfigError
@@ -286,14 +290,30 @@ def test_a_stored_configuration_without_a_section_is_refused(plain, section):
 
 
 @pytest.mark.parametrize("key", options_of(Config))
-def test_a_configuration_stored_before_an_option_existed_reads_with_its_default(key):
-    older = to_plain(composed())
+def test_a_configuration_stored_before_an_option_existed_reads_with_what_runs_had_then_or_is_refused(key, plain):
     section, _, name = key.rpartition(".")
-    del (older[section] if section else older)[name]
+    tree = plain[section] if section else plain
+    del tree[name]
+    absent = options_of(Config)[key].metadata["absent"]
 
-    options = from_plain(Config, older)
+    if absent is MISSING:
+        with pytest.raises(ConfigError, match=f"stored options lack {key}$"):
+            from_plain(Config, plain)
+    else:
+        read = from_plain(Config, plain)
+        assert (attrgetter(key)(read), stored_options(plain)[key]) == (absent, absent)
 
-    assert flatten(to_plain(options))[key] == flatten(to_plain(Config()))[key]
+
+def test_every_option_has_help_and_one_value_which_stands_in_conf(monkeypatch, tmp_path):
+    for schema in (Config, EvaluateConfig):
+        for key, option in options_of(schema).items():
+            assert option.metadata["help"], key
+            assert option.default is MISSING or key.startswith("search."), key
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    file = tmp_path / "conf/model/base.yaml"
+    file.write_text(file.read_text().replace("n_layers: 6", "n_layers: 5"))
+    monkeypatch.setattr("aiayn.config.defaults.conf_folder", lambda: tmp_path / "conf")
+    assert (ModelConfig().n_layers, ModelConfig().d_ff, Config().model.n_layers) == (5, 2048, 5)
 
 
 def test_a_configuration_stored_with_open_sizes_of_heads_is_that_with_the_sizes_that_follow(plain):
@@ -369,12 +389,12 @@ DEFINING = {
 
 
 def test_the_options_that_shape_the_training_may_not_change():
-    assert {name for name in DEFINING if may_change(name)} == set()
+    assert {name for name in DEFINING if mutable_on_resume(name)} == set()
 
 
 def test_an_option_that_there_is_not_defines_the_training():
-    assert not may_change("searching.beam_size")
-    assert not may_change("trainer.max_steps_too")
+    assert not mutable_on_resume("searching.beam_size")
+    assert not mutable_on_resume("trainer.max_steps_too")
 
 
 def test_runs_that_are_named_alone_are_found_below_outputs(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from faults.harness import bytes_of, configured, same_weights, train
 
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, may_change, to_plain
+from aiayn.config.stored import flatten, mutable_on_resume, to_plain
 from aiayn.runs import checkpoints
 
 # Every harmless option with another value than the harness has. Options of devices are tested with two processes.
@@ -64,7 +64,7 @@ OF_PLACE_AND_LENGTH = {
 
 
 def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(text, config, killed_at, unbroken, tmp_path):
-    harmless = {key for key in options_of(Config) if may_change(key)}
+    harmless = {key for key in options_of(Config) if mutable_on_resume(key)}
     assert harmless == set(OTHERWISE) | OF_DEVICES | OF_PLACE_AND_LENGTH
     other = configured(text, *(f"{key}={value}" for key, value in OTHERWISE.items()), f"data.folder={tmp_path}/data")
     now, before = flatten(to_plain(other)), flatten(to_plain(config))

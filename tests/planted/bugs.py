@@ -205,7 +205,7 @@ BUGS = [
         "training_defining_option_taken_for_harmless",
         "config/schema.py",
         "optim: OptimConfig = field(default_factory=OptimConfig)",
-        "optim: OptimConfig = option(factory=OptimConfig, may_change=True)",
+        "optim: OptimConfig = option(factory=OptimConfig, mutable_on_resume=True)",
         "config/test_schema.py::test_the_options_that_shape_the_training_may_not_change",
     ),
     Bug(

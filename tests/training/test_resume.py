@@ -8,7 +8,7 @@ import pytest
 
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import as_option, flatten, may_change, to_plain
+from aiayn.config.stored import as_option, flatten, mutable_on_resume, to_plain
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.model.transformer import Transformer
@@ -39,7 +39,7 @@ def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_v
     for key, old in flatten(to_plain(started)).items():
         now = with_option(started, key, "something else" if key != "extension" else {"x": "something else"})
         key, old = ("extension.x", None) if key == "extension" else (key, old)
-        if may_change(key):
+        if mutable_on_resume(key):
             refuse_changes(RunFolder(tmp_path), now)
         else:
             with pytest.raises(RefusedError) as refused:

@@ -16,7 +16,7 @@ def prepare(
     Downloads, cleans, learns the vocabulary and encodes, by all cores of this machine.
     """
     from aiayn.config.compose import compose_training
-    from aiayn.config.settle import settle_sizes
+    from aiayn.config.resolve import settle_sizes
     from aiayn.data.prepare import check_text
     from aiayn.data.prepare import prepare as prepare_corpus
     from aiayn.data.sources import text_of

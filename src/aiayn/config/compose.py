@@ -7,23 +7,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.resolvers import oc
 
+from aiayn.config.defaults import default_values
 from aiayn.config.extensions import check_extensions
 from aiayn.config.logger import WANDB_MODES
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupported
 from aiayn.config.program import conf_folder
+from aiayn.config.resolve import check_open_model
 from aiayn.config.rules import NAME_CHARACTERS, is_section, one_of, options_of, require
 from aiayn.config.schema import Config
-from aiayn.config.settle import check_open_model
 from aiayn.config.stored import from_plain, stored_options, to_plain
 from aiayn.errors import ConfigError
 
@@ -80,13 +81,17 @@ def _schema_node(schema: type) -> DictConfig:
 
 
 def _nullable(schema: Any) -> type:
-    """Returns a class of the same options for Hydra, in which those that `by_text` made may be null."""
+    """Returns a class of the same options for Hydra: without values, and null for those inferred from data."""
     options: list[tuple[str, Any, Any]] = []
     for option in fields(schema):
-        kind: Any = _nullable(option.type) if is_section(option.type) else option.type
-        kind = kind | None if option.metadata.get("by_text") else kind
-        factory = kind if is_section(kind) else option.default_factory
-        options.append((option.name, kind, field(default=option.default, default_factory=factory)))
+        option_type: Any = option.type
+        if is_section(option_type):
+            option_type = _nullable(option_type)
+            options.append((option.name, option_type, field(default_factory=option_type)))
+        else:
+            option_type = option_type | None if option.metadata["inferred_from_data"] else option_type
+            empty = field(default_factory=dict) if get_origin(option_type) is dict else field(default=MISSING)
+            options.append((option.name, option_type, empty))
     return make_dataclass(schema.__name__, options, kw_only=True)
 
 
@@ -159,7 +164,7 @@ def chosen_options(overrides: Sequence[str], options: Config) -> set[str]:
     if "model" in typed:
         return typed | {name for name in options_of(Config) if name.startswith("model.")}
     if typed & {"ablation", "experiment"}:
-        usual, now = stored_options({}), stored_options(to_plain(options))
+        usual, now = default_values("train"), stored_options(to_plain(options))
         changed = {key for key, value in now.items() if value not in (None, usual[key])}
         return typed | {key for key in changed if key.startswith("model.")}
     return typed

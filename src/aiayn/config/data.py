@@ -1,9 +1,10 @@
 """Options of the group `data`: text, cleaning, vocabulary and tokens per step."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
+from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import (
     TAG,
     Paths,
@@ -24,48 +25,111 @@ _text = partial(path_or_paths, "a prefix of text files, a split's name,")
 
 
 @dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "data")
 class DataConfig:
-    """Section 5.1: which text, how it is cleaned and cut into subwords, and how many tokens make a step.
+    """Section 5.1: which text, how it is cleaned and cut into subwords, and the tokens of a step."""
 
-    What each option does stands beside its value in `conf/data/wmt14_en_de.yaml`.
-    """
-
-    source: str = option("hub", choices=("hub", "files", "phrasebook"))
-    task: str = option("translation", choices=tuple(TASKS))
-    hub_path: str | None = "wmt/wmt14"
-    hub_name: str | None = "de-en"
-    hub_revision: str | None = "b199e406369ec1b7634206d3ded5ba45de2fe696"
-    train: Paths = option("train", _text)
-    val: Paths = option("validation", _text)
-    test: Paths = option("test", _text, may_change=True)
-    src_lang: str = option("en", language_code)
-    tgt_lang: str = option("de", language_code)
-    folder: str = option("data", may_change=True)
-    vocab_size: int = option(37_000, least=261, most=10_000_000, by_text=True)  # more than the bytes and special tokens
-    src_vocab_size: int | None = option(least=261, most=10_000_000)
-    tokenizer: str = "bpe"
-    symbols: list[str] = field(default_factory=list)
-    temperature: float = option(1.0, least=1, most=1e9)
-    weights: list[float] | None = None
-    lowercase: bool = False
-    tags: str = option("kept", choices=("kept", "xx"))
-    drop_duplicates: str | None = option(choices=("exact", "normalised"))
-    drop_equal: bool = False
-    drop_placeholder_mismatch: bool = False
-    drop_wrong_language: bool = False
-    check_sides: bool = option(True, may_change=True)
-    write_dropped: bool = option(False, may_change=True)
-    max_length: int = option(255, least=1)
-    max_length_ratio: float = option(4.0, least=1)
-    tokenizer_pairs: int | None = option(least=1)
-    tokens_per_step: int = option(25_000, least=1, by_text=True)
-    parts_per_step: int = option(4, least=1, most=1000)
-    # May change, because it only sets the number of micro-batches, which is stored with the run.
-    max_tokens_per_device: int | None = option(least=1, may_change=True)
-    micro_batches: int | None = option(least=1, most=1_000_000)
-    num_workers: int = option(1, least=0, most=1000, may_change=True)
-    prepare_per_node: bool = option(True, may_change=True)
-    prepare_processes: int | None = option(least=1, most=1000, may_change=True)
+    source: str = option("where text comes from", choices=("hub", "files", "phrasebook"))
+    task: str = option("parsing goes with data=treebank", choices=tuple(TASKS))
+    hub_path: str | None = option("hub: the data set, a name or a local folder of the same layout")
+    hub_name: str | None = option("hub: its configuration")
+    hub_revision: str | None = option("hub: a commit, to pin the text; null: the newest")
+    train: Paths = option(
+        "files: a prefix, a file of pairs, or a list of them, each with a tag if need be: <2de>PREFIX",
+        _text,
+    )
+    val: Paths = option("as train", _text)
+    test: Paths = option("as train; null: none", _text, mutable_on_resume=True)
+    src_lang: str = option("source language: the ending of its files, or the column of the data set", language_code)
+    tgt_lang: str = option("target language", language_code)
+    folder: str = option("where prepared corpora are kept", mutable_on_resume=True)
+    vocab_size: int = option(  # more than the bytes and special tokens
+        "joint byte-level BPE, special tokens included",
+        least=261,
+        most=10_000_000,
+        inferred_from_data=True,
+    )
+    src_vocab_size: int | None = option(
+        "a number: each language has a vocabulary of its own, the source's of this size",
+        least=261,
+        most=10_000_000,
+        absent=None,
+    )
+    tokenizer: str = option("bpe | unigram | the tokenizer.json of another corpus", absent="bpe")
+    symbols: list[str] = option(
+        "words in angle brackets that are one subword each, such as <sep>; tags of data.train are",
+        absent=[],
+    )
+    temperature: float = option(
+        "of several training files: 1: as they are, 5: smaller ones more often, large: all alike",
+        least=1,
+        most=1e9,
+        absent=1.0,
+    )
+    weights: list[float] | None = option(
+        "one for each name of train: how often an epoch has each of its pairs; [3, 0.5]: 3 times, half",
+        absent=None,
+    )
+    lowercase: bool = option("true: as published for some small texts; translations have no capitals", absent=False)
+    tags: str = option("of words, in parsing", choices=("kept", "xx"), absent="kept")
+    drop_duplicates: str | None = option(
+        "of equal training pairs the first stays; normalised ignores case and punctuation",
+        choices=("exact", "normalised"),
+        absent=None,
+    )
+    drop_equal: bool = option("training pairs whose sides are equal, ignoring case and punctuation", absent=False)
+    drop_placeholder_mismatch: bool = option(
+        "training pairs whose tags, {name}, %s, &amp;, addresses differ", absent=False
+    )
+    drop_wrong_language: bool = option(
+        "training pairs that a library (py3langid) is sure are in other languages", absent=False
+    )
+    check_sides: bool = option(
+        "text whose sides are exchanged, or in neither language of data.val, is refused",
+        absent=True,
+        mutable_on_resume=True,
+    )
+    write_dropped: bool = option(
+        "every dropped pair with file, line and reason to dropped.jsonl of the prepared corpus",
+        absent=False,
+        mutable_on_resume=True,
+    )
+    max_length: int = option("longest sentence kept for training, in subwords", least=1)
+    max_length_ratio: float = option(
+        "longest side / shortest side, in subwords; a difference of 5 is always allowed", least=1
+    )
+    tokenizer_pairs: int | None = option("null: learn the BPE on all pairs", least=1)
+    tokens_per_step: int = option("tokens of each language in an optimizer step", least=1, inferred_from_data=True)
+    parts_per_step: int = option(
+        "a step mixes pairs of this many lengths, as the eight GPUs of the paper did",
+        least=1,
+        most=1000,
+        absent=4,
+    )
+    # It only sets the number of micro-batches, which is stored with the run.
+    max_tokens_per_device: int | None = option(
+        "padded tokens, per side, in one micro-batch; null: 16,384; on a GPU 4,096 to 32,768, by its memory",
+        least=1,
+        mutable_on_resume=True,
+    )
+    micro_batches: int | None = option(
+        "per step; null: a part each, or pieces as max_tokens_per_device and devices need",
+        least=1,
+        most=1_000_000,
+    )
+    num_workers: int = option("loader processes", least=0, most=1000, mutable_on_resume=True)
+    prepare_per_node: bool = option(
+        "with several machines: each prepares; false: one does, into data.folder on a shared disk",
+        absent=True,
+        mutable_on_resume=True,
+    )
+    prepare_processes: int | None = option(
+        "that encode the text; null: one for each core",
+        least=1,
+        most=1000,
+        absent=None,
+        mutable_on_resume=True,
+    )
 
     def __post_init__(self) -> None:
         check_rules("data.", self)

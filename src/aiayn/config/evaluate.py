@@ -1,31 +1,45 @@
 """Options of `evaluate.py`."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
 
-from aiayn.config.rules import Paths, check_rules, listed, option, outputs_folder, path_or_paths, require
+from aiayn.config.defaults import defaults_in_conf
+from aiayn.config.rules import Paths, check_rules, listed, option, outputs_folder, path_or_paths, require, section
 from aiayn.config.search import SearchOverrides
 
 
 @dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("evaluate")
 class EvaluateConfig:
-    """All options of `evaluate.py`. What each one does stands beside its value in `conf/evaluate.yaml`."""
+    """All options of `evaluate.py`."""
 
-    run: str
-    outputs: str | None = None
-    split: str = option("test", choices=("val", "test"))
-    checkpoint: str | None = None
-    test: str | None = None
-    trusted: bool = False
-    references: Paths = option(None, partial(path_or_paths, "a file", may_be_empty=True))
-    ensemble: Paths = option(None, partial(path_or_paths, "a run's folder", may_be_empty=True))
-    baseline: str | None = None
-    accelerator: str = option("auto", choices=("auto", "cpu", "gpu"))
-    devices: int = option(1, least=1, most=1000)
-    extensions: list[str] = field(default_factory=list)
-    debug: bool = False
-    search: SearchOverrides = field(default_factory=SearchOverrides)
+    run: str = option("a run's folder, or its name below outputs")
+    outputs: str | None = option("the root of all runs; null: $AIAYN_OUTPUTS, or else the folder outputs")
+    split: str = option("", choices=("val", "test"))
+    checkpoint: str | None = option(
+        "averaged | best | last | a file; null: averaged (best where that validated better), else last"
+    )
+    test: str | None = option("PREFIX of text files, PREFIX.SRC and PREFIX.TGT, to score instead of the split")
+    trusted: bool = option(
+        "true: read the run's own text wherever its path leads; else below this folder and the run's only"
+    )
+    references: Paths = option(
+        "a file or [FILE,...]: further references, beside that of the split or of test=",
+        partial(path_or_paths, "a file", may_be_empty=True),
+    )
+    ensemble: Paths = option(
+        "a run's folder or [RUN,...]: they translate together with run, as one model",
+        partial(path_or_paths, "a run's folder", may_be_empty=True),
+    )
+    baseline: str | None = option("another run's folder to compare with")
+    accelerator: str = option("", choices=("auto", "cpu", "gpu"))
+    devices: int = option("processes that share the translation", least=1, most=1000)
+    extensions: list[str] = option(
+        "[FILE,...]: Python files of one's own, for a model with parts of theirs, and for their metrics"
+    )
+    debug: bool = option("true: tracebacks")
+    search: SearchOverrides = section(SearchOverrides)
 
     def __post_init__(self) -> None:
         check_rules("", self)

@@ -1,34 +1,42 @@
-"""`--help`: what a command does, the groups of files, and every option with its value and the comment of conf/."""
+"""`--help`: what a command does, the groups of files, and every option with its value."""
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from aiayn.config import program
 from aiayn.config.compose import Sources, composition
 from aiayn.config.messages import groups
+from aiayn.config.rules import as_option, options_of
+from aiayn.config.stored import flatten
 
-LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?P<value>[^#]*)(?:# (?P<comment>.*))?")
-WIDTH = 40  # columns before a comment
+WIDTH = 40  # columns before an option's help
 
 
 def help_text(sources: Sources, overrides: Sequence[str], schema: type) -> str:
     """Returns the page for the options that these overrides compose to. Raises ConfigError if they do not."""
     with composition(sources, overrides, schema) as (composed, hydra):
         folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
-        introduction, options = hydra.help.template.rstrip(), OmegaConf.to_yaml(composed)
+        introduction, options = hydra.help.template.rstrip(), list(_option_lines(composed, schema))
     for command in ("train", "evaluate"):
         introduction = introduction.replace(f"python {command}.py", program.typed(command))
     lines = [introduction, ""]
     if groups(schema):
         lines += ["== Groups (group=name) ==", *_group_files(folders, groups(schema)), ""]
-    lines.append("== Options (SECTION.OPTION=value), as they are composed ==")
-    comments = comments_of(folders, sources.name, groups(schema))
-    for line, key, _ in _options_in(options):
-        lines.append(f"{line:<{WIDTH}}  # {comments[key]}" if key in comments else line)
-    return "\n".join(lines)
+    return "\n".join([*lines, "== Options (SECTION.OPTION=value), as they are composed ==", *options])
+
+
+def _option_lines(composed: DictConfig, schema: type) -> Iterator[str]:
+    """Yields each option as YAML has it, `  d_k: null  # null: d_model / n_heads`, and before it its section."""
+    section, values = "", flatten(OmegaConf.to_container(composed))
+    for key, option in options_of(schema).items():
+        home, _, name = key.rpartition(".")
+        if home != section:
+            section = home
+            yield f"{home}:"
+        line = f"{'  ' if home else ''}{name}: {as_option(values.get(key, {}))}"
+        yield f"{line:<{WIDTH}}  # {option.metadata['help']}"
 
 
 def _group_files(folders: Sequence[Path], names: Sequence[str]) -> list[str]:
@@ -40,31 +48,3 @@ def _group_files(folders: Sequence[Path], names: Sequence[str]) -> list[str]:
             if group.parts[0] in names:
                 files.setdefault(str(group), set()).add(path.stem)
     return [f"{group}: {', '.join(sorted(files[group]))}" for group in sorted(files)]
-
-
-def comments_of(folders: Sequence[Path], name: str, names: Sequence[str]) -> dict[str, str]:
-    """Returns the comment of each option; if several files of a group comment it, that of the longest file."""
-    found: dict[str, str] = {}
-    for folder in folders:
-        for package, files in [*((f"{group}.", f"{group}/*.yaml") for group in names), ("", f"{name}.yaml")]:
-            texts = [path.read_text(encoding="utf-8") for path in folder.glob(files)]
-            for text in sorted(texts, key=len, reverse=True):
-                for _, key, comment in () if text.startswith("# @package") else _options_in(text):
-                    if comment:
-                        found.setdefault(package + key, comment)
-    return found
-
-
-def _options_in(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yields every line of YAML with the dotted name of the option that it gives a value, and its comment."""
-    section = ""
-    for line in text.rstrip().split("\n"):
-        found = LINE.match(line)
-        if found is None:
-            yield line, "", ""
-        elif not found["value"].strip():
-            section = f"{found['key']}."
-            yield line, "", ""
-        else:
-            section = section if found["indent"] else ""
-            yield line, section + found["key"], found["comment"] or ""

@@ -2,28 +2,34 @@
 
 from dataclasses import dataclass
 
+from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import OneOrMore, check_rules, listed, one_of, option
 
 # What W&B's own variable, which wins over `logger.mode`, may say.
 WANDB_MODES = ("online", "offline", "disabled", "dryrun", "run", "shared")
+LOGGERS = ("wandb", "tensorboard", "csv", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "logger")
 class LoggerConfig:
     """Where metrics go besides the run's own metrics.jsonl."""
 
-    kind: OneOrMore = "wandb"  # wandb | tensorboard | csv | none, or a list of the first three
-    project: str = "aiayn"
-    entity: str | None = None
-    group: str | None = None
-    mode: str = option("auto", choices=("auto", "online", "offline"))  # auto: online where a key is found, else offline
-    samples: bool = False  # wandb: also send text: validation sentences, their translations, pictures of attention
-    upload: bool = False  # wandb: also store the final checkpoint and its tokenizer there
+    kind: OneOrMore = option("wandb | tensorboard | csv | none, or a list of the first three")
+    project: str = option("wandb: where runs go")
+    entity: str | None = option("wandb: whose account; null: the default")
+    group: str | None = option("null: the sweep of a run")
+    mode: str = option("auto: online where a key is found, else offline", choices=("auto", "online", "offline"))
+    samples: bool = option(
+        "wandb: also send validation sentences, their translations, pictures of their attention",
+        absent=False,
+    )
+    upload: bool = option("wandb: also store the final checkpoint and its tokenizer")
 
     def __post_init__(self) -> None:
         check_rules("logger.", self)
-        for kind in self.kind if isinstance(self.kind, list) else [self.kind]:
-            one_of("logger.kind", kind, ("wandb", "tensorboard", "csv", "none"))
+        for kind in listed(self.kind):
+            one_of("logger.kind", kind, LOGGERS)
 
     @property
     def kinds(self) -> list[str]:

@@ -2,30 +2,35 @@
 
 from dataclasses import dataclass
 
+from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import check_rules, fraction, option, require
 
 
 @dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "model")
 class ModelConfig:
-    """Section 3 of the paper, in the order of the columns of its Table 3. null: by the number of training pairs.
+    """Section 3 of the paper, in the order of the columns of its Table 3."""
 
-    What each option does stands beside its value in `conf/model/base.yaml`.
-    """
-
-    n_layers: int = option(6, least=1, by_text=True)  # N
-    d_model: int = option(512, least=1, by_text=True)
-    d_ff: int = option(2048, least=1, by_text=True)
-    n_heads: int = option(8, least=1, by_text=True)  # h
-    d_k: int = option(None, least=1, by_text=True)  # null: d_model / n_heads
-    d_v: int = option(None, least=1, by_text=True)  # null: d_model / n_heads
-    dropout: float = option(0.1, fraction, by_text=True)  # P_drop
-    attention_dropout: float = option(0.0, fraction)  # on the attention weights; section 6.3 has it
-    positions: str = option("sinusoidal", choices=("sinusoidal", "learned"))  # learned: row E
-    max_positions: int = option(512, least=1)  # rows of the learned tables; sinusoids have no limit
-    n_decoder_layers: int | None = option(least=1)  # null: n_layers; the paper's stacks are equally deep
-    tie_embeddings: str = option("all", choices=("all", "decoder", "none"))
-    attention_window: int | None = option(least=1)
-    parts: str | None = None  # FILE:SHA-256 of the extensions that bring others; null: the paper's. Set by the program
+    n_layers: int = option("N", least=1, inferred_from_data=True)
+    d_model: int = option("width of embeddings and layers", least=1, inferred_from_data=True)
+    d_ff: int = option("width inside the feed-forward networks", least=1, inferred_from_data=True)
+    n_heads: int = option("h, attention heads", least=1, inferred_from_data=True)
+    d_k: int = option("null: d_model / n_heads", least=1, inferred_from_data=True)
+    d_v: int = option("null: d_model / n_heads", least=1, inferred_from_data=True)
+    dropout: float = option("P_drop", fraction, inferred_from_data=True)
+    attention_dropout: float = option("on the attention weights; section 6.3 only", fraction)
+    positions: str = option("learned is row E of Table 3", choices=("sinusoidal", "learned"))
+    max_positions: int = option("rows of the learned tables; sinusoids have no limit", least=1)
+    n_decoder_layers: int | None = option("null: n_layers", least=1, absent=None)
+    tie_embeddings: str = option(
+        "one matrix (section 3.4), the source has its own, the output has its own as well",
+        choices=("all", "decoder", "none"),
+        absent="all",
+    )
+    attention_window: int | None = option("r: self-attention reaches r // 2 positions to each side; null: all", least=1)
+    parts: str | None = option(
+        "set by the program: the extensions whose parts take the place of the paper's", absent=None
+    )
 
     def __post_init__(self) -> None:
         check_rules("model.", self)

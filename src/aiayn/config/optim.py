@@ -2,21 +2,27 @@
 
 from dataclasses import dataclass
 
+from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import check_rules, fraction, option, positive
 
 
 @dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "optim")
 class OptimConfig:
     """Sections 5.3 and 5.4."""
 
-    warmup_steps: int = option(4000, least=1, by_text=True)  # null: a tenth of the steps
-    lr_scale: float = option(1.0, positive, by_text=True)  # multiplies equation (3); null: by d_model and warm-up
-    peak_lr: float | None = option(None, positive)  # the highest learning rate, after the warm-up, instead of lr_scale
-    beta1: float = option(0.9, fraction)
-    beta2: float = option(0.98, fraction)
-    eps: float = option(1e-9, positive)
-    weight_decay: float = option(0.0, fraction)  # of matrices, decoupled from the gradient (AdamW); the paper has none
-    label_smoothing: float = option(0.1, fraction)
+    warmup_steps: int = option("steps in which the learning rate rises", least=1, inferred_from_data=True)
+    lr_scale: float = option("multiplies equation (3)", positive, inferred_from_data=True)
+    peak_lr: float | None = option(
+        "the highest learning rate, at the end of the warm-up, instead of lr_scale",
+        positive,
+        absent=None,
+    )
+    beta1: float = option("of Adam", fraction)
+    beta2: float = option("of Adam", fraction)
+    eps: float = option("of Adam", positive)
+    weight_decay: float = option("of matrices, decoupled (AdamW); the paper has none", fraction, absent=0.0)
+    label_smoothing: float = option("epsilon_ls", fraction)
 
     def __post_init__(self) -> None:
         check_rules("optim.", self)

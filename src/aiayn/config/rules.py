@@ -1,13 +1,13 @@
 """How options are declared, and the rules that they share: each raises ConfigError with one line that names the option.
 
-Everything about an option stands where it is declared: type, default, rule, and what may become of it later.
+Type, help, rule, and what may become of an option later stand where it is declared; its value stands in conf/.
 """
 
 import math
 import os
 import re
 from collections.abc import Callable, Collection
-from dataclasses import Field, field, fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -31,30 +31,45 @@ NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXY
 
 
 def option(
-    default: Any = None,
+    help: str,
     rule: Callable[[str, Any], None] | None = None,
     *,
     least: float | None = None,
     most: float = MAX_COUNT,
     choices: tuple[Any, ...] = (),
-    factory: Callable[[], Any] | None = None,
-    by_text: bool = False,
-    may_change: bool = False,
+    default: Any = MISSING,
+    absent: Any = MISSING,
+    inferred_from_data: bool = False,
+    mutable_on_resume: bool = False,
 ) -> Any:
     """Returns the field of an option.
 
+    help: what `--help` says about it.
     rule, called with the option's name and its value, or least and most, or choices: what `check_rules` checks.
-    factory: returns the default, if that is a list or a section.
-    by_text: the option may be null until `config/settle.py` fits it to the text.
-    may_change: the option, or every one of a section, may change between two starts of a run, because no training step
-    depends on it. All others define the training, and a run continues only with the values that it began with.
+    default: only where conf/ has none, see `defaults_in_conf`.
+    absent: of an option that was added later, the value that runs had which were stored without it.
+    inferred_from_data: the option may be null until `config/resolve.py` infers it from the training text.
+    mutable_on_resume: the option may change between two starts of a run, because no training step depends on it. All
+    others define the training, and a run continues only with the values that it began with.
     """
     if least is not None:
         rule = partial(at_least, least=least, most=most)
     elif choices:
         rule = partial(one_of, choices=choices)
-    metadata = {"rule": rule, "by_text": by_text, "may_change": may_change}
-    return field(default_factory=factory, metadata=metadata) if factory else field(default=default, metadata=metadata)
+        help = "; ".join(filter(None, [" | ".join(str(as_option(choice)) for choice in choices), help]))
+    metadata = {
+        "help": help,
+        "rule": rule,
+        "absent": absent,
+        "inferred_from_data": inferred_from_data,
+        "mutable_on_resume": mutable_on_resume,
+    }
+    return field(default=default, metadata=metadata)
+
+
+def section(schema: type, mutable_on_resume: bool = False) -> Any:
+    """Returns the field of a section of options. mutable_on_resume: every one of its options is, see `option`."""
+    return field(default_factory=schema, metadata={"mutable_on_resume": mutable_on_resume})
 
 
 def check_rules(prefix: str, options: Any, declared: Any = None) -> None:
@@ -80,6 +95,11 @@ def options_of(schema: "type[DataclassInstance]") -> "dict[str, Field[Any]]":
         below = options_of(each.type) if is_section(each.type) else {}
         found |= {f"{each.name}.{name}": option for name, option in below.items()} or {each.name: each}
     return found
+
+
+def as_option(value: Any) -> Any:
+    """Returns a value as it is written on the command line."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else value
 
 
 def require(holds: bool, message: str) -> None:

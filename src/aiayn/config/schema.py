@@ -1,26 +1,27 @@
 """All options of `train.py`.
 
-The options of a group, such as those of `conf/model/`, have a file of that name here, with their types, defaults and
-rules; rules across groups stand in `Config`. Users read and change values in `conf/`; a test proves that the defaults
-here are those of `conf/` without arguments. An option missing in a stored configuration, because it was added later,
-has its default, so the default of a new option must mean what the program did before.
+The options of a group, such as those of `conf/model/`, have a file of that name here, with their
+types, rules and help; rules across groups stand in `Config`. Values stand in `conf/`. An option that
+is added later declares the value of runs that were stored without it (`absent`).
 
-A field with `by_text` may be null until `config/settle.py` has fitted it to the text: its type is what it has from then
-on, and all rooms behind `train` see only such configurations. Elsewhere None means "none", as the comment says.
+A field with `inferred_from_data` may be null until `config/resolve.py` has fitted it to the text: its
+type is what it has from then on, and all rooms behind `train` see only such configurations. Elsewhere
+None means "none", as the help says.
 
 Nothing here imports torch: configuration errors are reported before anything slow happens.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from aiayn.config.data import DataConfig
+from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.logger import LoggerConfig
 from aiayn.config.model import ModelConfig
 from aiayn.config.optim import OptimConfig
-from aiayn.config.rules import check_rules, one_of, option, outputs_folder, require, valid_name
+from aiayn.config.rules import check_rules, one_of, option, outputs_folder, require, section, valid_name
 from aiayn.config.search import SearchConfig
 from aiayn.config.tasks import TASKS
 from aiayn.config.trainer import TrainerConfig
@@ -28,27 +29,47 @@ from aiayn.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train")
 class Config:
-    """All options of `train.py`. What each one here does stands beside its value in `conf/train.yaml`."""
+    """All options of `train.py`."""
 
-    name: str | None = option(None, valid_name, may_change=True)
-    outputs: str | None = option(may_change=True)
-    sweep: str | None = option(None, valid_name, may_change=True)
-    init_from: str | None = None
-    init_fingerprint: str | None = None  # stored with the run, also where it was taken as found
-    seed: int = 0
-    optimized_metric: str = option("val/loss", may_change=True)
-    debug: bool = option(False, may_change=True)
-    extensions: list[str] = option(factory=list, may_change=True)  # where they are; what they are is in the next
-    extensions_sha256: list[str] = field(default_factory=list)  # FILE:SHA-256 of each, stored with the run
-    given: list[str] = field(default_factory=list)  # what `aiayn.train` got in Python. Set by the program
-    extension: dict[str, Any] = field(default_factory=dict)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    trainer: TrainerConfig = field(default_factory=TrainerConfig)
-    search: SearchConfig = option(factory=SearchConfig, may_change=True)
-    logger: LoggerConfig = option(factory=LoggerConfig, may_change=True)
+    name: str | None = option(
+        "the run's folder under outputs; null: from data, model and ablation",
+        valid_name,
+        mutable_on_resume=True,
+    )
+    outputs: str | None = option(
+        "the root of all runs; null: $AIAYN_OUTPUTS, or else the folder outputs",
+        mutable_on_resume=True,
+    )
+    sweep: str | None = option(
+        "with -m: the folder of the jobs under outputs/sweeps/; null: from data and model",
+        valid_name,
+        mutable_on_resume=True,
+    )
+    init_from: str | None = option("fine-tuning: the folder of a finished run, or a checkpoint file, to start from")
+    init_fingerprint: str | None = option("SHA-256 of its weights; null: taken as found")
+    seed: int = option("for weights, dropout and the order of steps")
+    optimized_metric: str = option(
+        "with -m: what a row returns to hydra/sweeper=optuna: val/loss | val/ppl | val/bleu",
+        absent="val/loss",
+        mutable_on_resume=True,
+    )
+    debug: bool = option("true: tracebacks", mutable_on_resume=True)
+    extensions: list[str] = option(  # where they are; what they are is in the next
+        "Python files of your own, extensions=[my/rotary.py]", absent=[], mutable_on_resume=True
+    )
+    given: list[str] = option(
+        "set by the program: classes and arguments of what `aiayn.train` got in Python", absent=[]
+    )
+    extensions_sha256: list[str] = option("their SHA-256; empty: taken as found", absent=[])
+    extension: dict[str, Any] = option("their options: extension.rotary.base=500", absent={})
+    model: ModelConfig = section(ModelConfig)
+    data: DataConfig = section(DataConfig)
+    optim: OptimConfig = section(OptimConfig)
+    trainer: TrainerConfig = section(TrainerConfig)
+    search: SearchConfig = section(SearchConfig, mutable_on_resume=True)
+    logger: LoggerConfig = section(LoggerConfig, mutable_on_resume=True)
 
     def __post_init__(self) -> None:
         check_rules("", self)

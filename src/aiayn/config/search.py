@@ -3,6 +3,7 @@
 import math
 from dataclasses import asdict, dataclass
 
+from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import check_rules, option, require
 
 PRECISIONS = ("float32", "bfloat16", "int8")  # the number formats that a translation can be computed in
@@ -16,12 +17,26 @@ class SearchOverrides:
     """Section 6.1: beam search. In `evaluate.py` and `aiayn translate` None means as the run was configured."""
 
     # Useful values are far below the most: with these, one sentence takes seconds and not hours, no score overflows.
-    beam_size: int | None = option(least=1, most=MAX_BEAM_SIZE)  # 1 is greedy search
-    length_penalty: float | None = option(least=0, most=5)  # alpha
-    penalty: str | None = option(choices=("gnmt", "power"))  # gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha
-    max_extra_tokens: int | None = option(least=1, most=10_000)  # an output has at most |X| + this many tokens
-    batch_tokens: int | None = option(least=1)
-    patience: float | None = option(least=0, most=1000)  # ends after patience * beam_size outputs; 0 or None: exact
+    beam_size: int | None = option(
+        "hypotheses kept per sentence; 1 is greedy search", least=1, most=MAX_BEAM_SIZE, default=None
+    )
+    length_penalty: float | None = option("alpha", least=0, most=5, default=None)
+    penalty: str | None = option("((5 + |Y|) / 6)^alpha, or |Y|^alpha", choices=("gnmt", "power"), default=None)
+    max_extra_tokens: int | None = option(
+        "an output has at most |X| + this many tokens", least=1, most=10_000, default=None
+    )
+    batch_tokens: int | None = option(
+        "padded source tokens times beams in a batch; null: 8192 on a CPU, 65536 on a GPU",
+        least=1,
+        default=None,
+    )
+    patience: float | None = option(
+        "a search ends after patience * beam_size outputs; 0: when none can be better",
+        least=0,
+        most=1000,
+        default=None,
+        absent=None,
+    )
 
     def __post_init__(self) -> None:
         check_rules("search.", self, SearchOverrides)  # whose rules are those of SearchConfig, too
@@ -31,13 +46,14 @@ class SearchOverrides:
 
 
 @dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "search")
 class SearchConfig(SearchOverrides):
-    """The search options of a run."""
+    """The search options of a run, with the rules of SearchOverrides."""
 
-    beam_size: int = 4
-    length_penalty: float = 0.6
-    penalty: str = "gnmt"
-    max_extra_tokens: int = 50
+    beam_size: int = option("hypotheses kept per sentence; 1 is greedy search")
+    length_penalty: float = option("alpha")
+    penalty: str = option("gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha")
+    max_extra_tokens: int = option("an output has at most |X| + this many tokens")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,12 +1,13 @@
 """Options as plain data: dotted names, dictionaries, what a run stored, and what may change when it continues."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import MISSING, Field, asdict, fields
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
-from aiayn.config.rules import is_section, options_of, require
+from aiayn.config.resolve import fill, settled
+from aiayn.config.rules import as_option, is_section, options_of, require
 from aiayn.config.schema import Config
-from aiayn.config.settle import fill, settled
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -17,11 +18,11 @@ T = TypeVar("T", bound="DataclassInstance")
 UNTIL_THE_END = ("trainer.average_last", "trainer.best_metric")
 
 
-def may_change(key: str) -> bool:
+def mutable_on_resume(key: str) -> bool:
     """Whether an option may change between two starts of a run."""
     section = {option.name: option for option in fields(Config)}.get(key.partition(".")[0])
-    declared = [section, options_of(Config).get(key)]
-    return any(option is not None and bool(option.metadata.get("may_change")) for option in declared)
+    declared = (section, options_of(Config).get(key))
+    return any(option is not None and option.metadata["mutable_on_resume"] for option in declared)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -47,7 +48,7 @@ def to_plain(options: Any) -> dict[str, Any]:
 def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     """Rebuilds options from what `to_plain` returned.
 
-    Options added since have their defaults; prefix is what messages begin their names with.
+    Options added since have the value that they declare for that (`absent`). Messages begin their names with prefix.
     Values are only data: nothing in `tree` can name code.
     Raises ConfigError for unknown, mistyped or impossible options, and for a missing section.
     """
@@ -58,13 +59,19 @@ def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     for option in fields(schema):
         key = prefix + option.name
         if option.name not in tree:
-            has_default = option.default is not MISSING or option.default_factory is not MISSING
-            require(has_default and not is_section(option.type), f"stored options lack {key}")
+            absent = option.metadata["absent"] if "absent" in option.metadata else _own_default(option)
+            require(absent is not MISSING and not is_section(option.type), f"stored options lack {key}")
+            values[option.name] = deepcopy(absent)
         elif is_section(option.type):
             values[option.name] = from_plain(option.type, tree[option.name], f"{key}.")
         else:
             values[option.name] = _checked(key, tree[option.name], option)
     return schema(**values)
+
+
+def _own_default(option: "Field[Any]") -> Any:
+    """Returns the default of an option of an extension; MISSING without one."""
+    return option.default if option.default_factory is MISSING else option.default_factory()
 
 
 def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
@@ -73,7 +80,7 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     either = get_args(kind) if get_origin(kind) not in (list, dict) else ()
     kinds = tuple(get_origin(one) or one for one in either or (kind,))
     kinds += (int,) if float in kinds else ()
-    kinds += (type(None),) if option.metadata.get("by_text") else ()
+    kinds += (type(None),) if option.metadata.get("inferred_from_data") else ()
     name = kind.__name__ if isinstance(kind, type) else kind
     require(kind is Any or type(value) in kinds, f"{key}={value!s:.80}: must be of type {name}")
     texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
@@ -83,7 +90,8 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
 
 def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a run's stored options by dotted name, with those added since; sizes of heads that follow are None."""
-    options = flatten(to_plain(Config())) | flatten(tree)
+    absent = {key: option.metadata["absent"] for key, option in options_of(Config).items()}
+    options = {key: value for key, value in absent.items() if value is not MISSING} | flatten(tree)
     d_model, n_heads = options["model.d_model"], options["model.n_heads"]
     for key in ("model.d_k", "model.d_v"):
         if isinstance(d_model, int) and isinstance(n_heads, int) and options[key] == d_model // max(1, n_heads):
@@ -110,7 +118,8 @@ def stored_config(tree: Mapping[str, Any]) -> Config:
 def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str]:
     """Returns what defines the training and differs from stored options: {"model.d_k": "null -> 64"}."""
     before, now = stored_options(stored), stored_options(to_plain(options))
-    changed = [key for key in before | now if not may_change(key) and _differ(key, before.get(key), now.get(key))]
+    defining = [key for key in before | now if not mutable_on_resume(key)]
+    changed = [key for key in defining if _differ(key, before.get(key), now.get(key))]
     follow = ["extension"]  # {}: its options follow one by one
     if (before["optim.peak_lr"], now["optim.peak_lr"]) != (None, None):
         follow.append("optim.lr_scale")
@@ -129,8 +138,3 @@ def _differ(key: str, one: Any, other: Any) -> bool:
     """Whether two values of an option mean something else: 1 is one step of an epoch, and 1.0 are all of them."""
     counted = key in ("trainer.limit_train_steps", "trainer.overfit_steps")
     return one != other or (counted and {str(one), str(other)} == {"1", "1.0"})
-
-
-def as_option(value: Any) -> Any:
-    """Returns a value as it is written on the command line."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else value

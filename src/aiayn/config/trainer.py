@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import MAX_COUNT, at_least, check_rules, option, require
 
 # Lightning's names; tf32 is 32-true whose products tensor cores round to 10 bits.
@@ -28,44 +29,117 @@ def limited(limit: int | float, count: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "trainer")
 class TrainerConfig:
-    """How long to train, on which devices, and how often to validate, log and save, counted in optimizer steps.
+    """How long to train, on which devices, and how often to validate, log and save.
 
-    What each option does stands beside its value in `conf/trainer/default.yaml`.
+    All intervals are counted in optimizer steps.
     """
 
-    max_steps: int = option(100_000, least=1, by_text=True, may_change=True)
-    accelerator: str = option("auto", choices=("auto", "cpu", "gpu"), may_change=True)
-    devices: int = option(1, least=1, most=1000, may_change=True)
-    num_nodes: int = option(1, least=1, most=1000, may_change=True)
-    strategy: str = option("auto", choices=STRATEGIES, may_change=True)
-    precision: str = option("auto", choices=TRAINING_PRECISIONS)
-    compile: bool | str = option("auto", choices=("auto", True, False))
-    packed: bool | str = option("auto", choices=("auto", True, False))
-    val_every: int = option(1500, least=1, by_text=True, may_change=True)
-    val_bleu_sentences: int = option(500, least=0, may_change=True)
-    patience: int | None = option(least=1, may_change=True)
-    best_metric: str = option("val/loss", may_change=True)
-    checkpoint_every: int = option(1500, least=1, by_text=True, may_change=True)
-    optimizer_state_minutes: float = option(10.0, least=0, may_change=True)
-    average_last: int = option(5, least=1, may_change=True)
-    log_every: int = option(50, least=1, may_change=True)
-    max_skipped_steps: int = option(0, least=0, may_change=True)
-    timeout: int = option(1800, least=1, may_change=True)
-    # As in Lightning's Trainer, but for the two that count steps, so that they do not depend on devices.
-    max_epochs: int | None = option(least=1, may_change=True)
-    max_time: str | None = option(None, _duration, may_change=True)
-    gradient_clip_val: float | None = option(least=1e-9)
-    gradient_clip_algorithm: str = option("norm", choices=("norm", "value"))
-    limit_train_steps: int | float = option(1.0, _count_or_share)
-    limit_val_batches: int | float = option(1.0, _count_or_share, may_change=True)
-    overfit_steps: int | float = option(0.0, _count_or_share)
-    num_sanity_val_steps: int = option(0, least=-1, may_change=True)
-    fast_dev_run: bool | int = option(False, least=0, may_change=True)
-    profiler: str | None = option(choices=("simple", "advanced", "pytorch"), may_change=True)
-    detect_anomaly: bool = option(False, may_change=True)
-    deterministic: bool = False
-    enable_progress_bar: bool = option(True, may_change=True)
+    max_steps: int = option("the training ends here", least=1, inferred_from_data=True, mutable_on_resume=True)
+    accelerator: str = option("", choices=("auto", "cpu", "gpu"), mutable_on_resume=True)
+    devices: int = option("per node; the steps stay the same", least=1, most=1000, mutable_on_resume=True)
+    num_nodes: int = option("machines", least=1, most=1000, mutable_on_resume=True)
+    strategy: str = option(
+        "the last one for steps that leave parameters out",
+        choices=STRATEGIES,
+        mutable_on_resume=True,
+    )
+    precision: str = option(
+        "auto is bf16-mixed where the hardware computes in it, else 16-mixed on GPUs with tensor cores, else 32-true",
+        choices=TRAINING_PRECISIONS,
+    )
+    compile: bool | str = option(
+        "compiled layers, the loss in Triton; auto: on GPUs with Triton and a C compiler, from d_model 512",
+        choices=("auto", True, False),
+    )
+    packed: bool | str = option(
+        "sentences without padding, a step in one pass; auto: on GPUs from compute capability 8.0",
+        choices=("auto", True, False),
+        absent="auto",
+    )
+    val_every: int = option("steps between validations", least=1, inferred_from_data=True, mutable_on_resume=True)
+    val_bleu_sentences: int = option(
+        "validation sentences translated for val/bleu or val/f1; 0: none",
+        least=0,
+        mutable_on_resume=True,
+    )
+    patience: int | None = option(
+        "validations without a better best_metric before the run ends; null: train to max_steps",
+        least=1,
+        mutable_on_resume=True,
+    )
+    best_metric: str = option(
+        "val/loss | val/bleu | val/f1 (parsing) | val/NAME of METRICS: decides about "
+        "checkpoints/best.ckpt and patience",
+        mutable_on_resume=True,
+    )
+    checkpoint_every: int = option(
+        "steps between checkpoints", least=1, inferred_from_data=True, mutable_on_resume=True
+    )
+    optimizer_state_minutes: float = option(
+        "between checkpoints with what resuming needs (below 100 MB: in every one)",
+        least=0,
+        absent=10.0,
+        mutable_on_resume=True,
+    )
+    average_last: int = option("checkpoints whose mean is the result", least=1, mutable_on_resume=True)
+    log_every: int = option("steps between lines of progress", least=1, mutable_on_resume=True)
+    max_skipped_steps: int = option(
+        "steps skipped for a NaN or infinite gradient before the run ends",
+        least=0,
+        mutable_on_resume=True,
+    )
+    timeout: int = option("seconds that ranks wait for each other", least=1, mutable_on_resume=True)
+    # As in Lightning's Trainer, but for the two that count steps, which do not depend on devices.
+    max_epochs: int | None = option("ends the training before max_steps", least=1, absent=None, mutable_on_resume=True)
+    max_time: str | None = option(
+        "DD:HH:MM:SS of training, over all starts; the run ends as after its last step",
+        _duration,
+        absent=None,
+        mutable_on_resume=True,
+    )
+    gradient_clip_val: float | None = option(
+        "largest norm, or value, of a gradient; null: not clipped, as in the paper",
+        least=1e-9,
+        absent=None,
+    )
+    gradient_clip_algorithm: str = option("what gradient_clip_val limits", choices=("norm", "value"), absent="norm")
+    limit_train_steps: int | float = option("steps of each epoch, or a share of them", _count_or_share, absent=1.0)
+    limit_val_batches: int | float = option(
+        "batches of a validation on all devices, or a share of them",
+        _count_or_share,
+        absent=1.0,
+        mutable_on_resume=True,
+    )
+    overfit_steps: int | float = option(
+        "trains on the first N steps of an epoch alone, or a share of them",
+        _count_or_share,
+        absent=0.0,
+    )
+    num_sanity_val_steps: int = option(
+        "batches of a validation before the first step; -1: all",
+        least=-1,
+        absent=0,
+        mutable_on_resume=True,
+    )
+    fast_dev_run: bool | int = option(
+        "true or N: one step or N of everything, in a folder that is thrown away",
+        least=0,
+        absent=False,
+        mutable_on_resume=True,
+    )
+    profiler: str | None = option(
+        "to a file in the run's folder",
+        choices=("simple", "advanced", "pytorch"),
+        absent=None,
+        mutable_on_resume=True,
+    )
+    detect_anomaly: bool = option(
+        "finds the operation whose gradient is NaN; slow", absent=False, mutable_on_resume=True
+    )
+    deterministic: bool = option("refuses operations whose result differs from time to time (GPUs)", absent=False)
+    enable_progress_bar: bool = option("the live display, on a terminal", absent=True, mutable_on_resume=True)
 
     def __post_init__(self) -> None:
         check_rules("trainer.", self)

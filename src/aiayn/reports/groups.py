@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from aiayn.config.stored import as_option, may_change
+from aiayn.config.stored import as_option, mutable_on_resume
 from aiayn.errors import ConfigError
 from aiayn.reports.differences import Sample
 from aiayn.reports.metrics import Metric
@@ -135,7 +135,7 @@ def _alike(runs: Sequence[MeasuredRun], within: list[str], keys: list[dict[str, 
 
 def training_options(run: MeasuredRun) -> Record:
     """Return all options that shaped the run's weights, except the seed; its text by content, where that is known."""
-    options = {key: value for key, value in run.options.items() if not may_change(key) and key not in NOT_SHAPING}
+    options = {key: value for key, value in run.options.items() if not mutable_on_resume(key) and key not in NOT_SHAPING}
     precision = run.machine.get("precision")
     if options.get(PRECISION) == "auto" and precision:
         options[PRECISION] = precision  # as the machine chose it

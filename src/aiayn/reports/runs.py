@@ -8,7 +8,7 @@ from typing import Any
 
 from aiayn.config import program
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, may_change, stored_config, to_plain
+from aiayn.config.stored import flatten, mutable_on_resume, stored_config, to_plain
 from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
@@ -76,7 +76,7 @@ class MeasuredRun:
     def text_options(self) -> Record:
         """All options that shaped the text: what is known of it where the run has no fingerprints."""
         shaping = [key for key in self.options if key.startswith("data.") and key not in STEP_OPTIONS]
-        return {key: self.options[key] for key in shaping if not may_change(key)}
+        return {key: self.options[key] for key in shaping if not mutable_on_resume(key)}
 
     @property
     def fingerprint(self) -> str:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from aiayn.config.data import OF_VOCABULARY
+from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
-from aiayn.config.settle import open_options
 from aiayn.config.stored import as_option, flatten, to_plain
 from aiayn.errors import RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints

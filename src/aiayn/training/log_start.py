@@ -4,9 +4,9 @@ import logging
 
 import torch
 
+from aiayn.config.resolve import FITS, fit, usual_peak, usual_steps
 from aiayn.config.rules import listed, tagged
 from aiayn.config.schema import Config
-from aiayn.config.settle import FITS, fit, usual_peak, usual_steps
 from aiayn.hardware import Hardware, has_bfloat16, why_not_compiled
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint

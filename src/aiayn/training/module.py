@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from aiayn.config.resolve import settled
 from aiayn.config.schema import Config
-from aiayn.config.settle import settled
 from aiayn.config.stored import stored_config, to_plain
 from aiayn.data.batch import Batch, PackedBatch, SourceBatch, source_mask
 from aiayn.data.datamodule import TranslationDataModule

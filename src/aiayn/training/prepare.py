@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from aiayn.config.model import ModelConfig
+from aiayn.config.resolve import settle_sizes, settle_steps
 from aiayn.config.schema import Config
-from aiayn.config.settle import settle_sizes, settle_steps
 from aiayn.config.trainer import TrainerConfig
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule

@@ -9,8 +9,8 @@ from typing import Any, TextIO
 
 from filelock import lock_descriptor
 
+from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
-from aiayn.config.settle import open_options
 from aiayn.config.stored import changed_options, filled, from_plain, to_plain, too_late
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from aiayn.config.settle import usual_peak
+from aiayn.config.resolve import usual_peak
 from aiayn.data.batch import Batch
 from aiayn.data.corpus import unigram_loss
 from aiayn.errors import DivergedError

@@ -4,9 +4,9 @@ import pytest
 from applications import composed_options
 
 import aiayn
+from aiayn.config.resolve import fill, open_options, settle_sizes, settle_steps, settled
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.settle import fill, open_options, settle_sizes, settle_steps, settled
 from aiayn.config.stored import flatten, to_plain
 from aiayn.errors import ConfigError
 from aiayn.training.schedule import learning_rate
@@ -15,7 +15,7 @@ TEXT = ("data=files", "data.train=x", "data.val=x", "name=mine")
 
 
 def test_own_text_leaves_every_option_open_that_can_be():
-    every = {key for key, option in options_of(Config).items() if option.metadata.get("by_text")}
+    every = {key for key, option in options_of(Config).items() if option.metadata.get("inferred_from_data")}
     assert open_options(composed_options(*TEXT)) == every
     assert {"model.d_model", "data.vocab_size", "optim.lr_scale", "trainer.max_steps"} < every
     assert open_options(composed_options()) == set()

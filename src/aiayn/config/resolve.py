@@ -80,8 +80,8 @@ def check_open_model(options: Config) -> None:
 
 def open_options(options: Config) -> set[str]:
     """Returns the options that are null and still to be settled."""
-    by_text = [key for key, option in options_of(Config).items() if option.metadata.get("by_text")]
-    return {key for key in by_text if attrgetter(key)(options) is None}
+    inferred = [key for key, option in options_of(Config).items() if option.metadata["inferred_from_data"]]
+    return {key for key in inferred if attrgetter(key)(options) is None}
 
 
 def fill(options: Config, values: Mapping[str, Any], reason: str | None = None) -> Config:
