@@ -24,7 +24,7 @@ from measure import Worker, parse_options, report
 from memory import PeakOfAll
 
 import aiayn
-from aiayn.config.resolve import settled
+from aiayn.config.resolve import run_config
 from aiayn.data.batch import collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedSplit
@@ -95,7 +95,7 @@ def preparation(folder: str, train: str, tokenizer_pairs: int, vocab_size: int, 
         "data.max_length=255",
         "data.tokens_per_step=25000",
     ]
-    config = settled(aiayn.compose(*options, f"data.prepare_processes={processes}"))
+    config = run_config(aiayn.compose(*options, f"data.prepare_processes={processes}"))
 
     def work() -> Row:
         prepared = prepare(config.data)

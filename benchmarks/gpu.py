@@ -39,7 +39,7 @@ from torch.profiler import ProfilerActivity, profile
 import aiayn
 from aiayn import hardware
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import settled
+from aiayn.config.resolve import run_config
 from aiayn.config.search import SearchOverrides
 from aiayn.data.batch import Batch, PackedBatch, collate, pad_sources, shift_right, without_padding
 from aiayn.data.batch_plan import MicroBatch
@@ -85,7 +85,7 @@ class Bench(NamedTuple):
         return 290 if self.dry else 37_000
 
     def model(self, name: str, **changes: Any) -> ModelConfig:
-        config = settled(aiayn.compose("data=phrasebook", f"model={name}")).model
+        config = run_config(aiayn.compose("data=phrasebook", f"model={name}")).model
         return replace(config, **(TINY if self.dry else {}) | changes)
 
 
@@ -274,7 +274,7 @@ def text(bench: Bench) -> Record:
         for language in ("en", "de"):
             lines = [" ".join(spelled[(words ** rng.random(n)).astype(int) - 1]) for n in lengths]
             (bench.folder / f"{split}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    prepared = prepare(settled(aiayn.compose(*options(bench, "none"))).data)
+    prepared = prepare(run_config(aiayn.compose(*options(bench, "none"))).data)
     return {"vocabulary": prepared.tokenizer.vocab_size}
 
 

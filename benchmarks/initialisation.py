@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 import aiayn
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import settled
+from aiayn.config.resolve import run_config
 from aiayn.config.schema import Config
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
@@ -103,7 +103,7 @@ def main(arguments: list[str] | None = None) -> None:
     text = [f"data.{split}={options.prefix}" for split in ("train", "val", "test")]
     text += [f"data.src_lang={options.src}", f"data.tgt_lang={options.tgt}", f"data.vocab_size={options.vocab_size}"]
     fixed = ["model=tiny", "optim=adam", "trainer=default", f"data.tokens_per_step={options.tokens}"]
-    config: Config = settled(aiayn.compose("data=files", *text, *fixed))
+    config: Config = run_config(aiayn.compose("data=files", *text, *fixed))
     prepared, model = prepare(config.data), replace(config.model, dropout=0.1)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in INITIALISATIONS}
     for seed in options.seeds:

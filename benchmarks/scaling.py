@@ -25,7 +25,7 @@ from train_step import implementation
 
 import aiayn
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import settled
+from aiayn.config.resolve import run_config
 from aiayn.data.batch import Batch, shift_right
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.token_ids import EOS_ID
@@ -89,7 +89,7 @@ def processes_in_turn(rounds: int) -> list[dict[str, float]]:
 def measure_sizes(options: argparse.Namespace) -> None:
     """Reports and draws a step's time and memory as each size grows."""
     sizes = [f"model.d_model={options.d_model}", f"model.d_ff={4 * options.d_model}", "model.n_heads=4"]
-    config = settled(aiayn.compose("data=phrasebook", "model=base", *sizes)).model
+    config = run_config(aiayn.compose("data=phrasebook", "model=base", *sizes)).model
 
     rows: list[dict[str, Any]] = []
     for name, grown in SIZES.items():

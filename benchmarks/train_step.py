@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 import aiayn
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import settled
+from aiayn.config.resolve import run_config
 from aiayn.config.schema import Config
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
@@ -126,7 +126,7 @@ def main(arguments: list[str] | None = None) -> None:
         text += [f"data.src_lang={options.src}", f"data.tgt_lang={options.tgt}", "data.vocab_size=10000"]
         text += ["optim=adam", "trainer=default"]
     text += [f"data.tokens_per_step={options.tokens}", f"data.parts_per_step={options.parts}"]
-    whole_config = settled(aiayn.compose(*text, f"model={options.model}"))
+    whole_config = run_config(aiayn.compose(*text, f"model={options.model}"))
     steps, vocab_size = first_steps(whole_config, options.steps)
     config = whole_config.model
     workers, bf16 = {}, not options.float32

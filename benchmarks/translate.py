@@ -44,7 +44,7 @@ from engines import (
 from measure import Worker, interleaved, parse_options, report
 
 import aiayn
-from aiayn.config.resolve import settled
+from aiayn.config.resolve import run_config
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
 from aiayn.errors import ConfigError
@@ -67,7 +67,7 @@ ENGINES = {
 
 def base_checkpoint() -> Checkpoint:
     """Returns the paper's base model with random weights and a vocabulary of made-up subwords."""
-    config = settled(aiayn.compose("data=phrasebook", "model=base"))
+    config = run_config(aiayn.compose("data=phrasebook", "model=base"))
     torch.manual_seed(0)
     weights = Transformer(config.model, VOCAB).state_dict()
     vocabulary = SPECIAL_IDS | {f"w{number}": number for number in range(len(SPECIAL_IDS), VOCAB)}

@@ -28,7 +28,7 @@ from omegaconf import DictConfig
 
 from aiayn.config.compose import check_config, for_hydra, register
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import settled
+from aiayn.config.resolve import run_config
 from aiayn.config.schema import Config
 from aiayn.reports import drawing, plots, run_page, sweep_page
 from aiayn.sweep.jobs import SweepJob, make_jobs
@@ -203,7 +203,7 @@ def composed(*overrides: str) -> Config:
         given = {override.partition("=")[0] for override in overrides}
         overrides = (*(f"{key}={value}" for key, value in FIXED.items() if key not in given), *overrides)
     options = composed_options(*overrides)
-    return settled(dataclasses.replace(options, name=options.name or "run"))
+    return run_config(dataclasses.replace(options, name=options.name or "run"))
 
 
 @functools.cache

@@ -1,10 +1,10 @@
-"""Options that `data=files` leaves to the program, settled by the text."""
+"""Options that `data=files` leaves to the program, inferred from the text."""
 
 import pytest
 from applications import composed_options
 
 import aiayn
-from aiayn.config.resolve import fill, open_options, settle_sizes, settle_steps, settled
+from aiayn.config.resolve import CorpusSize, fill, infer_sizes, open_options, resolve, run_config
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, to_plain
@@ -32,7 +32,7 @@ def test_own_text_leaves_every_option_open_that_can_be():
     ],
 )
 def test_sizes_follow_from_the_number_of_pairs(pairs, n_layers, d_model, dropout, vocab_size, tokens_per_step):
-    config = settle_sizes(composed_options(*TEXT), lambda: pairs)
+    config = infer_sizes(composed_options(*TEXT), lambda: pairs)
 
     assert (config.model.n_layers, config.model.d_model, config.model.dropout) == (n_layers, d_model, dropout)
     assert (config.data.vocab_size, config.data.tokens_per_step) == (vocab_size, tokens_per_step)
@@ -50,18 +50,18 @@ def test_a_size_that_fits_no_model_the_text_could_choose_is_refused_before_the_t
 
 @pytest.mark.parametrize(("steps", "val_every"), [(60, 60), (600, 250), (9000, 450), (90_000, 1500)])
 def test_a_short_run_is_not_validated_more_often_than_it_has_time_for(steps, val_every):
-    config = settle_sizes(composed_options(*TEXT, f"trainer.max_steps={steps}"), lambda: 5000)
+    config = infer_sizes(composed_options(*TEXT, f"trainer.max_steps={steps}"), lambda: 5000)
 
-    assert settle_steps(config, 5000, 25).trainer.val_every == val_every
+    assert resolve(config, CorpusSize(5000, 25)).trainer.val_every == val_every
 
 
 @pytest.mark.parametrize(("d_model", "peak"), [(512, 0.000699), (128, 0.0028)])
 @pytest.mark.parametrize("warmup", [100, 1000, 4000])
 def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model, peak, warmup):
-    config = settle_sizes(
+    config = infer_sizes(
         composed_options(*TEXT, f"optim.warmup_steps={warmup}", f"model.d_model={d_model}"), lambda: 5000
     )
-    config = settle_steps(config, 5000, 25)
+    config = resolve(config, CorpusSize(5000, 25))
 
     rate = learning_rate(warmup, d_model, warmup, config.optim.lr_scale)
 
@@ -71,7 +71,7 @@ def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model,
 def test_the_peak_may_be_set_itself_whatever_the_warm_up():
     for warmup in (7, 4000):
         given = composed_options(*TEXT, "optim.peak_lr=1.5e-4", f"optim.warmup_steps={warmup}", "optim.lr_scale=9")
-        config = settle_steps(settle_sizes(given, lambda: 5000), 5000, 10)
+        config = resolve(infer_sizes(given, lambda: 5000), CorpusSize(5000, 10))
         peak = learning_rate(warmup, config.model.d_model, warmup, config.optim.lr_scale)
         assert peak == pytest.approx(1.5e-4, rel=1e-4)
         assert config.optim.peak_lr == 1.5e-4
@@ -79,17 +79,17 @@ def test_the_peak_may_be_set_itself_whatever_the_warm_up():
         composed_options(*TEXT, "optim.peak_lr=0")
 
 
-def test_a_settled_configuration_has_no_null_where_options_were_open():
-    config = settle_steps(settle_sizes(composed_options(*TEXT), lambda: 5000), 5000, 25)
+def test_a_resolved_configuration_has_no_null_where_options_were_open():
+    config = resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), CorpusSize(5000, 25))
 
     assert isinstance(config, Config)
     assert open_options(config) == set()
-    assert settled(config) == config
+    assert run_config(config) == config
 
 
 def test_stored_values_fill_what_is_open_and_nothing_else():
     options = composed_options(*TEXT, "model.d_ff=77")
-    stored = flatten(to_plain(settle_steps(settle_sizes(composed_options(*TEXT), lambda: 5000), 5000, 25)))
+    stored = flatten(to_plain(resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), CorpusSize(5000, 25))))
 
     filled = flatten(to_plain(fill(options, stored | {"seed": 5})))
 

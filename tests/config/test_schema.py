@@ -13,7 +13,7 @@ from applications import ROOT, composed, composed_options
 from aiayn.config.compose import compose_evaluation, default_name
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import settled
+from aiayn.config.resolve import run_config
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
 from aiayn.config.stored import (
@@ -188,7 +188,7 @@ def test_values_at_the_edge_of_a_rule_are_accepted(plain, options):
 
 def test_the_sizes_of_a_head_follow_unless_they_are_set():
     assert (ModelConfig().d_k, ModelConfig().d_v) == (64, 64)
-    one_set = settled(composed_options("name=x", "model.n_heads=4", "model.d_k=16")).model
+    one_set = run_config(composed_options("name=x", "model.n_heads=4", "model.d_k=16")).model
     assert (one_set.d_k, one_set.d_v) == (16, 128)
     assert (ModelConfig(d_model=12, n_heads=3).d_k, ModelConfig(n_heads=4, d_v=7).d_v) == (4, 7)
 
@@ -197,9 +197,9 @@ def test_options_that_are_still_open_cannot_be_taken_for_settled_ones():
     options = composed_options("name=x", "model.d_model=null", "trainer.val_every=null")
 
     with pytest.raises(ConfigError, match=r"no value yet: model\.d_k, model\.d_model, model\.d_v, trainer\.val_every"):
-        settled(options)
+        run_config(options)
     with pytest.raises(ConfigError, match="name is missing"):
-        settled(composed_options())
+        run_config(composed_options())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import yaml
 from applications import SMALL, composed_options, text_in
 
 from aiayn.config import resolve
-from aiayn.config.resolve import open_options, settle_sizes, settle_steps
+from aiayn.config.resolve import CorpusSize, infer_sizes, open_options
 from aiayn.errors import RefusedError
 from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.training import log_start
@@ -22,7 +22,7 @@ OPEN = ("data=files", "data.train=x", "data.val=x", "name=mine")
 
 def test_options_that_do_not_fit_are_named_with_what_is_usual():
     options = ("trainer.max_steps=100000", "optim.warmup_steps=4000", "trainer.val_every=1500", "model=base")
-    config = settle_steps(settle_sizes(composed_options(*OPEN, *options), lambda: 9283), 9283, 30)
+    config = resolve.resolve(infer_sizes(composed_options(*OPEN, *options), lambda: 9283), CorpusSize(9283, 30))
 
     epochs, size = unusual_options(config, 9283, 30, 4000)
 
@@ -43,7 +43,7 @@ def test_options_that_do_not_fit_are_named_with_what_is_usual():
 @pytest.fixture
 def small(tmp_path, write_pairs, monkeypatch):
     """A configuration whose steps and dropout are left to the program, on text of 60 pairs, a step an epoch."""
-    monkeypatch.setattr(resolve, "FITS", (replace(resolve.FITS[0], epochs=3),))
+    monkeypatch.setattr(resolve, "SIZE_PRESETS", (replace(resolve.SIZE_PRESETS[0], epochs=3),))
     for seed, (split, count) in enumerate({"train": 60, "val": 5, "test": 5}.items()):
         write_pairs(tmp_path / split, count, seed)
     steps = ("optim=auto", "trainer=auto", "model.dropout=null", "trainer.val_bleu_sentences=0", "name=run")

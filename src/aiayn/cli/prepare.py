@@ -16,7 +16,7 @@ def prepare(
     Downloads, cleans, learns the vocabulary and encodes, by all cores of this machine.
     """
     from aiayn.config.compose import compose_training
-    from aiayn.config.resolve import settle_sizes
+    from aiayn.config.resolve import infer_sizes
     from aiayn.data.prepare import check_text
     from aiayn.data.prepare import prepare as prepare_corpus
     from aiayn.data.sources import text_of
@@ -28,5 +28,5 @@ def prepare(
     logging.basicConfig(format="%(message)s")
     logging.getLogger("aiayn").setLevel(logging.INFO)
     check_text(composed.data)
-    sized = settle_sizes(composed, lambda: text_of(composed.data, "train").count())
+    sized = infer_sizes(composed, lambda: text_of(composed.data, "train").count())
     print(prepare_corpus(sized.data).folder)

@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import MISSING, Field, asdict, fields
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
-from aiayn.config.resolve import fill, settled
+from aiayn.config.resolve import RunConfig, fill, run_config
 from aiayn.config.rules import as_option, is_section, options_of, require
 from aiayn.config.schema import Config
 
@@ -100,9 +100,9 @@ def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def filled(options: Config, stored: Mapping[str, Any]) -> Config:
-    """Returns the options; those that are open get the values that the run's first start settled.
+    """Returns the options; those that are open get the values that the run's first start inferred.
 
-    Another `max_epochs` than the stored one settles the steps anew: they may have followed from that.
+    Another `max_epochs` than the stored one infers the steps anew: they may have followed from that.
     """
     values = stored_options(stored)
     if values["trainer.max_epochs"] not in (None, options.trainer.max_epochs):
@@ -110,9 +110,9 @@ def filled(options: Config, stored: Mapping[str, Any]) -> Config:
     return fill(options, values)
 
 
-def stored_config(tree: Mapping[str, Any]) -> Config:
-    """Rebuilds a run's configuration from what it stored. Raises ConfigError as `from_plain` and `settled` do."""
-    return settled(from_plain(Config, tree))
+def stored_config(tree: Mapping[str, Any]) -> RunConfig:
+    """Rebuilds a run's configuration from what it stored. Raises ConfigError as `from_plain` and `run_config` do."""
+    return run_config(from_plain(Config, tree))
 
 
 def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str]:

@@ -4,7 +4,7 @@ import logging
 
 import torch
 
-from aiayn.config.resolve import FITS, fit, usual_peak, usual_steps
+from aiayn.config.resolve import SIZE_PRESETS, preset_for, usual_peak, usual_steps
 from aiayn.config.rules import listed, tagged
 from aiayn.config.schema import Config
 from aiayn.hardware import Hardware, has_bfloat16, why_not_compiled
@@ -90,10 +90,10 @@ def unusual_options(config: Config, pairs: int, steps_per_epoch: int, vocab_size
     """Returns a line for each option that does not fit the text or the other options, with the remedy."""
     trainer, found = config.trainer, []
     epochs, usual = trainer.max_steps / steps_per_epoch, usual_steps(pairs, steps_per_epoch)
-    if epochs > 5 * fit(pairs).epochs:
+    if epochs > 5 * preset_for(pairs).epochs:
         found.append(
             f"trainer.max_steps={trainer.max_steps} is {epochs:,.0f} epochs of these {pairs:,} pairs; usual are "
-            f"{fit(pairs).epochs}: trainer.max_steps={usual}"
+            f"{preset_for(pairs).epochs}: trainer.max_steps={usual}"
         )
     if config.optim.warmup_steps >= trainer.max_steps:
         found.append(
@@ -108,6 +108,6 @@ def unusual_options(config: Config, pairs: int, steps_per_epoch: int, vocab_size
             "first, and then on these with init_from=outputs/GENERAL (docs/your-own-text.md)"
         )
     n = n_parameters(config.model, vocab_size, config.data.src_vocab_size)
-    if n > 1000 * pairs and pairs > FITS[0].pairs / 10:
+    if n > 1000 * pairs and pairs > SIZE_PRESETS[0].pairs / 10:
         found.append(f"a model of {n / 1e6:.0f} M parameters is large for {pairs:,} pairs: model=auto chooses one")
     return found

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from aiayn.config.resolve import settled
+from aiayn.config.resolve import run_config
 from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_plain
 from aiayn.data.batch import Batch, PackedBatch, SourceBatch, source_mask
@@ -48,7 +48,7 @@ class TranslationModule(pl.LightningModule):
         Raises ConfigError for options that are null and to be chosen by the text, as `aiayn train` does.
         """
         super().__init__()
-        self.config: Config = settled(config) if isinstance(config, Config) else stored_config(config)
+        self.config: Config = run_config(config) if isinstance(config, Config) else stored_config(config)
         if builds_model(type(self)):
             model = self.config.model
             self.config = replace(self.config, model=replace(model, parts=model.parts or name_class(type(self))))

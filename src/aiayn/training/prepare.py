@@ -1,11 +1,11 @@
-"""Before training: settles and checks the options, prepares the data, plans the steps. Writes no file of the run."""
+"""Before training: infers and checks the options, prepares the data, plans the steps. Writes no file of the run."""
 
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import settle_sizes, settle_steps
+from aiayn.config.resolve import CorpusSize, infer_sizes, resolve
 from aiayn.config.schema import Config
 from aiayn.config.trainer import TrainerConfig
 from aiayn.data.corpus import PreparedCorpus
@@ -31,10 +31,10 @@ from aiayn.training.resume import ResumeState, fill_as_stored, refuse_changes
 log = logging.getLogger(__name__)
 
 
-def settled_options(
+def sized_options(
     options: Config, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
 ) -> tuple[Config, Checkpoint | None]:
-    """Returns the options, sizes settled by the text or the first start, and the checkpoint that `init_from` names.
+    """Returns the options, sizes inferred from the text or the first start, and the checkpoint that `init_from` names.
 
     Raises RefusedError for options that contradict the run's first start, ConfigError for a model that is too large.
     """
@@ -44,7 +44,7 @@ def settled_options(
 
         options, source = resolve_init_from(options, options.init_from, folder, chosen)
     options = fill_as_stored(folder, options)
-    sized = settle_sizes(options, lambda: text_of(options.data, "train").count())
+    sized = infer_sizes(options, lambda: text_of(options.data, "train").count())
     refuse_changes(folder, sized)
     check_size(sized.model, sized.data.vocab_size, accelerator, sized.data.src_vocab_size)
     return sized, source
@@ -95,8 +95,7 @@ def begin(
             *(devices, before, data.plan.micro_batches),
         )
     steps = data.plan.steps_per_epoch
-    sized = replace(sized, trainer=replace(sized.trainer, max_steps=sized.trainer.last_step(steps)))
-    config = settle_steps(sized, len(data.corpus.train), steps)
+    config = resolve(sized, CorpusSize(len(data.corpus.train), steps))
     start_step = found.checkpoint.step if found else 0
     falls = metric_falls(research.metrics, config.trainer.best_metric)
     recorded = [record for record in folder.read_metrics() if record["step"] <= start_step]

@@ -27,7 +27,7 @@ from aiayn.training.finish import finish
 from aiayn.training.log_start import log_source, log_start
 from aiayn.training.loggers import close, make_loggers
 from aiayn.training.module import TranslationModule
-from aiayn.training.prepare import begin, prepare, settled_options
+from aiayn.training.prepare import begin, prepare, sized_options
 from aiayn.training.research import Research, refuse_other_optimization, research_of
 from aiayn.training.resume import ResumeState, load_resume_state, run_lock, store_test
 from aiayn.training.trainer import configure_libraries, make_trainer
@@ -87,7 +87,7 @@ def _train(
 ) -> None:
     """Prepares, fits and finishes."""
     hardware = choose_hardware(options.trainer)
-    sized, source = settled_options(options, folder, chosen, hardware.accelerator)
+    sized, source = sized_options(options, folder, chosen, hardware.accelerator)
     data = prepare(sized, source, research, hardware)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, data.corpus, sized)
