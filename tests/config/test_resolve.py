@@ -1,7 +1,13 @@
 """Options that `data=files` leaves to the program, inferred from the text."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
-from applications import composed_options
+from applications import ROOT, TINY, composed, composed_options, last_of_each, write_text
+from applications import TEXT as TINY_OF_TEXT
 
 import aiayn
 from aiayn.config.resolve import CorpusSize, fill, infer_sizes, open_options, resolve, run_config
@@ -9,8 +15,10 @@ from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, to_plain
 from aiayn.errors import ConfigError
+from aiayn.runs.run_folder import RunFolder
 from aiayn.training.schedule import learning_rate
 
+TINY_TEXT = (*TINY_OF_TEXT, *TINY)
 TEXT = ("data=files", "data.train=x", "data.val=x", "name=mine")
 
 
@@ -95,3 +103,58 @@ def test_stored_values_fill_what_is_open_and_nothing_else():
 
     assert filled == flatten(to_plain(options)) | {key: stored[key] for key in open_options(options)}
     assert set(filled) == set(options_of(Config))
+
+
+COUNTED = """
+import runpy, sys
+from aiayn.config import resolve, schema
+
+validated = []
+check = schema.Config.__post_init__
+schema.Config.__post_init__ = lambda self: (validated.append(type(self).__name__), check(self))[1]
+import aiayn.training.run as run
+
+fit = run.make_trainer
+def make_trainer(*arguments):
+    print(validated)
+    return fit(*arguments)
+run.make_trainer = make_trainer
+sys.argv = ["train.py", *sys.argv[1:]]
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
+
+def python(code: str, *arguments: str, at: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=at, capture_output=True, text=True, timeout=600)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "validated"), [(("model=tiny", "data.vocab_size=280"), 2), (("model.n_layers=1", "model.d_ff=8"), 3)]
+)
+def test_a_configuration_is_composed_once_and_resolved_once_on_its_way_to_the_first_step(tmp_path, sizes, validated):
+    write_text(tmp_path)
+    fixed = ("data.tokens_per_step=520", "trainer.max_steps=1", "trainer.accelerator=cpu", "logger=none", "name=x")
+    text = ("data=files", "data.train=train", "data.val=dev", "data.src_lang=en", "data.tgt_lang=de")
+    ended = python(COUNTED.replace("{script!r}", repr(str(ROOT / "train.py"))), *text, *sizes, *fixed, at=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == f"{['Config'] * (validated - 1) + ['RunConfig']}\n"
+
+
+@pytest.mark.parametrize("option", ["model.n_heads=8", "optim.label_smoothing=0.2", "seed=3"])
+def test_a_changed_option_is_refused_before_torch_is_imported(tmp_path, option):
+    run = tmp_path / "outputs/run"
+    run.mkdir(parents=True)
+    write_text(tmp_path)
+    begun = (*TINY_TEXT, "name=run")
+    RunFolder(run).write_config(composed(*begun))
+    code = f"""
+import atexit, runpy, sys
+atexit.register(lambda: print(sorted({{"torch", "pytorch_lightning", "numpy"}} & set(sys.modules))))
+sys.argv = ["train.py", *sys.argv[1:]]
+runpy.run_path({str(ROOT / "train.py")!r}, run_name="__main__")
+"""
+    ended = python(code, *last_of_each([*begun, option]), at=tmp_path)
+    key, _, value = option.partition("=")
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (4, "[]\n", 1), ended.stderr
+    assert re.search(rf"outputs/run was started with other options \({key}: [\d.]+ -> {value}\)", ended.stderr)

@@ -193,10 +193,10 @@ def test_the_sizes_of_a_head_follow_unless_they_are_set():
     assert (ModelConfig(d_model=12, n_heads=3).d_k, ModelConfig(n_heads=4, d_v=7).d_v) == (4, 7)
 
 
-def test_options_that_are_still_open_cannot_be_taken_for_settled_ones():
+def test_options_that_are_still_open_cannot_be_taken_for_resolved_ones():
     options = composed_options("name=x", "model.d_model=null", "trainer.val_every=null")
 
-    with pytest.raises(ConfigError, match=r"no value yet: model\.d_k, model\.d_model, model\.d_v, trainer\.val_every"):
+    with pytest.raises(ConfigError, match=r"unset options: model\.d_k, model\.d_model, model\.d_v, trainer\.val_every"):
         run_config(options)
     with pytest.raises(ConfigError, match="name is missing"):
         run_config(composed_options())

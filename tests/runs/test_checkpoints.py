@@ -94,10 +94,10 @@ def test_what_is_saved_is_what_is_loaded_and_saving_that_gives_the_same_bytes(or
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ckpt", "b.ckpt"]
 
 
-def test_options_that_were_never_settled_are_refused(original, tmp_path):
+def test_options_that_were_never_resolved_are_refused(original, tmp_path):
     checkpoints.save(tmp_path / "a.ckpt", replace(original, config=composed_options(*OPEN, "name=x")))
 
-    with pytest.raises(RefusedError, match=r"no value yet: .*data\.vocab_size.*trainer\.val_every; it was written by"):
+    with pytest.raises(RefusedError, match=r"unset options: .*data\.vocab_size.*trainer\.val_every; it was written by"):
         checkpoints.load(tmp_path / "a.ckpt")
 
 

@@ -14,8 +14,9 @@ from aiayn.errors import RefusedError
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.continuation import check_unchanged
 from aiayn.runs.run_folder import RunFolder
-from aiayn.training.resume import load_resume_state, refuse_changes
+from aiayn.training.resume import load_resume_state
 
 
 def with_option(config: Config, key: str, value: object) -> Config:
@@ -35,15 +36,15 @@ def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_v
     for key in NULLABLE if before == "null" else ():
         started = with_option(started, key, None)
     RunFolder(tmp_path).write_config(started)
-    refuse_changes(RunFolder(tmp_path), started)
+    check_unchanged(RunFolder(tmp_path), started)
     for key, old in flatten(to_plain(started)).items():
         now = with_option(started, key, "something else" if key != "extension" else {"x": "something else"})
         key, old = ("extension.x", None) if key == "extension" else (key, old)
         if mutable_on_resume(key):
-            refuse_changes(RunFolder(tmp_path), now)
+            check_unchanged(RunFolder(tmp_path), now)
         else:
             with pytest.raises(RefusedError) as refused:
-                refuse_changes(RunFolder(tmp_path), now)
+                check_unchanged(RunFolder(tmp_path), now)
             assert f"({key}: {as_option(old)} -> something else); give a new run another name=" in str(refused.value)
 
 

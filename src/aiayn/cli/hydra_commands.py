@@ -15,6 +15,7 @@ from aiayn.config import compose, program
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_repeated, refuse_unsupported
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError, one_line_errors
+from aiayn.runs.continuation import check_typed_options
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.signals import handle_signals, interrupt, refuse_windows
 
@@ -116,6 +117,7 @@ def _canonical(arguments: argparse.Namespace) -> list[str]:
 def _run_training(overrides: Sequence[str], sources: compose.Sources) -> None:
     refuse_windows()
     options = compose.compose_training(overrides, sources)
+    check_typed_options(options)
     if options.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
         from aiayn.data.prepare import check_text
 

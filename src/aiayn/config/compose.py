@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
@@ -96,10 +96,17 @@ def _nullable(schema: Any) -> type:
 
 
 def check_config(composed: DictConfig, schema: type[T]) -> T:
-    """Returns the composed options as an instance of the schema.
+    """Returns the composed options as an instance of the schema. Raises ConfigError as `_plain_values` does, and for
+    impossible ones.
+    """
+    return from_plain(schema, _plain_values(composed))
 
-    Raises ConfigError for missing or impossible ones, and for those with a variable of the environment other than those
-    that hold folders and the like: options are stored, where no secret may be.
+
+def _plain_values(composed: DictConfig) -> dict[str, Any]:
+    """Returns composed options as plain values, interpolations resolved.
+
+    Raises ConfigError for missing ones, and for those with a variable of the environment other than those that hold
+    folders and the like: options are stored, where no secret may be.
     """
     OmegaConf.register_new_resolver("oc.env", _storable_variable, replace=True)
     try:
@@ -108,7 +115,7 @@ def check_config(composed: DictConfig, schema: type[T]) -> T:
         resolved: Any = OmegaConf.to_container(composed, resolve=True)
     finally:
         OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
-    return from_plain(schema, resolved)
+    return resolved
 
 
 def _storable_variable(name: str, *default: str | None) -> str | None:
@@ -127,30 +134,30 @@ def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides:
 
     choices are the files of each group that were chosen, overrides the arguments that chose them.
     """
-    options = check_config(composed, Config)
+    values = _plain_values(composed)
+    if values["data"]["source"] == "hub" and _names_files(values["data"], overrides):
+        values["data"]["source"] = "files"
+    if values["name"] is None:
+        values["name"] = default_name(choices, values["init_from"])
+    values["extension"] = check_extensions(values["extensions"], values["extension"])
+    options = from_plain(Config, values)
     if "wandb" in options.logger.kinds and (mode := os.environ.get("WANDB_MODE")):
         one_of("WANDB_MODE", mode, WANDB_MODES)
-    options = replace(options, extension=check_extensions(options.extensions, options.extension))
-    if options.data.source == "hub" and _names_files(options, overrides):
-        options = replace(options, data=replace(options.data, source="files"))
     if options.optim.peak_lr is not None and {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(overrides):
         raise ConfigError("optim.lr_scale and optim.peak_lr: each sets the learning rate; leave one out")
     if options.init_from is None:  # else the model is that run's
         check_open_model(options)
-    if options.name is None:
-        options = replace(options, name=default_name(choices, options.init_from))
     options.outputs_folder  # noqa: B018  (checked before anything starts)
     return options
 
 
-def _names_files(options: Config, overrides: Sequence[str]) -> bool:
+def _names_files(data: Mapping[str, Any], overrides: Sequence[str]) -> bool:
     """Whether data.train names files, and not a split of a data set of the hub, which has no slash in its name."""
-    data = options.data
-    if isinstance(data.train, list) or "/" in f"{data.train}":
+    if isinstance(data["train"], list) or "/" in f"{data['train']}":
         return True
     is_typed = typed_keys(overrides) & {"data.train", "data.source"} == {"data.train"}
-    endings = ("", f".{data.src_lang}", f".{data.src_lang}.gz")
-    return is_typed and any(Path(f"{data.train}{ending}").is_file() for ending in endings)
+    endings = ("", f".{data['src_lang']}", f".{data['src_lang']}.gz")
+    return is_typed and any(Path(f"{data['train']}{ending}").is_file() for ending in endings)
 
 
 def typed_keys(overrides: Sequence[str]) -> set[str]:

@@ -1,6 +1,7 @@
 """Options left to the program, null in the configuration: sizes and steps that fit the text.
 
-They are inferred when a run first starts, printed with their reason, and stored with the run, which continues with them.
+They are inferred when a run first starts, printed with their reason, and stored with the run, which continues with
+them.
 """
 
 import logging
@@ -162,7 +163,7 @@ def resolve(options: Config, corpus: CorpusSize) -> RunConfig:
 
 
 def run_config(options: Config, **sections: Any) -> RunConfig:
-    """Returns options, some of their sections exchanged, of which none is open. Raises ConfigError for those that are."""
+    """Returns the options, some of their sections exchanged, as those of a run. Raises ConfigError if any is open."""
     resolved = RunConfig(**{**vars(options), "name": options.run_name, **sections})
     unset = sorted(open_options(resolved))
     require(not unset, f"unset options: {', '.join(unset)}")

@@ -17,6 +17,7 @@ from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import Hardware, gpu_memory, machine_memory, tokens_per_device
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.continuation import check_unchanged
 from aiayn.runs.extensions import metric_falls
 from aiayn.runs.run_folder import RunFolder
 from aiayn.runs.validations import ValidationHistory
@@ -26,7 +27,7 @@ from aiayn.training.context import RunContext, TrainingClock, validated_lines
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.research import Research, why_not_packed
-from aiayn.training.resume import ResumeState, fill_as_stored, refuse_changes
+from aiayn.training.resume import ResumeState, fill_as_stored
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def sized_options(
         options, source = resolve_init_from(options, options.init_from, folder, chosen)
     options = fill_as_stored(folder, options)
     sized = infer_sizes(options, lambda: text_of(options.data, "train").count())
-    refuse_changes(folder, sized)
+    check_unchanged(folder, sized)
     check_size(sized.model, sized.data.vocab_size, accelerator, sized.data.src_vocab_size)
     return sized, source
 

@@ -103,9 +103,13 @@ def research_of(
     best = options.trainer.best_metric
     known = ("val/loss", TASKS[options.data.task].val_metric, *(f"val/{name}" for name in research.metrics))
     one_of("trainer.best_metric", best, known)
-    model = replace(options.model, parts=ids_of_builders(extensions, research.module))
+    parts = ids_of_builders(extensions, research.module)
     extension = check_extensions(options.extensions, options.extension)  # `aiayn.train` has not checked it yet
-    return replace(options, extensions_sha256=ids, given=given, extension=extension, model=model), research
+    seen = (options.extensions_sha256, options.given, options.extension, options.model.parts)
+    if seen != (ids, given, extension, parts):
+        model = replace(options.model, parts=parts)
+        options = replace(options, extensions_sha256=ids, given=given, extension=extension, model=model)
+    return options, research
 
 
 def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:

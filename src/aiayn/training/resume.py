@@ -11,12 +11,13 @@ from filelock import lock_descriptor
 
 from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
-from aiayn.config.stored import changed_options, filled, from_plain, to_plain, too_late
+from aiayn.config.stored import filled, to_plain, too_late
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.runs import checkpoint_folder
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.continuation import check_unchanged, read_options
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.distributed.rank import global_rank
 
@@ -32,38 +33,16 @@ class ResumeState:
 
 
 def fill_as_stored(folder: RunFolder, options: Config) -> Config:
-    """Returns the options; those that are open get the values that the run's first start settled, if there was one.
+    """Returns the options; those that are open get the values that the run's first start inferred, if there was one.
 
     Raises RefusedError if the stored options cannot be read.
     """
     if not open_options(options):
         return options
     if folder.config.exists():
-        return filled(options, to_plain(_stored_options(folder)))
+        return filled(options, to_plain(read_options(folder)))
     newest = checkpoint_folder.load_newest(folder.checkpoints)
     return filled(options, to_plain(newest[0].config)) if newest else options
-
-
-def refuse_changes(folder: RunFolder, options: Config) -> None:
-    """Raises RefusedError if an option that defines the training differs from the run's first start."""
-    if folder.config.exists():
-        _refuse_changes(folder, _stored_options(folder), options)
-
-
-def _stored_options(folder: RunFolder) -> Config:
-    try:
-        return from_plain(Config, folder.read_config())
-    except (ConfigError, RefusedError, ValueError, TypeError, AttributeError) as error:
-        raise RefusedError(
-            f"{folder.config}: cannot be read as the run's options; remove it (its checkpoints hold them too), or "
-            "choose another name="
-        ) from error
-
-
-def _refuse_changes(folder: RunFolder, stored: Config, options: Config) -> None:
-    if changed := changed_options(to_plain(stored), options):
-        diff = "; ".join(f"{key}: {values}" for key, values in changed.items())
-        raise RefusedError(f"{folder.path} was started with other options ({diff}); give a new run another name=")
 
 
 def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Config) -> ResumeState | None:
@@ -76,7 +55,7 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
         return None
     checkpoint, _ = newest
     # config.yaml may be gone, and weights fit into a model with another number of heads as well.
-    _refuse_changes(folder, checkpoint.config, config)
+    check_unchanged(folder, config, checkpoint.config)
     vocabulary = Tokenizer.from_json(checkpoint.tokenizer)
     for what, before, now in (
         ("on another text (prepared corpus", checkpoint.corpus, prepared.fingerprint),
@@ -94,7 +73,7 @@ def store_test(folder: RunFolder, config: Config) -> None:
 
     Raises RefusedError if the stored options cannot be read.
     """
-    stored = _stored_options(folder) if folder.config.exists() else config
+    stored = read_options(folder) if folder.config.exists() else config
     if changed := too_late(to_plain(stored), config):
         log.warning("warning  %s comes too late for a finished run", changed)
     if global_rank() == 0 and (stored is config or stored.data.test != config.data.test):
