@@ -164,6 +164,8 @@ def resolve(options: Config, corpus: CorpusSize) -> RunConfig:
 
 def run_config(options: Config, **sections: Any) -> RunConfig:
     """Returns the options, some of their sections exchanged, as those of a run. Raises ConfigError if any is open."""
+    if isinstance(options, RunConfig) and not sections:
+        return options
     resolved = RunConfig(**{**vars(options), "name": options.run_name, **sections})
     unset = sorted(open_options(resolved))
     require(not unset, f"unset options: {', '.join(unset)}")
