@@ -66,7 +66,7 @@ LEARNING = {"training/module", "training/loss", "training/schedule"}  # these kn
 
 # Library: the modules, or rooms, that may import it.
 HYDRA = {
-    *(f"config/{name}" for name in ("compose", "messages", "help")),
+    *(f"config/{name}" for name in ("compose", "defaults", "messages", "help")),
     *("cli/hydra_commands", "sweep", "hydra_plugins"),
 }
 HOMES = {
@@ -124,7 +124,7 @@ LAZY = {
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
     *("__init__", "errors", "files", "signals", "runs/__init__", "runs/run_folder", "runs/results"),
-    *("runs/extensions", "runs/metrics", "runs/validations", "server/__init__", "server/options"),
+    *("runs/continuation", "runs/extensions", "runs/metrics", "runs/validations", "server/__init__", "server/options"),
     *(name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")),  # Hydra loads plugins
 }
 INSTALLED_WITH = {

@@ -622,7 +622,7 @@ def test_hydras_flags_reach_the_jobs_abbreviated_ones_too(folder, started):
     """Dropped, every row would silently train with other options than were checked."""
     shutil.copytree(ROOT / "conf", folder / "mine")
     text = (folder / "mine/train.yaml").read_text()
-    (folder / "mine/train.yaml").write_text(text.replace("seed: 0 ", "seed: 77 "))
+    (folder / "mine/train.yaml").write_text(text.replace("seed: 0\n", "seed: 77\n"))
     assert run_application("train.py", "-m", *SMALL, "ablation=d_ls00", "--config-pat", str(folder / "mine")).code == 0
 
     [sweep] = started

@@ -135,7 +135,9 @@ def _alike(runs: Sequence[MeasuredRun], within: list[str], keys: list[dict[str, 
 
 def training_options(run: MeasuredRun) -> Record:
     """Return all options that shaped the run's weights, except the seed; its text by content, where that is known."""
-    options = {key: value for key, value in run.options.items() if not mutable_on_resume(key) and key not in NOT_SHAPING}
+    options = {
+        key: value for key, value in run.options.items() if not mutable_on_resume(key) and key not in NOT_SHAPING
+    }
     precision = run.machine.get("precision")
     if options.get(PRECISION) == "auto" and precision:
         options[PRECISION] = precision  # as the machine chose it

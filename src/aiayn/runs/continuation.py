@@ -42,5 +42,5 @@ def check_typed_options(options: Config) -> None:
         return
     stored = read_options(folder)
     model = replace(options.model, parts=stored.model.parts)
-    known = replace(options, extensions_sha256=stored.extensions_sha256, model=model)
+    known = replace(options, extensions_sha256=stored.extensions_sha256, given=stored.given, model=model)
     check_unchanged(folder, filled(known, to_plain(stored)), stored)
