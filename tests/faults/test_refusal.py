@@ -29,6 +29,7 @@ OTHERWISE = {
     "search.patience": "0.5",
     "data.test": "null",
     "data.num_workers": "1",
+    "data.check_sides": "false",
     "data.write_dropped": "true",
     "data.prepare_per_node": "false",
     "data.prepare_processes": "3",
