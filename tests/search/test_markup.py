@@ -402,7 +402,6 @@ def test_a_word_attends_to_what_its_subwords_attend_to():
         ([" मेरी", " हिन्दी", " किताब"], 1),
         ([" שָׁלוֹם", " עולם"], 0),
         ([" cafe\u0301", " no\u0308tig"], 0),
-        ([" 👩\u200d👩\u200d👧", " 👍🏽", " ok"], 1),
     ],
 )
 def test_an_element_is_around_its_words_in_every_script_and_between_no_letter_and_its_signs(pieces, number):
@@ -628,3 +627,40 @@ def test_markup_is_placed_alike_however_unicode_stores_the_accents(translator):
     composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
     assert composed != decomposed
     assert translate_texts(translator, [decomposed]) == translate_texts(translator, [composed])
+
+
+NO_LETTERS = [
+    "1984",
+    "12:30",
+    "$5.00",
+    "...",
+    "😀",
+    "👍🏽",
+    "👨\u200d👩\u200d👧",
+    "🇩🇪",
+    "4\ufe0f\u20e3",
+    "—",
+    "★★★★☆",
+    "http://a.b/c",
+    "a@b.org",
+    "♪",
+    "(1)",
+]
+
+
+@pytest.mark.parametrize("markup", [True, False])
+@pytest.mark.parametrize("paragraphs", [True, False])
+def test_what_has_no_letter_outside_placeholders_is_copied_wherever_it_stands(translator, markup, paragraphs):
+    assert translate_texts(translator, NO_LETTERS, markup, paragraphs)[0] == NO_LETTERS
+    if paragraphs:
+        for text in NO_LETTERS:
+            [alone], _ = translate_texts(translator, ["the house."], False, True)
+            assert translate_texts(translator, [f"{text}\nthe house."], False, True)[0] == [f"{text}\n{alone}"]
+
+
+def test_emoji_of_a_sentence_are_in_its_translation_as_often_and_nowhere_else():
+    for text in ("the flowers 🎉🎉", "the 👩\u200d👩\u200d👧 house 🇩🇪🇫🇷", "ok 👍🏽"):
+        expected = Counter(re.findall("🎉|👩\u200d👩\u200d👧|🇩🇪|🇫🇷|👍🏽", text))
+        for translation in (translated(text), translated(text, backwards=True), translated(text, spoil=True)):
+            assert Counter(re.findall("🎉|👩\u200d👩\u200d👧|🇩🇪|🇫🇷|👍🏽", translation)) == expected
+    assert translated("two cats") == "TWO CATS"

@@ -261,6 +261,7 @@ def _translated(
     on_batch: "Progress | None",
 ) -> Iterable[str]:
     """Returns the output lines of a chunk that comes after `done` lines."""
+    from aiayn.data.placeholders import has_letters
     from aiayn.evaluation.tasks import task_of
 
     task, tag = task_of(translator.task), output.tag
@@ -286,7 +287,12 @@ def _translated(
         return (f"{n} ||| {one.text} ||| {one.score:.4f}" for n, best in enumerate(results, done) for one in best)
     if output.scores:
         return (f"{best.text}\t{best.score:.4f}" for best, *_ in results)
-    return chunk.written([best.text for best, *_ in results])
+    translations = [best.text for best, *_ in results]
+    if task.reads_prose:  # a line without letters, such as 1984, is its own translation
+        translations = [
+            text if has_letters(line) else line for line, text in zip(chunk.lines, translations, strict=True)
+        ]
+    return chunk.written(translations)
 
 
 def _within(progress: "Progress | None", done: int, count: int, total: int) -> "Progress | None":

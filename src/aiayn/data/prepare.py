@@ -166,7 +166,7 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
         "src_vocab_size": config.src_vocab_size,
         # Versions of rules: raise one whenever it drops other pairs.
         "duplicates": config.drop_duplicates and 2,
-        "placeholders": config.drop_placeholder_mismatch and 2,
+        "placeholders": config.drop_placeholder_mismatch and 3,
         "languages": config.drop_wrong_language and 1,
         "symbols": config.all_symbols,
     }

@@ -13,7 +13,7 @@ from functools import partial
 from html.parser import HTMLParser
 from itertools import groupby
 
-from aiayn.data.placeholders import CJK, PLACEHOLDER, TAG
+from aiayn.data.placeholders import CJK, PLACEHOLDER, TAG, has_letters
 
 # These end a sentence: what is between two of them is translated by itself.
 BLOCK = """address article aside blockquote body br caption col colgroup dd details dialog div dl dt fieldset figcaption
@@ -222,7 +222,7 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
             names[name] += 1
         tags.append(tag)
     raw, text = "".join(raw for *_, raw in tokens), text.rstrip()
-    if MESSAGE.search(text) or not re.search(r"[^\W\d_]", PLACEHOLDER.sub("", text)):
+    if MESSAGE.search(text) or not has_letters(text):
         return [raw] if raw else []
     # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a blank.
     blanks = NO_BREAK.sub(lambda found: "\xa0" * len(found[0]), raw) if read is html_text else raw

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from aiayn.data.languages import primary
+from aiayn.data.placeholders import has_letters
 from aiayn.errors import ConfigError, DataError
 from aiayn.search.line_translator import LineTranslator, Progress
 from aiayn.search.markup import MARK, Part, Pieces, parse_markup
@@ -57,7 +58,8 @@ def split_paragraph(text: str, language: str) -> list[str]:
 class Texts:
     """Texts, as they are written or in pieces, whose parts are cut into sentences: `restore` joins their translations.
 
-    What is written may begin with a tag of the training text, such as <2de>, which then begins all of its sentences.
+    A sentence without a letter outside its placeholders, such as 1984 or an address, is copied, not translated. What is
+    written may begin with a tag of the training text, such as <2de>, which then begins all of its sentences.
     """
 
     def __init__(
@@ -101,7 +103,8 @@ class Texts:
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
                 here = range(len(self.sentences), len(self.sentences) + len(cut) // 2)
                 self._cuts.append((part, cut, here))
-                self.sentences += [sentence and f"{start}{sentence}" for sentence in cut[1::2]]
+                # A blank one is not translated; `restore` copies it.
+                self.sentences += [f"{start}{sentence}" if has_letters(sentence) else "" for sentence in cut[1::2]]
                 self._tagged.update(here if start else ())
                 if markup and (part.tags or part.kept or MARK.search(part.text)):
                     self.marked += here
@@ -132,7 +135,10 @@ class Texts:
             for piece in pieces:
                 if isinstance(piece, Part):
                     part, cut, here = next(cuts)
-                    translated = [best[here[n // 2]].text if n % 2 else blank for n, blank in enumerate(cut)]
+                    translated = list(cut)
+                    for place, number in enumerate(here):
+                        if self.sentences[number]:
+                            translated[2 * place + 1] = best[number].text
                     text = "".join(translated)
                     if self._markup:
                         weights = unit_weights(translated, cut, [found[number] for number in here if number in found])
