@@ -348,9 +348,9 @@ def scored(tmp_path, monkeypatch) -> SweepJob:
     (job.folder / "checkpoints").mkdir()
     for name in ("step_2", "averaged"):
         (job.folder / f"checkpoints/{name}.ckpt").touch()
+    (job.folder / "config.yaml").write_text(yaml.safe_dump(to_plain(job.config), sort_keys=False))
     result = {"checkpoint": "last.ckpt", "step": 2, "search": to_plain(job.config.search)}
     result |= {"metrics": {}, "lines": 5, "split": "val"}
-    result = {"checkpoint": "last.ckpt", "step": 2, "search": to_plain(job.config.search)}
     (job.folder / "evaluation/val/evaluation.json").write_text(json.dumps(result))
     return job
 
