@@ -13,6 +13,10 @@ INSTALLED := .venv/.installed
 WITH_TESTS := .venv/.installed-dev
 # The build of torch: cuda where there is an NVIDIA driver, else cpu. make install TORCH=cuda decides otherwise.
 TORCH ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
+# A command line that names another build than the installed one installs everything anew.
+ifeq ($(origin TORCH),command line)
+OTHER_BUILD := $(filter-out $(TORCH),$(shell cat .venv/.installed 2>/dev/null))
+endif
 UV := $(shell command -v uv)
 ifneq ($(UV),)
 VENV = uv venv --seed --quiet --allow-existing --python $(PYTHON) .venv
@@ -31,7 +35,7 @@ BELOW = awk 'NR == FNR {source[NR] = $$0; next} {print "  " source[FNR]; print "
 START := $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test soak lint coverage docs gpu-wheels
+.PHONY: anew help install quickstart test soak lint coverage docs gpu-wheels
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r target text; do printf 'make %-12s%s\n' "$$target" "$$text"; done
@@ -94,7 +98,9 @@ gpu-wheels:
 	@echo '  python3 -m pip install -q --no-index --no-deps --target /tmp/site $(WHEELS)/*.whl && PYTHONPATH=/tmp/site:src python3 benchmarks/gpu.py --out OUT'
 
 # torch comes first and alone, by its exact version: a range could fetch gigabytes of another build.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt $(if $(OTHER_BUILD),anew)
+	@if [ '$(origin TORCH)' = file ] && command -v sbatch >/dev/null && ! command -v nvidia-smi >/dev/null; then echo 'error: this machine submits SLURM jobs and has no GPU itself: make $(MAKECMDGOALS) TORCH=cuda if jobs train on GPUs, else TORCH=cpu' >&2; exit 1; fi
+	@$(if $(OTHER_BUILD),rm -rf .venv,:)
 	@command -v $(PYTHON) >/dev/null || { echo 'error: $(PYTHON) not found; install Python 3.11, or make PYTHON=PATH' >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit("error: $(PYTHON) is Python %d.%d, 3.11 or newer is needed; make PYTHON=PATH" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@$(VENV)
@@ -102,7 +108,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PIP) $(TORCH_BUILD) "$$(grep '^torch==' constraints.txt)"
 	@echo 'installing into .venv: everything else that trains and translates'
 	@$(PIP) -e .
-	@touch $@
+	@echo $(TORCH) > $@
 
 $(WITH_TESTS): $(INSTALLED)
 	@echo 'installing into .venv: what the tests need'

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from host_time import host_time
-from measure import parse_options, synchronize
+from measure import gpu_seconds, matrix_rate, parse_options, synchronize
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
@@ -208,7 +208,7 @@ def step(bench: Bench, model: str, tokens: int, variant: str) -> Record:
     synchronize()
     taken = (time.perf_counter() - start) / 2
     useful = sum(float(training_flops(config, bench.vocab, *map(np.float64, each.lengths)).sum()) for each in made)
-    rate = hardware.matmul_rate(bench.device, "bf16-mixed", torch.get_num_threads())
+    rate = matrix_rate(bench.device)
     return {
         "ms": taken / len(made) * 1e3,
         "host ms": host / 2 / len(made) * 1e3,
@@ -486,7 +486,7 @@ def once(work: Callable[[], Any]) -> float:
 
 def seconds(bench: Bench, work: Callable[[], Any]) -> float:
     """Returns the median seconds of `work`, by the device's own clock on a GPU."""
-    return hardware.gpu_seconds(work) if bench.on_gpu else once(work)
+    return gpu_seconds(work) if bench.on_gpu else once(work)
 
 
 # The runner.

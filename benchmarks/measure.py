@@ -12,8 +12,10 @@ import shlex
 import statistics
 import sys
 import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +208,29 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def gpu_seconds(work: Callable[[], Any]) -> float:
+    """Returns the median seconds that a GPU takes for `work`, by its own clock, of 20 after a warm-up of 0.3 s."""
+    end = time.perf_counter() + 0.3
+    while time.perf_counter() < end:
+        work()
+        torch.cuda.synchronize()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
+    marks[0].record()
+    for mark in marks[1:]:
+        work()
+        mark.record()
+    torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) for a, b in pairwise(marks)) / 1000
+
+
+def matrix_rate(device: torch.device) -> float:
+    """Measures the FLOPs per second of a large matrix product in bfloat16."""
+    size = 8192 if device.type == "cuda" else 1024
+    matrix = torch.randn(size, size, device=device).to(torch.bfloat16)
+
+    def product() -> torch.Tensor:
+        return torch.mm(matrix, matrix)
+
+    return 2 * size**3 / (gpu_seconds(product) if device.type == "cuda" else min(timeit.repeat(product, number=1)))

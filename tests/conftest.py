@@ -1,6 +1,5 @@
 """What all tests share: one thread, reproducible examples, slow tests on request only."""
 
-import functools
 import gc
 import os
 import signal
@@ -18,15 +17,13 @@ from applications import small_model
 from chromium import Chromium, find_chromium
 from hypothesis import HealthCheck, settings
 
-from aiayn import hardware
 from aiayn.config.model import ModelConfig
 
 torch.set_num_threads(1)
 # As in a shell in which the environment is active.
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-# No machine loses its power during a test, and every process would measure what `perf/mfu` is a share of.
+# No machine loses its power during a test.
 os.fsync = lambda descriptor: None
-hardware.matmul_rate = functools.wraps(hardware.matmul_rate)(lambda *arguments: 1e9)
 
 # What a shell starts in the background ignores Ctrl-C, what nohup starts the terminal's end, and so do their children;
 # the tests send both.

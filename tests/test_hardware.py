@@ -18,6 +18,7 @@ from aiayn.hardware import (
     choose_hardware,
     has_own_gpu,
     is_out_of_memory,
+    peak_rate,
     tokens_per_device,
     training_threads,
 )
@@ -186,3 +187,67 @@ def test_a_lack_of_memory_on_a_cpu_is_told_by_its_text():
     with pytest.raises(RuntimeError) as raised:
         torch.empty(1 << 60, dtype=torch.uint8)
     assert is_out_of_memory(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "teraflops"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bf16-mixed", 989.4),
+        ("NVIDIA H100 PCIe", "bf16-mixed", 756.4),
+        ("NVIDIA A100-SXM4-80GB", "16-mixed", 311.9),
+        ("NVIDIA A100-SXM4-80GB", "32-true", 19.5),
+        ("NVIDIA A10", "bf16-true", 125.0),
+        ("Tesla T4", "16-mixed", 65.1),
+        ("NVIDIA H200", "64-true", None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16-mixed", None),
+        ("a GPU of tomorrow", "bf16-mixed", None),
+    ],
+)
+def test_mfu_is_a_share_of_the_rate_that_the_maker_states_for_the_gpu_and_precision(
+    name, precision, teraflops, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    rate = peak_rate(torch.device("cuda"), precision)
+    assert rate == (teraflops and pytest.approx(teraflops * 1e12))
+    assert peak_rate(torch.device("cpu"), precision) is None
+
+
+def test_float32_in_tensor_cores_has_half_of_their_rate_in_16_bits(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    assert peak_rate(torch.device("cuda"), "32-true") == pytest.approx(494.7e12)
+
+
+JOB = {"SLURM_JOB_GPUS": "0,1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "cuda", "driver", "job", "refusal"),
+    [
+        (("trainer.devices=8",), None, False, {}, "trainer.devices=8: torch .* build for CPUs; .* TORCH=cuda"),
+        (("trainer.devices=8",), "13.0", False, {}, "trainer.devices=8: this machine has no NVIDIA driver"),
+        (("trainer.num_nodes=2",), "13.0", True, {}, "trainer.num_nodes=2: torch finds no GPU; see whether nvidia-smi"),
+        ((), None, True, {}, "accelerator=auto: this machine has an NVIDIA driver, but torch .* build for CPUs"),
+        ((), None, False, JOB, "accelerator=auto: SLURM gave this job GPUs .SLURM_JOB_GPUS=0,1., but torch"),
+        ((), None, False, {"SLURM_GPUS_ON_NODE": "0"}, None),
+        ((), None, False, {}, None),
+        (("trainer.accelerator=gpu",), None, False, {}, "trainer.accelerator=gpu: torch .* build for CPUs"),
+        (("trainer.accelerator=gpu",), "13.0", True, {"CUDA_VISIBLE_DEVICES": ""}, "gpu: CUDA_VISIBLE_DEVICES= hides"),
+        (("trainer.devices=8", "trainer.accelerator=cpu"), None, True, JOB, None),
+    ],
+)
+def test_a_training_that_asks_for_gpus_never_moves_to_cpus_by_itself(options, cuda, driver, job, refusal, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "CUDA_"))]:
+        monkeypatch.delenv(name)
+    for name, value in job.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(hardware, "has_nvidia_driver", lambda: driver)
+    settings = composed(*FILES, *options).trainer
+    if refusal is None:
+        assert choose_hardware(settings).accelerator == "cpu"
+        return
+    with pytest.raises(ConfigError, match=refusal) as refused:
+        choose_hardware(settings)
+    assert "set trainer.accelerator=cpu" in str(refused.value)

@@ -9,7 +9,7 @@ from wandb.proto.wandb_internal_pb2 import Record
 
 # What a run logs.
 TRAINING = {"train/loss", "train/lr", "train/grad_norm", "train/epoch"}
-SPEED = {"perf/tokens_per_sec", "perf/mfu", "perf/padding", "perf/memory_gb"}
+SPEED = {"perf/tokens_per_sec", "perf/padding", "perf/memory_gb"}
 VALIDATION = {"val/loss", "val/ppl", "val/accuracy", "val/bleu", "val/length_ratio"}
 
 HEADER, BLOCK, WHOLE, LAST = 7, 32768, 1, 4

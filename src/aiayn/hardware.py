@@ -1,17 +1,12 @@
-"""Which device and precision to compute in, what the machine is, and how fast it multiplies."""
+"""Which device and precision to compute in, and what the machine is."""
 
 import os
 import platform
 import re
 import shutil
-import statistics
-import time
-import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -28,6 +23,25 @@ from aiayn.files import source_commit
 # with big in bfloat16, 8 to 10 with base (docs/results/gpu.md).
 TOKENS_BY_MEMORY = {39e9: 32_768, 21e9: 28_000, 11e9: 8_192, 0: 4_096}
 
+# TFLOPs per second of dense products in 16 bits, accumulated in float32, and in float32 without tensor cores, by words
+# of torch's name of the GPU; more words come first. TF32 has half of the first. From NVIDIA's data sheets.
+PEAK_TFLOPS = {
+    "B200": (2250.0, 75.0),
+    "H200": (989.4, 66.9),
+    "H100 PCIe": (756.4, 51.2),
+    "H100 NVL": (835.5, 60.0),
+    "H100": (989.4, 66.9),
+    "A100": (311.9, 19.5),
+    "A40": (149.7, 37.4),
+    "A10": (125.0, 31.2),
+    "L40S": (362.1, 91.6),
+    "L4": (121.0, 30.3),
+    "V100": (125.0, 15.7),
+    "T4": (65.1, 8.1),
+    "4090": (165.2, 82.6),
+    "3090": (71.0, 35.6),
+}
+
 WIDE = 512  # d_model, from which layers are compiled: less leaves a GPU waiting for its host, compiled or not
 NARROW = 128  # d_model, up to which a training on a CPU takes few threads
 
@@ -37,7 +51,7 @@ def choose_device(accelerator: str) -> torch.device:
     one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
     gpus = torch.cuda.device_count()
     if accelerator == "gpu" and not gpus:
-        raise ConfigError("accelerator=gpu: this machine has no GPU that torch can use; set accelerator=cpu")
+        raise ConfigError(f"accelerator=gpu: {why_no_gpu()}, or set accelerator=cpu")
     if gpus and accelerator != "cpu":
         _configure_cuda()
         return torch.device("cuda")
@@ -81,14 +95,24 @@ def keep_few_kernels() -> None:
 
 
 def choose_hardware(settings: TrainerConfig) -> Hardware:
-    """Settles accelerator=auto and precision=auto.
+    """Resolves accelerator=auto and precision=auto.
 
-    Raises ConfigError if there are too few GPUs, or none that the precision needs.
+    Raises ConfigError if there are too few GPUs, or none that the precision needs. Training moves to CPUs without
+    being told only where nothing speaks for a GPU: neither several devices nor a driver or a job that has GPUs.
     """
-    gpus = torch.cuda.device_count()
-    accelerator = settings.accelerator
+    gpus, accelerator = torch.cuda.device_count(), settings.accelerator
+    on_cpu = "set trainer.accelerator=cpu to train on CPUs"
     if accelerator == "auto":
+        if not gpus and settings.world_size > 1:
+            several = "devices" if settings.devices > 1 else "num_nodes"
+            raise ConfigError(
+                f"trainer.{several}={getattr(settings, several)}: {why_no_gpu()}, or {on_cpu}, a process for each"
+            )
+        if not gpus and not _is_cuda_build() and (sign := sign_of_gpu()):
+            raise ConfigError(f"trainer.accelerator=auto: {sign}, but {why_no_gpu()}, or {on_cpu}")
         accelerator = "gpu" if gpus else "cpu"
+    if accelerator == "gpu" and not gpus:
+        raise ConfigError(f"trainer.accelerator=gpu: {why_no_gpu()}, or {on_cpu}")
     if accelerator == "gpu" and gpus < settings.devices and not has_own_gpu(settings):
         raise ConfigError(
             f"trainer.devices={settings.devices}: this machine has {gpus} GPUs; lower trainer.devices, or set "
@@ -115,6 +139,43 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
     if precision == "16-mixed" and accelerator == "cpu":
         raise ConfigError("trainer.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed or 32-true")
     return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerConfig
+
+
+def why_no_gpu() -> str:
+    """Returns why torch has no GPU here, and what to do about it, where there is none."""
+    if not _is_cuda_build():
+        return f"torch {torch.__version__} is a build for CPUs; install the one for GPUs: make install TORCH=cuda"
+    if not has_nvidia_driver():
+        return "this machine has no NVIDIA driver; start on one with a GPU, where nvidia-smi lists it"
+    if (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return f"CUDA_VISIBLE_DEVICES={hidden} hides all GPUs; correct or unset it"
+    return "torch finds no GPU; see whether nvidia-smi lists one and its driver is as new as torch's CUDA"
+
+
+def _is_cuda_build() -> bool:
+    """Whether this torch was built for GPUs (CUDA or ROCm)."""
+    return bool(torch.version.cuda or torch.version.hip)
+
+
+def has_nvidia_driver() -> bool:
+    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+
+
+def sign_of_gpu() -> str | None:
+    """Returns what says that a GPU is there or was asked for: a driver, or the variables of a SLURM job."""
+    if has_nvidia_driver():
+        return "this machine has an NVIDIA driver"
+    names = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_GPUS", "SLURM_GPUS_PER_NODE")
+    name = next((name for name in names if os.environ.get(name, "0") not in ("", "0")), None)
+    return name and f"SLURM gave this job GPUs ({name}={os.environ[name]})"
+
+
+def days_on_cpus(flops: float, cores: int) -> float:
+    """Returns about how many days a training of so many FLOPs takes on CPUs.
+
+    A core does 70 GFLOPs a second in float32, as in the steps of base in `benchmarks/results/train_step.json`.
+    """
+    return flops / (70e9 * cores) / 86_400
 
 
 def missing_for_compiling() -> str | None:
@@ -203,7 +264,6 @@ def describe_machine(device: torch.device, precision: str, devices: int) -> dict
         "devices": devices,
         "device": torch.cuda.get_device_name(device) if on_gpu else _processor(),
         "precision": precision,
-        "matmul_tflops": round(matmul_rate(device, precision, torch.get_num_threads()) / 1e12, 4),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gb": round(machine_memory() / 1e9, 1),
@@ -215,40 +275,20 @@ def describe_machine(device: torch.device, precision: str, devices: int) -> dict
     }
 
 
-@cache
-def matmul_rate(device: torch.device, precision: str, threads: int) -> float:
-    """Measures the FLOPs per second of one large matrix product: the 100 % of `perf/mfu`.
+def peak_rate(device: torch.device, precision: str) -> float | None:
+    """Returns the FLOPs per second that the maker states for a GPU, the 100 % of `perf/mfu`; None if it is not known.
 
-    Measured rather than looked up: tables of peak FLOPs miss new devices, CPUs, shared machines and power limits.
-    In the training's precision, once per process (`threads` is a key of the cache): on a CPU the best of five; on a
-    GPU, where one cold or small product stays far below the rate, the median of 20 large ones after a warm-up.
+    CPUs have none: their rate depends on what else runs. `benchmarks/gpu.py` measures the rate of other GPUs.
     """
-    size = 8192 if device.type == "cuda" else 1024
-    kinds = {"bf16-mixed": torch.bfloat16, "bf16-true": torch.bfloat16, "16-mixed": torch.float16}
-    dtype = (kinds | {"64-true": torch.float64}).get(precision, torch.float32)
-    # A separate generator, so that the training's random numbers do not change.
-    generator = torch.Generator(device).manual_seed(0)
-    matrix = torch.randn(size, size, device=device, generator=generator).to(dtype)
-    if device.type == "cuda":
-        return 2 * size**3 / gpu_seconds(lambda: torch.mm(matrix, matrix))
-    first = timeit.timeit(lambda: torch.mm(matrix, matrix), number=1)  # also chooses a kernel
-    repeats = 5 if first < 0.5 else 0  # seconds, as where a precision is emulated
-    return 2 * size**3 / min([first, *timeit.repeat(lambda: torch.mm(matrix, matrix), number=1, repeat=repeats)])
-
-
-def gpu_seconds(work: Callable[[], Any]) -> float:
-    """Returns the median seconds that a GPU takes for `work`, by its own clock, of 20 after a warm-up of 0.3 s."""
-    end = time.perf_counter() + 0.3
-    while time.perf_counter() < end:
-        work()
-        torch.cuda.synchronize()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(21)]
-    marks[0].record()
-    for mark in marks[1:]:
-        work()
-        mark.record()
-    torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in pairwise(marks)) / 1000
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    words = set(re.split(r"[\s-]+", name))
+    known = (rates for gpu, rates in PEAK_TFLOPS.items() if words.issuperset(gpu.split()) and "Laptop" not in words)
+    half, single = next(known, (None, None))
+    if half is None or precision == "64-true":
+        return None
+    if precision.startswith(("16", "bf16")):
+        return half * 1e12
+    return (half / 2 if torch.get_float32_matmul_precision() == "high" else single) * 1e12
 
 
 def peak_memory(device: torch.device) -> float:

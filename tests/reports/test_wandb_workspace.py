@@ -23,7 +23,7 @@ def test_its_curves_are_series_that_a_run_logs_by_step_and_no_series_is_forgotte
     curves = [panel["config"] for panels in sections.values() for panel in panels if "Line Plot" in panel["viewType"]]
     assert {curve["xAxis"] for curve in curves} == {"trainer/global_step"}
     drawn = {metric for curve in curves for metric in curve["metrics"]}
-    assert drawn == TRAINING | SPEED | VALIDATION | {"train/skipped_steps"}
+    assert drawn == TRAINING | SPEED | VALIDATION | {"perf/mfu", "train/skipped_steps"}
 
 
 def test_the_command_prints_the_definition_where_there_is_no_key(monkeypatch, tmp_path):

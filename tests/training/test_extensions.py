@@ -20,6 +20,7 @@ from aiayn.runs import checkpoints, extensions
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json
 from aiayn.search.build import build_model
 from aiayn.token_ids import BOS_ID, EOS_ID
+from aiayn.training.callbacks import throughput_monitor
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
 
@@ -308,7 +309,9 @@ def test_a_schedule_that_reads_the_last_step_is_not_continued_with_another(text,
     assert run.config.read_bytes() == before, "where max_steps is null the stored one decides"
 
 
-def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path):
+def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(throughput_monitor, "peak_rate", lambda *_: 1e6)
+
     class Doubled(TranslationModule):
         def training_loss(self, batch):
             return 2 * super().training_loss(batch)

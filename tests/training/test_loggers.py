@@ -65,7 +65,7 @@ def test_csv_files_hold_every_series_and_each_start_has_its_own(killed_and_conti
             for row in csv.DictReader(file):
                 found |= {(int(row["step"]), k): float(v) for k, v in row.items() if v and k != "step"}
     assert [path.parent.name for path in starts] == ["from_step_0", "from_step_6"]
-    assert {key for _, key in found} == (TRAINING | SPEED | VALIDATION | {"own/step"}) - {"perf/mfu"}
+    assert {key for _, key in found} == TRAINING | SPEED | VALIDATION | {"own/step"}
     assert found == pytest.approx(of_the_run(folder))
     logged = {step: value for (step, key), value in found.items() if key == "own/step"}
     assert logged == {step: step for step in range(1, 13)}

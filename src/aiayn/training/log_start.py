@@ -7,8 +7,8 @@ import torch
 from aiayn.config.resolve import SIZE_PRESETS, preset_for, usual_peak, usual_steps
 from aiayn.config.rules import listed, tagged
 from aiayn.config.schema import Config
-from aiayn.hardware import Hardware, has_bfloat16, why_not_compiled
-from aiayn.model.flops import n_parameters
+from aiayn.hardware import Hardware, days_on_cpus, has_bfloat16, why_not_compiled
+from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
@@ -38,6 +38,16 @@ def log_start(run: RunContext, module: TranslationModule, hardware: Hardware) ->
     log.info("data     %d pairs, %s, %.1f %% padding", len(run.prepared.train), steps, 100 * plan.padding.mean())
     threads = f", threads: {torch.get_num_threads()}" if accelerator == "cpu" else ""
     log.info("device   %d x %s%s, precision %s%s", config.trainer.world_size, accelerator, threads, precision, reason)
+    if accelerator == "cpu":
+        src, tgt = (float(side.lengths.mean()) for side in (run.prepared.train.src, run.prepared.train.tgt))
+        pair = training_flops(config.model, run.prepared.tokenizer.vocab_size, src, tgt)
+        flops = pair * config.data.tokens_per_step / max(src, tgt) * (config.trainer.max_steps - run.start_step)
+        days = days_on_cpus(flops, torch.get_num_threads() * config.trainer.world_size)
+        if days > 0.5:
+            log.warning(
+                "warning  on these CPUs %s steps take about %.0f days; train on a GPU, or choose a smaller model",
+                *(f"{config.trainer.max_steps:,}", float(f"{days:.0e}")),
+            )
     if accelerator == "gpu":
         reason = why_not_compiled(config, on_gpu=True)
         compiled = f"not compiled: {reason}" if reason else "layers compiled, the loss in Triton"

@@ -15,7 +15,7 @@ from aiayn.config.resolve import usual_peak
 from aiayn.data.batch import Batch
 from aiayn.data.corpus import unigram_loss
 from aiayn.errors import DivergedError
-from aiayn.hardware import matmul_rate, peak_memory
+from aiayn.hardware import peak_memory, peak_rate
 from aiayn.training.callbacks.non_finite_guard import REMEDY
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.context import RunContext
@@ -44,12 +44,14 @@ class ThroughputMonitor(StepCallback):
         self.loss_sum: Tensor | float = 0.0
         self.tokens = 0
         self.paces: deque[float] = deque(maxlen=9)  # seconds a step, of the last intervals
+        self.peak_rate: float | None = None
         self._reset_work()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.module = translation_module(pl_module)
         self.vocab_size = self.module.vocab_size
-        self.peak_rate = matmul_rate(pl_module.device, trainer.precision, torch.get_num_threads())
+        self.peak_rate = peak_rate(pl_module.device, str(trainer.precision))
+        self._reset_work()
         self.untimed = self.tokens  # tokens of steps before this start, which took time elsewhere
         self.last_step, self.last_time = self.run.start_step, self.run.clock.now()
         if trainer.is_global_zero:
@@ -123,12 +125,11 @@ class ThroughputMonitor(StepCallback):
             "train/grad_norm": float(module.gradient_norm),
             "train/epoch": step / self.run.epoch_steps,
             "perf/tokens_per_sec": (self.tokens - self.untimed) / seconds,
-            "perf/mfu": flops / (seconds * self.peak_rate * trainer.world_size),
             "perf/padding": 1 - real / padded,
             "perf/memory_gb": peak_memory(module.device) / 1e9,
         }
-        if self.flops is None:
-            del metrics["perf/mfu"]
+        if self.flops is not None and self.peak_rate:
+            metrics["perf/mfu"] = flops / (seconds * self.peak_rate * trainer.world_size)
         return metrics
 
     def _log(self, trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
@@ -155,5 +156,5 @@ class ThroughputMonitor(StepCallback):
 
     def _reset_work(self) -> None:
         """What this rank has done since the last log: useful FLOPs, tokens, and positions including padding."""
-        self.flops: float | None = 0.0  # None: not known of this loss or model
+        self.flops: float | None = 0.0 if self.peak_rate else None  # None: not known of this device, loss or model
         self.real = self.padded = 0
