@@ -212,3 +212,31 @@ def test_evaluation_batches_hold_every_pair_once_fit_padded_and_begin_with_the_l
         assert len(batch) == 1 or len(batch) * corpus[batch].max() <= limit
     longest = [int(corpus[batch].max()) for batch in batches]
     assert longest == sorted(longest, reverse=True)
+
+
+@pytest.mark.parametrize("often", [2.0, 10.0, 3.7])
+def test_the_copies_of_a_pair_belong_to_different_steps_those_of_long_pairs_too(often):
+    corpus = corpus_like_wmt(1500)
+    plan = make(corpus, tokens_per_step=2000, parts=4, repetitions=np.where(np.arange(1500) < 300, often, 1.0))
+    for e in (0, 3):
+        steps = epoch(plan, e)
+        assert max(np.bincount(pairs).max() for pairs in steps) == 1
+        assert sorted(set(np.concatenate(steps).tolist())) == list(range(1500))
+        tokens = [corpus[pairs].sum() for pairs in steps]
+        assert np.std(tokens) < 0.15 * np.mean(tokens), "steps stay equally large"
+
+
+def test_more_copies_than_steps_are_dealt_evenly():
+    plan = make(np.full((9, 2), 11), tokens_per_step=60, parts=1, repetitions=np.full(9, 4.0))
+    halved = make(np.full((9, 2), 11), tokens_per_step=200, parts=1, repetitions=np.full(9, 4.0))
+    assert (plan.steps_per_epoch, halved.steps_per_epoch) == (7, 2)
+    assert max(np.bincount(pairs).max() for pairs in epoch(plan, 0)) == 1
+    assert {count for pairs in epoch(halved, 0) for count in np.bincount(pairs, minlength=9)} == {2}
+
+
+@pytest.mark.parametrize(("often", "seen"), [(0.5, {3}), (2.5, {15}), (0.3, {1, 2})])
+def test_a_part_of_the_pairs_is_another_one_in_every_epoch_until_all_were_seen(often, seen):
+    plan = make(corpus_like_wmt(400), tokens_per_step=1500, repetitions=np.full(400, often))
+    epochs = [np.bincount(np.concatenate(epoch(plan, e)), minlength=400) for e in range(6)]
+    assert set(sum(epochs).tolist()) == seen
+    assert all(abs(counts.sum() - 400 * often) <= 1 for counts in epochs)

@@ -170,14 +170,6 @@ def test_a_temperature_and_weights_say_how_often_an_epoch_has_the_pairs_of_a_cor
     assert seen[90:].sum() / epochs == pytest.approx(small, rel=0.05)
 
 
-def test_copies_of_a_pair_are_in_different_steps():
-    lengths = np.random.default_rng(0).integers(5, 40, 1000)
-    often = np.repeat([10.0, 1.0], [100, 900])
-    plan = BatchPlan(lengths, lengths, tokens_per_step=1000, parts=4, seed=0, repetitions=often)
-    steps = [np.unique(np.concatenate(plan.step(number))) for number in range(plan.steps_per_epoch)]
-    assert np.mean([sum(pair in step for step in steps) for pair in range(100)]) > 4, "of ten copies"
-
-
 @pytest.mark.parametrize("option", ["data.temperature=5", "data.weights=[2]"])
 def test_a_mixture_of_one_corpus_is_refused(text, option):
     with pytest.raises(DataError, match=rf"{re.escape(option[:-1])}.*: it mixes several files"):

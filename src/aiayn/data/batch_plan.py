@@ -10,6 +10,9 @@ length, so that little is padded; their shorter sides, and with them the ratios 
    for each of them. So the mean length and the mean ratio of a step are near those of the corpus, and every epoch
    contains every pair once.
 
+Pairs that an epoch repeats are dealt to as many sections of it, each of which is made up like this, so that a step has
+no pair twice.
+
 A step of one part would hold one length: it biases the model towards that length and its ratio (docs/fidelity.md).
 
 The parts of a step are computed in M micro-batches, shared evenly by the devices. A micro-batch is a part, some
@@ -114,18 +117,42 @@ class BatchPlan:
         """Returns an epoch's order of all pairs, the cuts between its parts, and the parts of each step, (P, steps)."""
         if self._epoch is None or self._epoch[0] != epoch:
             rng = np.random.default_rng([self.seed, epoch])
-            order = np.arange(len(self._longer), dtype=np.uint32)
-            if self.repetitions is not None:
-                order = np.repeat(order, np.floor(self.repetitions + rng.random(len(order))).astype(int))
-            rng.shuffle(order)  # after that: copies of a pair belong in different steps
-            order = order[np.argsort(self._longer[order], kind="stable")]
-            tokens = np.cumsum(self.src_lengths[order] + self.tgt_lengths[order], dtype=np.int64)
-            parts = self.steps_per_epoch * self.parts
-            cuts = np.searchsorted(tokens, tokens[-1] * np.arange(parts + 1) / parts)
-            cuts[-1] = len(order)
-            dealt = rng.permuted(np.arange(parts).reshape(self.parts, -1), axis=1)
-            self._epoch = epoch, order, cuts, dealt
+            orders, cuts, dealt, n_steps, n_pairs = [], [], [], 0, 0
+            for order, steps in self._sections(epoch, rng):
+                rng.shuffle(order)
+                order = order[np.argsort(self._longer[order], kind="stable")]
+                tokens = np.cumsum(self.src_lengths[order] + self.tgt_lengths[order], dtype=np.int64)
+                total, parts = tokens[-1] if len(tokens) else 0, steps * self.parts
+                cuts.append(n_pairs + np.searchsorted(tokens, total * np.arange(parts) / parts))
+                drawn = rng.permuted(np.arange(parts).reshape(self.parts, -1), axis=1)
+                dealt.append(n_steps * self.parts + drawn)
+                orders.append(order)
+                n_steps, n_pairs = n_steps + steps, n_pairs + len(order)
+            cuts.append(np.array([n_pairs]))
+            self._epoch = epoch, np.concatenate(orders), np.concatenate(cuts), np.hstack(dealt)
         return self._epoch[1:]
+
+    def _sections(self, epoch: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
+        """Yields the pairs of each section of an epoch, and its steps; one section where no pair is repeated.
+
+        A section has at most one copy of a pair, unless an epoch has more copies than steps: the copies of a pair lie
+        at equal distances over the epoch, from a place that is drawn. Of a pair that an epoch has half a time, every
+        second epoch has it.
+        """
+        pairs, steps = np.arange(len(self._longer), dtype=np.uint32), self.steps_per_epoch
+        if self.repetitions is None:
+            yield pairs, steps
+            return
+        phase = (np.random.default_rng(self.seed).permutation(len(pairs)) + 0.5) / len(pairs)
+        before, after = (np.floor(epochs * self.repetitions + phase) for epochs in (epoch, epoch + 1))
+        counts = (after - before).astype(int)
+        copies = np.repeat(pairs, counts)
+        number = np.arange(len(copies)) - np.repeat(counts.cumsum() - counts, counts)
+        places = (rng.random(len(pairs))[copies] + number / counts[copies]) % 1
+        width = max(1, steps // max(1, counts.max()))
+        for first in range(0, steps, width):
+            end = min(first + width, steps)
+            yield copies[(places >= first / steps) & (places < end / steps)], end - first
 
     def fits(self, micro_batches: int, max_tokens_per_device: int) -> bool:
         """Whether no micro-batch has more padded tokens on a side than allowed, in the first epoch."""
