@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,8 @@ from aiayn.config.model import ModelConfig
 torch.set_num_threads(1)
 # As in a shell in which the environment is active.
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+# The key that signs runs, as of a user who has none yet.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="aiayn-state-")
 # No machine loses its power during a test.
 os.fsync = lambda descriptor: None
 

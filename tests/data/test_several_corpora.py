@@ -57,12 +57,13 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
     tags = [ids[0] for ids in translator.tokenizer.encode(["<2de> one", "<2fr> one"])]
     batch = checkpoints.load(RunFolder(run).last)
     assert tags == [batch.vocab_size - 2, batch.vocab_size - 1]
-    scores = aiayn.evaluate(f"run={run}", "accelerator=cpu", "trusted=true")
+    scores = aiayn.evaluate(f"run={run}", "accelerator=cpu")
     assert (scores["lines"], scores["tgt_lang"]) == (4 + 4 // 3, "mul")
     assert scores["metrics"]["bleu_tokenized"] is None, "no language's tokens fit both"
     french = aiayn.evaluate(f"run={run}", "accelerator=cpu", f'test="<2fr>{text}/test-fr"')
     assert (french["tgt_lang"], french["metrics"]["bleu_compound_split"]) == ("fr", None)
     assert "tok:moses-fr" in french["signatures"]["bleu_tokenized"]
+    (run / ".owner").unlink()
     with pytest.raises(RefusedError, match="leads out of this folder"):
         aiayn.evaluate(f"run={run}", "accelerator=cpu")
     with pytest.raises(ConfigError, match=r"test=<2it>.*: <2it> is no tag"):

@@ -3,14 +3,16 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from applications import TEXT, TINY, run_application, write_pairs
+from applications import TEXT, TINY, composed, run_application, write_pairs
 
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.reports import published
+from aiayn.runs.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +167,29 @@ def test_text_outside_the_folder_is_read_only_if_it_is_named_or_trusted(place, t
     Path("inside").symlink_to(place)
     with pytest.raises(RefusedError):
         read_test_set(EvaluateConfig(run="x"), DataConfig(source="files", test=["secret", "inside/dev"]))
+
+
+def test_a_run_that_this_user_trained_may_name_text_anywhere_and_a_changed_one_may_not(place, tmp_path, monkeypatch):
+    from aiayn.evaluation.test_set import read_test_set
+
+    for name in ("mine", "other"):
+        for lang in ("en", "de"):
+            (tmp_path / f"{name}.{lang}").write_bytes((place / f"dev.{lang}").read_bytes())
+    config = composed("data=files", "data.train=x", *(f"data.{split}={tmp_path}/mine" for split in ("val", "test")))
+    data = config.data
+    run = RunFolder(tmp_path / "outputs/run")
+    run.path.mkdir(parents=True)
+    run.write_config(config)
+
+    def lines(split="test", data=data):
+        return len(read_test_set(EvaluateConfig(run=str(run.path), split=split), data).sources)
+
+    assert lines() == lines("val") == 5
+    with pytest.raises(RefusedError, match="leads out"):
+        lines(data=replace(data, test=str(tmp_path / "other")))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # another user, or another machine
+    with pytest.raises(RefusedError, match="leads out"):
+        lines()
 
 
 @pytest.mark.parametrize("lang", ["ssh/id_rsa", "../x", "e n", ".en", "en.gz", "", "-x"])

@@ -14,6 +14,7 @@ from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError
 from aiayn.files import lines_sha256
 from aiayn.reports.published import known_test_set
+from aiayn.runs.owner import is_own
 from aiayn.runs.results import read_evaluation
 from aiayn.runs.run_folder import EvaluationFolder, RunFolder, folder_of
 
@@ -70,9 +71,11 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
 def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
     """Raises RefusedError for a stored path that leads out of the working directory and out of the run's folder.
 
-    A run may come from somebody else, and what is evaluated is copied into its folder.
+    A run may come from somebody else, and what is evaluated is copied into its folder. A run that this user trained is
+    trusted.
     """
-    if config.trusted or data.source == "phrasebook":
+    signed = RunFolder(folder_of(Path(config.run))).owner
+    if config.trusted or data.source == "phrasebook" or is_own(signed, data):
         return
     key = f"data.{config.split}" if data.source == "files" else "data.hub_path"
     roots = (Path.cwd(), folder_of(Path(config.run)))

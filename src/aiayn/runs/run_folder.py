@@ -8,6 +8,7 @@ import os
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
 
@@ -54,6 +55,7 @@ class RunFolder:
         self.last = self.checkpoints / "last.ckpt"
         self.end = path / "end.json"  # of a training that ended before `max_steps`: step, reason, and its limits
         self.lock = path / ".lock"
+        self.owner = path / ".owner"
         # Measurements.
         self.metrics = path / "metrics.jsonl"  # one JSON object per line: {"step": 100, "train/loss": 4.2, ...}
         self.samples = path / "samples.jsonl"  # validation sentences with their translations
@@ -90,11 +92,15 @@ class RunFolder:
         return self.checkpoints.is_dir() or self.config.is_file()
 
     def write_config(self, config: "Config") -> None:
+        """Writes config.yaml, and signs the paths of the text as this user's."""
         import yaml
 
         from aiayn.config.stored import to_plain
+        from aiayn.runs.owner import signature
 
         atomic_write_text(self.config, yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True))
+        with suppress(OSError):  # without a home the paths stay unsigned, and `evaluate.py` asks for test=
+            atomic_write_text(self.owner, signature(config.data))
 
     def read_config(self) -> Record:
         """Returns config.yaml as stored. Raises RefusedError if it is missing or not the configuration of a run."""
