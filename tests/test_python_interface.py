@@ -29,7 +29,11 @@ def test_a_run_is_composed_trained_scored_and_loaded_from_python(folder):
 
     assert run == Path("runs/mine")
     assert scores == json.loads((folder / "runs/mine/evaluation/val/evaluation.json").read_text())
-    assert translator.search.beam_size == 2
+    assert (type(translator).__name__, translator.search.beam_size) == ("FastTranslator", 2)
+    exact = aiayn.load(run, accelerator="cpu", beam_size=2, engine="torch", patience=2.0)
+    assert exact.translate(["one two", "three"]) == translator.translate(["one two", "three"])
+    with pytest.raises(ConfigError, match="engine=ctranslate2: an exact search"):
+        aiayn.load(run, accelerator="cpu", beam_size=2, engine="ctranslate2", patience=0)
     assert len(translator.translate(["one two", ""])) == 2
     assert aiayn.train(*TEXT, *TINY, "name=mine", "outputs=runs") == run  # finished: nothing is trained again
 

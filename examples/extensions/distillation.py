@@ -28,7 +28,7 @@ class Options:
 class Module(TranslationModule):
     def on_fit_start(self) -> None:
         self.own = Options(**self.config.extension["distillation"])
-        teacher = aiayn.load(self.own.teacher)
+        teacher = aiayn.load(self.own.teacher, engine="torch")
         if teacher.tokenizer.to_json() != self.trainer.datamodule.tokenizer.to_json():
             raise ConfigError(f"extension.distillation.teacher={self.own.teacher} has another tokenizer")
         self.teacher = (teacher.model.to(self.device),)  # in a tuple: neither trained nor saved

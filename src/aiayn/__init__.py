@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from aiayn.config.schema import Config
     from aiayn.data.datamodule import TranslationDataModule
-    from aiayn.search.translator import Translator
+    from aiayn.search.line_translator import LineTranslator
     from aiayn.training.module import TranslationModule
 
 __all__ = ["compose", "evaluate", "load", "train"]
@@ -45,29 +45,45 @@ def load(
     precision: str = "float32",
     extensions: Sequence[str] = (),
     module: "type[TranslationModule] | None" = None,
+    engine: str = "auto",
     **search: Any,
-) -> "Translator":
+) -> "LineTranslator":
     """Returns the translator of a run's folder.
 
+    engine: auto takes CTranslate2, several times as fast, wherever it can express the model and the search, as
+    `aiayn translate` does; torch is exact, and has `score`, `sample` and `model` as well; ctranslate2 forces that one.
+
     checkpoint is averaged, best, last or a file; None: averaged (best if that validated better), else last.
-    search: beam_size, length_penalty and the other options of `search`; those not given are as the run was configured.
+    search: beam_size, length_penalty and the other options of `search`; those not given are as the run was configured,
+    but patience, which is 2 unless the engine is torch.
     extensions: files whose code may run, because it builds the model; module: the same, if `train` was given it.
     Raises RefusedError for a missing or damaged run, ConfigError for impossible options.
     """
     from aiayn.config.rules import one_of
-    from aiayn.config.search import PRECISIONS, SearchOverrides
+    from aiayn.config.search import ENGINES, PRECISIONS, SearchOverrides
 
     one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
     one_of("precision", precision, PRECISIONS)
-    overrides = SearchOverrides(**search)
+    one_of("engine", engine, ENGINES)
+    overrides = SearchOverrides(**({} if engine == "torch" else {"patience": 2.0}) | search)
     from aiayn.runs.extensions import name_class, name_extensions
 
     name_extensions(extensions)
     if module:
         name_class(module)
-    from aiayn.search.translator import Translator
+    from aiayn.runs.run_folder import find_checkpoints
+    from aiayn.search.engine import Choice, open_translator
 
-    return Translator.from_run(Path(run), checkpoint, overrides, accelerator, precision)
+    choice = Choice(
+        checkpoints=find_checkpoints(Path(run), (), checkpoint),
+        search=overrides,
+        engine=engine,
+        accelerator=accelerator,
+        precision=precision,
+        extensions=extensions,
+    )
+    with open_translator(choice) as (translator, _):
+        return translator
 
 
 def compose(*options: str) -> "Config":

@@ -183,7 +183,7 @@ def test_what_builds_the_model_for_training_builds_it_everywhere(change, text, t
     assert "'extensions=[own parts/built.py]'" in said
     assert " --extension 'own parts/built.py'" in said
     lines = ["one two three four", "seven"]
-    translator = aiayn.load(run, "averaged", "cpu", extensions=[str(file)], beam_size=2)
+    translator = aiayn.load(run, "averaged", "cpu", extensions=[str(file)], beam_size=2, engine="torch")
     scored = translator.score(lines, translator.translate(lines))
     module = load_extension(str(file)).module.Module
     average = checkpoints.load(RunFolder(run).averaged)
@@ -265,7 +265,7 @@ def test_a_module_given_in_python_builds_the_model_of_its_checkpoints(text, tmp_
 @pytest.mark.parametrize("name", ["alibi", "rotary"])
 def test_positions_in_the_attention_are_the_same_in_cached_decoding(name, text, tmp_path):
     folder = aiayn.train(aiayn.compose(*options(text, tmp_path, name, "name=run", "trainer.max_steps=4")))
-    translator = aiayn.load(folder, accelerator="cpu", extensions=[f"{EXAMPLES}/{name}.py"])
+    translator = aiayn.load(folder, accelerator="cpu", extensions=[f"{EXAMPLES}/{name}.py"], engine="torch")
     lines = ["one two three four", "seven"]
     [[best, *_], _] = translator.n_best(lines, 1)
     [scored] = translator.score(lines[:1], [best.text])

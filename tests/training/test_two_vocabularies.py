@@ -62,7 +62,7 @@ def run(text, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def translator(run):
-    return aiayn.load(run, accelerator="cpu", beam_size=2)
+    return aiayn.load(run, accelerator="cpu", beam_size=2, engine="torch")
 
 
 def log_prob_by_hand(translator, source: str, target: str) -> float:

@@ -11,8 +11,9 @@ from torch import Tensor
 from aiayn.data.batch import source_mask
 from aiayn.errors import ConfigError, DataError
 from aiayn.search.alignment import explain_memory, record_attention
+from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translations import Translation
-from aiayn.search.translator import Translator, evaluating
+from aiayn.search.translator import evaluating
 from aiayn.token_ids import BOS_ID, EOS_ID
 
 
@@ -34,12 +35,13 @@ class AttentionMaps:
 
 
 @torch.inference_mode()
-def attention_maps(translator: Translator, sentence: str) -> AttentionMaps:
+def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
     """The weights for a sentence and the model's own best translation of it, which is read in one pass.
 
     Raises DataError for a blank sentence, ConfigError for an ensemble and for parts whose weights are not known, and
     what translating raises.
     """
+    translator = translator.in_torch()
     models = translator.models
     if len(models) > 1:
         raise ConfigError(f"an ensemble of {len(models)} models has no attention of its own: load one of its runs")
