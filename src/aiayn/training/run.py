@@ -96,7 +96,8 @@ def _train(
             log.info("already finished at step %d, by %s: %s", run.start_step, run.end_reason, folder.path)
             store_test(folder, run.config)
         with training_threads(sized.model.d_model, hardware):
-            if run.end_reason is None:
+            # At the last step, too: a signal may have cut its validation off.
+            if not run.is_finished and (run.end_reason is None or run.start_step == run.config.trainer.max_steps):
                 _fit(run, data, hardware, found, source)
             stop.enter_phase("stopped after the last step")
             finish(run, data, hardware)
