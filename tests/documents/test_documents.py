@@ -453,8 +453,12 @@ def test_markdown_whose_words_stay_the_same_reads_as_before(text):
         ("a.po", 'msgid "a"\nmsgstr ""\nhello\n', "line 3 is no line of a PO catalogue"),
         ("a.po", 'msgid ""\nmsgstr "Language: fr\\n"\n', "its language is fr, and not de"),
         ("a.po", b'msgid "\xff"\nmsgstr ""\n', "line 1 is not UTF-8"),
-        ("a.po", 'msgid ""\nmsgstr "Content-Type: text/plain; charset=nothing"\n', "it says to be in nothing"),
-        ("a.html", "<meta charset=idna><p>a", "it says to be in idna"),
+        (
+            "a.po",
+            'msgid ""\nmsgstr "Content-Type: text/plain; charset=nothing"\n',
+            "the encoding nothing is not supported",
+        ),
+        ("a.html", "<meta charset=idna><p>a", "the encoding idna is not supported"),
         ("a.xliff", "<xliff><file>\n<a></b>", "line 2 is not well-formed XML"),
         ("a.xliff", "<tmx/>", "this is no XLIFF"),
         ("a.xliff", "<g>" * 999, "line 1 has 200 elements in each other"),
@@ -493,3 +497,37 @@ def test_groups_have_all_pieces_in_order_and_few_parts():
     groups = list(found.groups(3))
     assert [sum(isinstance(one, Part) for one in group) for group in groups] == [3, 3, 1]
     assert [one for group in groups for one in group] == found.pieces
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "utf-7",
+        "unicode_escape",
+        "raw_unicode_escape",
+        "punycode",
+        "idna",
+        "utf-16",
+        "utf_8_sig",
+        "rot13",
+        "cp037",
+        "hz",
+    ],
+)
+@pytest.mark.parametrize("document", ["<meta charset={}><p>a", '<?xml version="1.0" encoding="{}"?><p>a</p>'])
+def test_encodings_that_browsers_do_not_have_are_refused(name, document):
+    with pytest.raises(DataError, match=f"the encoding {name} is not supported"):
+        parse_document(Path("a.html"), document.format(name).encode(), ("en", "de"))
+
+
+def test_latin_1_of_a_page_is_windows_1252_and_comes_back_byte_for_byte():
+    page = b"<meta charset=iso-8859-1><p>\x93quoted\x94 \x80 5</p>"
+    document = parse_document(Path("a.html"), page, ("en", "de"))
+    assert [part.text for part in document.pieces if isinstance(part, Part)] == ["\u201cquoted\u201d \u20ac 5"]
+    assert document.encode(page.decode("cp1252")) == page
+
+
+def test_utf_16_without_a_mark_is_refused():
+    for encoding in ("utf-16-le", "utf-16-be"):
+        with pytest.raises(DataError, match="UTF-16 without a mark"):
+            parse_document(Path("a.txt"), "Where is the old house?\n".encode(encoding), ("en", "de"))

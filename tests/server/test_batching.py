@@ -228,3 +228,63 @@ def test_answers_are_those_of_each_line_alone_whatever_shares_its_batch(translat
 
     run(test)
     assert max(sizes) > 8
+
+
+class TimedModel:
+    """Takes a second of a clock of its own for every 10 subwords; a line of n words has n subwords."""
+
+    def __init__(self):
+        self.now, self.batches = 0.0, []
+
+    def n_best(self, lines: list[str], n: int) -> list[list[Translation]]:
+        self.batches.append(lines)
+        self.now += sum(len(line.split()) for line in lines) / 10
+        return [[Translation(line, 0.0, 0.0, [])] for line in lines]
+
+
+async def send(batcher: Batcher, model: TimedModel, words: int, lines: int) -> float | None:
+    """Sends a request; returns when it was answered, None where it was refused."""
+    try:
+        with batcher.admitted(words * lines) as admission:
+            await batcher.n_best(model.n_best, [" ".join("w" * words)] * lines, 1, [words] * lines, admission)
+            return model.now
+    except QueueFullError:
+        return None
+
+
+@pytest.mark.parametrize("load", [1, 4, 16])
+def test_as_many_requests_are_answered_in_time_at_any_load_and_the_rest_is_refused_at_once(load):
+    model = TimedModel()
+
+    async def test():
+        batcher = Batcher(10_000, time_limit=50, clock=lambda: model.now)
+        async with batcher.running():
+            await send(batcher, model, 10, 1)  # measures the rate: 400 subwords in 40 seconds
+            start = model.now
+            requests = [asyncio.create_task(send(batcher, model, 10, 4)) for _ in range(10 * load)]
+            ends = await asyncio.gather(*requests)
+            answered = [end - start for end in ends if end is not None]
+            assert len(answered) == 10
+            assert max(answered) <= 40
+            assert await send(batcher, model, 10, 4) is not None, "there is room again"
+
+    run(test)
+
+
+def test_a_batch_is_bounded_by_subwords_and_what_a_client_left_behind_is_not_translated(monkeypatch):
+    monkeypatch.setattr(batching, "BATCH_SUBWORDS", 100)
+    model = Model()
+
+    async def test():
+        async with busy(model) as batcher:
+            long = ["long " * 45] * 12
+            left = asyncio.create_task(batcher.n_best(model.n_best, long, 1, [45] * 12))
+            [short] = await ask(model, batcher, ["short"])
+            model.release.set()
+            while len(model.batches) < 2:
+                await asyncio.sleep(0)
+            left.cancel()
+            await short
+
+    run(test)
+    assert [sum(len(line.split()) for line in batch) for batch in model.batches[1:]] in ([91], [91, 90])

@@ -16,8 +16,10 @@ from faults.harness import wait_until
 from libretranslatepy import LibreTranslateAPI
 from server.conftest import serving
 
+from aiayn.data.placeholders import has_letters
 from aiayn.errors import ConfigError
 from aiayn.search.texts import split_paragraph
+from aiayn.search.translator import Translator
 from aiayn.server import serve as module
 from aiayn.server.options import ServeOptions, read_keys
 from aiayn.server.serve import listen
@@ -164,7 +166,7 @@ def test_wrong_options_are_refused_before_the_run_is_looked_at(tmp_path, monkeyp
     [
         (b"# of the team\n\n  a pass phrase \r\n\t# old\none#two\n", ["a pass phrase", "one#two"]),
         (b"\xef\xbb\xbfone\r\ntwo\r\n", ["one", "two"]),
-        ("zwölf\u2028 elf\n".encode(), ["zwölf\u2028 elf"]),
+        ("# zwölf\none\n".encode(), ["one"]),
     ],
 )
 def test_a_file_has_a_key_per_line_beside_blank_lines_and_comments(tmp_path, text, keys):
@@ -172,10 +174,12 @@ def test_a_file_has_a_key_per_line_beside_blank_lines_and_comments(tmp_path, tex
     assert read_keys(tmp_path / "keys") == keys
 
 
-@pytest.mark.parametrize("text", [b"", b" \n# none\n", b"\xef\xbb\xbf", b"stra\xdfe"])
+@pytest.mark.parametrize("text", [b"", b" \n# none\n", b"\xef\xbb\xbf", b"stra\xdfe", "one\nzwölf\n".encode()])
 def test_a_file_without_a_key_or_in_another_encoding_is_refused(tmp_path, text):
     (tmp_path / "keys").write_bytes(text)
-    with pytest.raises(ConfigError, match=r"--api-key-file .*keys: (there is no key in it|cannot be read)"):
+    with pytest.raises(
+        ConfigError, match=r"--api-key-file .*keys: (there is no key in it|cannot be read|line 2 is not ASCII)"
+    ):
         read_keys(tmp_path / "keys")
 
 
@@ -248,6 +252,11 @@ ODD_PARTS = [
 ]
 
 
+def copied_without_letters(lines: list[str], translator: Translator) -> list[str]:
+    found = translator.translate(lines)
+    return [text if has_letters(line) else line for line, text in zip(lines, found, strict=True)]
+
+
 def test_the_server_and_the_command_give_the_same_for_odd_lines(server, translator):
     draw = random.Random(5)
     words = [
@@ -272,9 +281,9 @@ def test_the_server_and_the_command_give_the_same_for_odd_lines(server, translat
 
     found = json.loads(connection.getresponse().read())["translatedText"]
     cut = [split_paragraph(line, "en") for line in lines]
-    expected = translator.translate(lines)
+    expected = copied_without_letters(lines, translator)
     single = [number for number, one in enumerate(cut) if len(one) == 3]
     assert [found[number].strip() for number in single] == [expected[number].strip() for number in single]
-    sentences = iter(translator.translate([sentence for one in cut for sentence in one[1::2]]))
+    sentences = iter(copied_without_letters([sentence for one in cut for sentence in one[1::2]], translator))
     assert found == ["".join(next(sentences) if number % 2 else part for number, part in enumerate(one)) for one in cut]
     assert 120 < len(single) < 201

@@ -32,6 +32,16 @@ DECLARED = re.compile(
     rb"(?i:<meta\s[^>]*|\A(?!\s*<)(?s:.*?)content-type:[^\n]*)\bcharset=[\"']?\s*([\w.:-]+)"
     rb"|<\?xml[^>]*\sencoding=[\"']([\w.:-]+)"
 )
+# Of those that the WHATWG's standard has, Python's names, and which of them it reads as another one. Python has further
+# codecs, such as UTF-7 and escapes, in which text that is harmless to every browser may hide tags.
+_TEXT_CODECS = "utf-8 cp866 koi8-r koi8-u mac-roman mac-cyrillic cp874 cp949 gbk gb18030 big5 euc_jp iso2022_jp cp932"
+ENCODINGS = {
+    *_TEXT_CODECS.split(),
+    *(f"iso8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)),
+    *(f"cp125{page}" for page in range(9)),
+}
+READ_AS = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "tis-620": "cp874"}
+READ_AS |= {"euc_kr": "cp949", "shift_jis": "cp932", "gb2312": "gbk"}
 MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not UTF-8.
@@ -120,13 +130,17 @@ def decode_document(path: Path, content: bytes, may_declare: bool = True) -> tup
     encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), "")
     declared = DECLARED.search(content[:4096]) if may_declare and not encoding else None
     if declared and declared[1] != b"CHARSET":  # of a catalogue that nobody has begun
-        encoding = (declared[1] or declared[2]).decode()
+        label = (declared[1] or declared[2]).decode()
+        name = ""
         with suppress(LookupError, UnicodeError):
-            # Python has codecs that are none of text, and what says UTF-16 in ASCII is not that.
-            if re.fullmatch(rb"<.+>\n", "<é>\n".encode(encoding, "xmlcharrefreplace")):
-                declared = None
-        if declared:
-            raise DataError(f"{path}: it says to be in {encoding}, which is not read; convert it to UTF-8")
+            name = codecs.lookup(label).name
+        # Browsers read windows-1252 where a page says Latin-1.
+        is_page = suffix(path.name) in ("html", "htm", "xhtml")
+        encoding = READ_AS.get(name, label) if is_page else label
+        if name not in ENCODINGS and name not in READ_AS:
+            raise DataError(f"{path}: the encoding {label} is not supported; convert the file to UTF-8")
+    if not encoding and 0.3 < content[:64].count(0) / max(len(content[:64]), 1) < 0.7:
+        raise DataError(f"{path}: this is UTF-16 without a mark; convert it: iconv -f UTF-16LE -t UTF-8")
     try:
         return content.decode(encoding or "utf-8"), encoding or "utf-8"
     except UnicodeDecodeError as error:

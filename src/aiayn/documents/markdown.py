@@ -19,7 +19,9 @@ ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 LINE_START = re.compile(
     r"\A(\d{1,9}(?=[.)](?:\s|$))|(?=[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|=+$|-+$|~~~))"
 )  # of no paragraph
-FOOTNOTE = re.compile(r"(^\[[ xX]\](?=\s)|\[\^[^\]\s]+\]:?)")  # and the box of a task; rules of neither are read
+FOOTNOTE = re.compile(
+    r"(^\[[ xX]\](?=\s)|\[\^[^\[\]\s]{1,200}\]:?)"
+)  # and the box of a task; rules of neither are read
 # Of other dialects lines that begin or end a note, a box or a formula, or hold attributes; what begins a definition,
 # and an alert in a quotation (`[!NOTE]`).
 DIRECTIVE = re.compile(
@@ -51,7 +53,7 @@ def parse_markdown(text: str) -> Pieces:
         else:
             opening = tokens[number - 1]
             in_cell = opening.type in ("th_open", "td_open")
-            places = _places(token.content, in_cell, lines[first:last], starts[first:], done)
+            places = _places(token.content, in_cell, lines[first:last], starts[first:last], done)
             if places is None:  # it is written in a way that cannot be found again
                 continue
             begin, end = places[0], places[-1]

@@ -113,9 +113,13 @@ class Answers:
             raise HTTPException(413, f"{len(sentences)} sentences; at most {most} are translated at once")
         subwords = await self._subwords(translator, sentences, translator.source_ids)
         state.lines, state.subwords = len(sentences), sum(map(len, subwords))
+        sizes = list(map(len, subwords))
         found: list[list[Translation]] = []
-        for start in range(0, len(sentences), BATCH_LINES):  # so that a long text does not fill up the queue
-            found += await self.batcher.n_best(translator.n_best, sentences[start : start + BATCH_LINES], n)
+        with self.batcher.admitted(state.subwords) as admission:
+            for start in range(0, len(sentences), BATCH_LINES):  # so that a long text does not fill up the queue
+                some = slice(start, start + BATCH_LINES)
+                lines = sentences[some]
+                found += await self.batcher.n_best(translator.n_best, lines, n, sizes[some], admission)
         chosen = [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
         return [await self._written(translator, texts, one) for one in chosen]
 

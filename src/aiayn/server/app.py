@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -51,7 +52,7 @@ T = TypeVar("T")
 
 def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics) -> Starlette:
     """Returns the application that translates with the model of a service; `run` is the name that the page shows."""
-    batcher = Batcher(options.max_waiting, metrics.on_batch)
+    batcher = Batcher(options.max_waiting, metrics.on_batch, options.time_limit)
     answers = Answers(service, run, options, batcher, metrics)
     metrics.watch("aiayn_waiting_lines", "Lines that wait for the model.", lambda: batcher.waiting)
 
@@ -61,7 +62,7 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
             yield
 
     def get(path: str, answer: Callable[[], object]) -> Route:
-        return Route(path, lambda _: JSONResponse(answer()))
+        return Route(path, lambda _: JSONResponse(answer()), methods=["GET"])
 
     def post(path: str, work: Work) -> Route:
         return Route(path, _limited(work, service, options), methods=["POST"])
@@ -93,11 +94,14 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
     counted = Middleware(observed, metrics, {"/health", *(route.path for route in routes)}, options.access_log)
     cors = Middleware(CORSMiddleware, allow_origins=options.allow_origin, allow_methods=["POST"], allow_headers=["*"])
     return Starlette(
-        routes=[get("/health", lambda: {"status": "ok"}), Mount("/", routes=routes, middleware=[hosts])],
+        routes=[
+            Route("/health", lambda _: JSONResponse({"status": "ok"}), methods=["GET", "POST"]),
+            Mount("/", routes=routes, middleware=[hosts]),
+        ],
         middleware=[counted, *([cors] if options.allow_origin else [])],
         exception_handlers={
             HTTPException: _refused,
-            QueueFullError: lambda _, error: _refusal(503, "too many lines wait; send this again later", LATER),
+            QueueFullError: _too_busy,
             DataError: lambda _, error: _refusal(400, str(error)),
             ResourceError: lambda _, error: _refusal(503, str(error), LATER),
             UserError: lambda _, error: _refusal(500, str(error)),
@@ -164,6 +168,12 @@ async def while_connected(request: Request, work: Coroutine[None, None, T]) -> T
     finally:
         task.cancel()
         gone.cancel()
+
+
+def _too_busy(_: Request, error: Exception) -> Response:
+    assert isinstance(error, QueueFullError)
+    later = {"Retry-After": str(max(1, math.ceil(error.seconds)))}
+    return _refusal(503, "too much text waits; send this again later", later)
 
 
 def _refused(_: Request, error: Exception) -> Response:

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TypeVar
@@ -14,18 +14,33 @@ from aiayn.search.translations import Translation
 NBest = Callable[[list[str], int], list[list[Translation]]]
 T = TypeVar("T")
 
-BATCH_LINES = 64  # translated at once; what comes in meanwhile waits that long
+# Translated at once; what comes in meanwhile waits that long.
+BATCH_LINES, BATCH_SUBWORDS = 64, 2048
+UNMEASURED = 8 * BATCH_SUBWORDS  # admitted before the first batch has shown how fast the model is
+FORGET = 0.9  # share of the measured rate that a batch leaves to those before it
+MARGIN = 0.8  # share of the time limit that admitted text may take by the measured rate
 
 
 class QueueFullError(Exception):
-    """Too many lines wait; later there is room again."""
+    """More text waits than can be translated in time; after `seconds` there is room again."""
+
+    def __init__(self, seconds: float = 1.0):
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+@dataclass(eq=False)
+class Admission:
+    """The subwords of a request that are still to be translated."""
+
+    subwords: int
 
 
 @dataclass(eq=False)
 class _Request:
     n_best: NBest  # belongs to the model that was served when the request came
     n: int  # translations of each line
-    lines: deque[tuple[int, str]]  # that no batch has taken yet, by their places
+    lines: deque[tuple[int, str, int]]  # that no batch has taken yet: place, text, subwords
     found: list[list[Translation]]  # of each line; empty until it is translated
     answer: asyncio.Future[list[list[Translation]]]
 
@@ -45,13 +60,27 @@ class Batcher:
     """Translates for many requests in one thread.
 
     While a model works on a batch, requests gather; the next batch takes their lines in turns, so that a long text
-    does not keep short ones waiting. Nobody waits for a batch to fill up. Other work is done between two batches.
+    does not keep short ones waiting. A batch is bounded by lines and subwords, and lines of clients that have left are
+    dropped. Nobody waits for a batch to fill up. Other work is done between two batches.
     """
 
-    def __init__(self, max_waiting: int, on_batch: Callable[[int, float], None] = lambda lines, seconds: None):
-        """At most `max_waiting` lines and pieces of other work wait. `on_batch` gets each batch's lines and seconds."""
+    def __init__(
+        self,
+        max_waiting: int,
+        on_batch: Callable[[int, float], None] = lambda lines, seconds: None,
+        time_limit: float = 60.0,
+        clock: Callable[[], float] = perf_counter,
+    ):
+        """At most `max_waiting` lines and pieces of other work wait. `on_batch` gets each batch's lines and seconds.
+
+        Text that would take longer than `time_limit` seconds is not admitted.
+        """
         self._max_waiting = max_waiting
         self._on_batch = on_batch
+        self._longest = MARGIN * time_limit
+        self._clock = clock
+        self._admitted: set[Admission] = set()
+        self._subwords, self._seconds = 0.0, 0.0  # of the last batches, earlier ones counting less
         self._requests: deque[_Request] = deque()
         self._calls = 0  # pieces of other work that are not done
         self._arrived = asyncio.Event()
@@ -62,24 +91,54 @@ class Batcher:
         """Lines that no batch has taken yet, and pieces of other work that are not done."""
         return self._calls + sum(len(request.lines) for request in self._requests if not request.answer.done())
 
-    def _admit(self, count: int) -> None:
+    def _check_room(self, count: int) -> None:
         if self.waiting + count > self._max_waiting:
             raise QueueFullError
 
-    async def n_best(self, n_best: NBest, lines: list[str], n: int) -> list[list[Translation]]:
+    @contextmanager
+    def admitted(self, subwords: int) -> Iterator[Admission]:
+        """Within the context this much text counts as waiting. Raises QueueFullError if it cannot be done in time.
+
+        What is refused costs nothing; what is admitted would miss its time limit if more was.
+        """
+        backlog = sum(admission.subwords for admission in self._admitted)
+        rate = self._subwords / self._seconds if self._seconds else UNMEASURED / self._longest
+        if backlog and (backlog + subwords) / rate > self._longest:
+            raise QueueFullError(backlog / rate)
+        admission = Admission(subwords)
+        self._admitted.add(admission)
+        try:
+            yield admission
+        finally:
+            self._admitted.discard(admission)
+
+    async def n_best(
+        self,
+        n_best: NBest,
+        lines: list[str],
+        n: int,
+        sizes: list[int] | None = None,
+        admission: Admission | None = None,
+    ) -> list[list[Translation]]:
         """Returns n_best(lines, n), the n best translations of every line. Cancelling it drops waiting lines.
 
-        A line's result must not depend on the lines beside it. Lines of one `n_best` share batches. Raises
-        QueueFullError, and what the translator raises for one of these lines by itself.
+        sizes: the subwords of each line; `admission` shrinks by them as lines are done. A line's result must not depend
+        on the lines beside it. Lines of one `n_best` share batches. Raises QueueFullError, and what the translator
+        raises for one of these lines by itself.
         """
         if not lines:
             return []
-        self._admit(len(lines))
+        self._check_room(len(lines))
+        sizes = sizes or [0] * len(lines)
         answer = asyncio.get_running_loop().create_future()
-        self._requests.append(_Request(n_best, n, deque(enumerate(lines)), [[] for _ in lines], answer))
+        waiting = deque(zip(range(len(lines)), lines, sizes, strict=True))
+        self._requests.append(_Request(n_best, n, waiting, [[] for _ in lines], answer))
         self._arrived.set()
         try:
-            return await answer
+            translations = await answer
+            if admission:
+                admission.subwords -= sum(sizes)
+            return translations
         finally:
             answer.cancel()
 
@@ -88,7 +147,7 @@ class Batcher:
 
         Raises QueueFullError, and what `work` raises.
         """
-        self._admit(1)
+        self._check_room(1)
         self._calls += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
@@ -111,24 +170,31 @@ class Batcher:
             await self._arrived.wait()
             self._arrived.clear()
             while batch := self._next_batch():
-                requests, places, texts = zip(*batch, strict=True)
-                start, n = perf_counter(), max(request.n for request in requests)
+                requests, places, texts, sizes = zip(*batch, strict=True)
+                start, n = self._clock(), max(request.n for request in requests)
                 found = await loop.run_in_executor(self._thread, _translate, requests[0].n_best, list(texts), n)
-                self._on_batch(len(batch), perf_counter() - start)
+                seconds = self._clock() - start
+                self._on_batch(len(batch), seconds)
+                if sum(sizes):
+                    self._subwords = FORGET * self._subwords + sum(sizes)
+                    self._seconds = FORGET * self._seconds + seconds
                 for request, place, result in zip(requests, places, found, strict=True):
                     request.take(place, result)
 
-    def _next_batch(self) -> list[tuple[_Request, int, str]]:
+    def _next_batch(self) -> list[tuple[_Request, int, str, int]]:
         """Takes a line of each request for one model in turn until the batch is full or nothing waits."""
-        batch: list[tuple[_Request, int, str]] = []
-        others: list[_Request] = []  # for another model
+        batch: list[tuple[_Request, int, str, int]] = []
+        others: list[_Request] = []  # for another model, or a line that is too long for what is left
+        room = BATCH_SUBWORDS
         while self._requests and len(batch) < BATCH_LINES:
             request = self._requests.popleft()
             if not request.lines or request.answer.done():  # nobody waits for the rest of it
                 continue
-            if batch and request.n_best != batch[0][0].n_best:
+            size = request.lines[0][2]
+            if batch and (request.n_best != batch[0][0].n_best or size > room):
                 others.append(request)
                 continue
+            room -= size
             batch.append((request, *request.lines.popleft()))
             self._requests.append(request)
         self._requests.extendleft(reversed(others))

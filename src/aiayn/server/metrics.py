@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from ipaddress import ip_address
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -49,6 +50,14 @@ class Metrics:
         return generate_latest(self.registry)
 
 
+def _address(client: str) -> str:
+    """Returns what parses as an address; else a dash: a proxy passes on what a client writes into its headers."""
+    try:
+        return str(ip_address(client))
+    except ValueError:
+        return "-"
+
+
 def observed(app: ASGIApp, metrics: Metrics, paths: set[str], access_log: bool) -> ASGIApp:
     """Middleware that counts requests, and logs each in a line where that is asked for.
 
@@ -80,7 +89,7 @@ def observed(app: ASGIApp, metrics: Metrics, paths: set[str], access_log: bool) 
             metrics.lines.inc(lines)
             metrics.subwords.inc(subwords)
             if access_log:
-                client = (scope.get("client") or ["-"])[0]
+                client = _address((scope.get("client") or [""])[0])
                 log.info(
                     "client=%s method=%s path=%s status=%d seconds=%.3f lines=%d subwords=%d",
                     *(client, method, path, status, seconds, lines, subwords),

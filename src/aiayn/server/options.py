@@ -62,4 +62,9 @@ def read_keys(path: Path) -> list[str]:
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
         raise ConfigError(f"--api-key-file {path}: there is no key in it; write one per line")
+    for number, line in enumerate(lines, 1):
+        require(
+            line.isascii() or line.startswith("#"),
+            f"--api-key-file {path}: line {number} is not ASCII, which a bearer token must be; choose another key",
+        )
     return keys

@@ -9,6 +9,7 @@ from aiayn.errors import DataError
 
 LINE = re.compile(r"[ \t]*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*)?(\"(?:[^\"\\]|\\.)*\")[ \t\r]*$")
 ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
+MOST_FORMS = 20  # keywords of a message; no language has more than six plural forms
 CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
@@ -20,6 +21,7 @@ class Message:
     is_fuzzy: bool = False
     texts: dict[str, str] = field(default_factory=dict)
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lines: dict[str, list[str]] = field(default_factory=dict)  # of which the texts are made
 
     @property
     def targets(self) -> dict[str, str]:
@@ -47,16 +49,19 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
     for number, line in enumerate(text.split("\n"), 1):
         found = LINE.match(line)
         name = found[1] if found else None
-        if message.targets and (name in ("msgctxt", "msgid") or line.lstrip().startswith("#")):
+        is_complete = "msgstr" in message.lines or "msgstr[0]" in message.lines
+        if is_complete and (name in ("msgctxt", "msgid") or line.lstrip().startswith("#")):
             yield _whole(message, path)
             message = Message(0)
         if found and (name or keyword):
-            if name in message.texts or (name and name != "msgctxt" and name != "msgid" and not message.texts):
+            if name in message.lines or (name and name != "msgctxt" and name != "msgid" and not message.lines):
                 raise DataError(f"{path}: line {number}: {name} is not where it belongs; correct it")
             keyword, begin = name or keyword, start + found.start(2)
-            if not message.texts:
+            if not message.lines:
                 message, is_fuzzy = Message(number, is_fuzzy), False
-            message.texts[keyword] = message.texts.get(keyword, "") + unquoted(found[2])
+            if len(message.lines) > MOST_FORMS:
+                raise DataError(f"{path}: line {number}: a message has more than {MOST_FORMS} forms; correct it")
+            message.lines.setdefault(keyword, []).append(unquoted(found[2]))
             message.spans[keyword] = (message.spans.get(keyword, (begin, 0))[0], start + found.end(2))
         elif not line.strip() or line.lstrip().startswith("#"):
             # An obsolete message, whose lines are comments, takes its flags with it.
@@ -65,11 +70,12 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
         else:
             raise DataError(f"{path}: line {number} is no line of a PO catalogue; correct it")
         start += len(line) + 1
-    if message.texts:
+    if message.lines:
         yield _whole(message, path)
 
 
 def _whole(message: Message, path: Path) -> Message:
+    message.texts = {keyword: "".join(lines) for keyword, lines in message.lines.items()}
     if "msgid" not in message.texts or not message.targets:
         raise DataError(f"{path}: line {message.line}: a message needs msgid and msgstr; correct it")
     return message

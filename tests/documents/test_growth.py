@@ -1,0 +1,42 @@
+"""Twice the text takes less than two and a half times the time, whatever is in it."""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from aiayn.documents.document import parse_document
+from aiayn.errors import DataError
+
+BEGINNINGS = {
+    "md": "",
+    "html": "",
+    "srt": "1\n00:00:01,000 --> 00:00:02,000\n",
+    "po": 'msgid "a"\nmsgstr ""\n',
+    "xliff": "<xliff><file><trans-unit><source>",
+}
+REPEATED = {
+    "md": ["[^", "[^a] ", "a\n\n", "$a ", "`a", "- a\n", "a|b\n-|-\n"],
+    "html": ["<", "<!--", "<a ", "{{", "&lt;a", "<b><i>"],
+    "srt": ["-->", "\n", "{\\", "1\n"],
+    "po": ['msgstr[1] "a"\n', '"a"\n', "#~ a\n", 'msgid "a"\nmsgstr ""\n'],
+    "xliff": ["<", "<x/>", "&lt;"],
+}
+
+
+def seconds(suffix: str, text: str) -> float:
+    start = time.process_time()
+    with suppress(DataError):
+        parse_document(Path(f"x.{suffix}"), text.encode(), ("en", "de"))
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize(("suffix", "repeated"), [(suffix, part) for suffix in REPEATED for part in REPEATED[suffix]])
+def test_time_grows_with_the_size_of_a_document_and_not_with_its_square(suffix, repeated):
+    text = BEGINNINGS[suffix] + repeated * (4_000 // len(repeated))
+    once = min(seconds(suffix, text) for _ in range(2))
+    if once < 0.01:  # too short to be measured: a hundred times would be noticed
+        assert seconds(suffix, text + repeated * (36_000 // len(repeated))) < 0.5
+    else:
+        assert min(seconds(suffix, text + repeated * (4_000 // len(repeated))) for _ in range(3)) < 2.5 * once + 0.01
