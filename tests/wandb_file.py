@@ -51,6 +51,12 @@ def config(records: list[Record]) -> dict[str, Any]:
     return found
 
 
+def summary(records: list[Record]) -> dict[str, Any]:
+    """The run's summary, as last set by name."""
+    updates = (update for record in records if record.HasField("summary") for update in record.summary.update)
+    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in updates}
+
+
 def axes(records: list[Record]) -> dict[str, str]:
     """The x-axis of each metric or pattern that has one of its own."""
     by_number = [record.metric for record in records if record.HasField("metric")]

@@ -10,13 +10,15 @@ from dataclasses import replace
 import pytest
 import wandb
 import wandb_file
+from applications import TEXT, composed
 from faults.harness import wait_until
 from wandb.sdk.lib import wbauth
 from wandb_file import SPEED, TRAINING, VALIDATION
 
 from aiayn.errors import ConfigError, InterruptedRunError
 from aiayn.runs import checkpoints
-from aiayn.runs.run_folder import read_jsonl
+from aiayn.runs.results import Evaluation
+from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.training import wandb_run
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.run import train
@@ -91,7 +93,12 @@ def test_the_written_run_holds_every_series_samples_pictures_configuration_and_m
     assert all(logged[at] == pytest.approx(value) for at, value in written.items())
     assert {key for row in rows for key in row if key.split("/")[0] in ("train", "val", "perf")} == series
 
-    assert wandb_file.axes(first) == wandb_file.axes(second) == {"*": "trainer/global_step"}
+    axes = wandb_file.axes(first)
+    assert axes == wandb_file.axes(second)
+    assert (axes["*"], set(axes.values())) == ("trainer/global_step", {"trainer/global_step"})
+    shown = {record.metric.name: record.metric.summary for record in first if record.HasField("metric")}
+    assert (shown["val/ppl"].min, shown["val/ppl"].max, shown["val/ppl"].last) == (True, False, True)
+    assert (shown["val/bleu"].min, shown["val/bleu"].max, shown["val/bleu"].last) == (False, True, True)
 
     # Samples grow with the steps.
     tables = {row["trainer/global_step"]: row["samples.nrows"] for row in rows if "samples.nrows" in row}
@@ -180,3 +187,21 @@ def test_without_a_key_a_run_logs_offline_says_so_and_asks_nothing(config, tmp_p
     assert not [content for content in written for sentence in sentences if sentence.encode() in content]
     assert not list(folder.glob("wandb/**/*attention*"))
     assert len(list(folder.glob("wandb/offline-run-*"))) == 1  # upload is off
+
+
+def test_the_reported_score_reaches_the_summary_of_the_run_that_was_trained(tmp_path, no_account):
+    run = RunFolder(tmp_path / "run")
+    run.wandb_id.parent.mkdir(parents=True)
+    run.wandb_id.write_text("abcd1234\n")
+    run.write_config(composed(*TEXT, "logger=wandb", "logger.mode=offline"))
+    signature, metrics = "nrefs:1|case:mixed", {"sacrebleu": 27.25, "ter": None}
+    wandb_run.send_scores(run, Evaluation(metrics=metrics, signature=signature, lines=7, split="test", step=5))
+
+    def summary() -> dict:
+        files = run.path.glob("wandb/*/*.wandb")
+        return wandb_file.summary([record for path in files for record in wandb_file.read(path)])
+
+    wait_until(lambda: "test/sacrebleu" in summary())
+    expected = {"test/sacrebleu": 27.25, "test/signature": signature, "test/step": 5}
+    assert summary().items() >= expected.items()
+    assert "test/ter" not in summary()

@@ -16,7 +16,7 @@ from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_repeated,
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError, one_line_errors
 from aiayn.runs.continuation import check_typed_options
-from aiayn.runs.run_folder import find_checkpoint
+from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of
 from aiayn.signals import handle_signals, interrupt, refuse_windows
 
 
@@ -132,4 +132,8 @@ def _run_evaluation(overrides: Sequence[str], sources: compose.Sources) -> None:
     find_checkpoint(Path(config.run), config.checkpoint)
     from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
 
-    evaluate(config)
+    scores, folder = evaluate(config), RunFolder(folder_of(Path(config.run)))
+    if folder.wandb_id.exists():
+        from aiayn.training.wandb_run import send_scores
+
+        send_scores(folder, scores)

@@ -56,6 +56,7 @@ class RunFolder:
         self.end = path / "end.json"  # of a training that ended before `max_steps`: step, reason, and its limits
         self.lock = path / ".lock"
         self.owner = path / ".owner"
+        self.wandb_id = path / "wandb" / "run_id"
         # Measurements.
         self.metrics = path / "metrics.jsonl"  # one JSON object per line: {"step": 100, "train/loss": 4.2, ...}
         self.samples = path / "samples.jsonl"  # validation sentences with their translations

@@ -14,6 +14,9 @@ from aiayn.config.stored import to_plain
 from aiayn.errors import ConfigError
 from aiayn.files import atomic_write_text
 from aiayn.runs import checkpoints
+from aiayn.runs.continuation import read_options
+from aiayn.runs.metrics import METRICS
+from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
@@ -57,6 +60,24 @@ def upload(config: Config, folder: RunFolder) -> None:
     run.finish()
 
 
+def send_scores(folder: RunFolder, scores: Evaluation) -> None:
+    """Adds the scores of a text, their signature and length ratio to the summary of the run that was trained.
+
+    Keys are `test/sacrebleu` and so on, after the split or the text. A failure costs one line: the scores are stored.
+    """
+    text = scores.split or Path(scores.text.partition("=")[2]).name or "text"
+    values: dict[str, Any] = {kind: value for kind, value in scores.metrics.items() if value is not None}
+    if ratio := scores.length_ratio("sacrebleu"):
+        values["length_ratio"] = ratio
+    values |= {"signature": scores.signature, "step": scores.step}
+    try:
+        run = _start_client(read_options(folder), folder.path)
+        run.summary.update({f"{text}/{name}": value for name, value in values.items()})
+        run.finish()
+    except Exception as error:
+        log.warning("warning  W&B did not get the scores (%s)", " ".join(str(error).split()))
+
+
 def _start_client(config: Config, folder: Path) -> Any:
     """A run of Weights & Biases: online if there is a key, else offline; never prompts.
 
@@ -67,7 +88,7 @@ def _start_client(config: Config, folder: Path) -> Any:
 
     mode = wandb_mode(config.logger.mode)
     row = config.run_name.rsplit("/", 1)[-1]
-    run_id = folder / "wandb" / "run_id"
+    run_id = RunFolder(folder).wandb_id
     if not run_id.exists():
         run_id.parent.mkdir(exist_ok=True)
         atomic_write_text(run_id, f"{secrets.token_hex(4)}\n")
@@ -96,6 +117,11 @@ def _start_client(config: Config, folder: Path) -> Any:
     # As the logger does for a run that it starts itself: all curves over optimizer steps.
     run.define_metric("trainer/global_step")
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    # A table of runs shows the best value and the last.
+    for name, metric in METRICS.items():
+        if name.startswith("val/") and name != "val/length_ratio":
+            best = "min" if metric.lower_is_better else "max"
+            run.define_metric(name, step_metric="trainer/global_step", step_sync=True, summary=f"{best},last")
     return run
 
 
