@@ -35,10 +35,10 @@ BELOW = awk 'NR == FNR {source[NR] = $$0; next} {print "  " source[FNR]; print "
 START := $(shell date +%s)
 
 .DEFAULT_GOAL := help
-.PHONY: anew help install quickstart test soak lint coverage docs gpu-wheels
+.PHONY: anew help install quickstart notebook test test-all soak lint coverage docs gpu-wheels
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r target text; do printf 'make %-12s%s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## /\1 /p' $(MAKEFILE_LIST) | while read -r target text; do printf 'make %-12s%s\n' "$$target" "$$text"; done
 
 install: $(INSTALLED)  ## only .venv, with everything that training, evaluation and translation need
 	@echo 'next: source .venv/bin/activate'
@@ -58,8 +58,15 @@ quickstart: $(INSTALLED)  ## train on the built-in corpus, score, translate, dra
 	@echo 'README.md goes on with real captions (six minutes), your own text, and the paper (12 hours on eight GPUs)'
 	@echo "done in $$(( $$(date +%s) - $(START) )) seconds"
 
+notebook: $(INSTALLED)  ## open examples/tour.ipynb, which computes the paper's equations and trains
+	@$(BIN)/python -c 'import notebook' 2>/dev/null || $(PIP) --quiet -e '.[notebook]'
+	@$(BIN)/python -m notebook examples/tour.ipynb
+
 test: $(WITH_TESTS)  ## run the test suite; PYTEST_ARGS="-k beam" runs a part of it
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
+
+test-all: $(WITH_TESTS)  ## run every test: slow ones, planted bugs, published text where AIAYN_CORPORA names it
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --slow $(IN_PARALLEL) $(PYTEST_ARGS)
 
 soak: $(WITH_TESTS)  ## 300 kills at random moments, each compared to the bit with an unbroken run: outputs/soak.json
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/faults/soak.py

@@ -80,6 +80,12 @@ def test_continuous_integration_and_commits_run_what_developers_run():
         ".ci/run",
         "make docs",
     }
+    nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text("utf-8"))["jobs"]["test-all"]
+    assert nightly["steps"][-1]["run"] == ".ci/run test-all"
+    workflows = "".join(path.read_text("utf-8") for path in (ROOT / ".github/workflows").glob("*.yml"))
+    uses = re.findall(r"uses: \S+@(\S+) # v[\d.]+\n", workflows)
+    assert len(uses) == workflows.count("uses:")
+    assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in uses)
     assert python == f">={min(jobs['test']['strategy']['matrix']['python'])}"
     assert [hook["entry"] for hook in hooks] == ["make lint"]
 

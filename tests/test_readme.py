@@ -117,7 +117,17 @@ def test_every_command_of_a_page_runs(page, folder, data, monkeypatch):
             if words[0] in ("wait", "git", "cd", "source") or words[:2] == ["pip", "install"]:
                 continue
             assert words[0] == "make", words
-            assert words[1] in ("quickstart", "test", "install", "lint", "soak", "coverage", "docs"), words
+            assert words[1] in (
+                "quickstart",
+                "test",
+                "test-all",
+                "install",
+                "notebook",
+                "lint",
+                "soak",
+                "coverage",
+                "docs",
+            ), words
             make("-n", words[1])
             continue
         if small[0] == "echo":  # echo TEXT | aiayn ...
@@ -163,7 +173,18 @@ def test_the_example_sentences_are_new_to_the_corpus_but_made_of_its_words():
 def test_make_alone_lists_its_targets():
     listed = [line.split()[1] for line in make("--no-print-directory").split("\n") if line]
 
-    assert listed == ["help", "install", "quickstart", "test", "soak", "lint", "coverage", "docs"]
+    assert listed == [
+        "help",
+        "install",
+        "quickstart",
+        "notebook",
+        "test",
+        "test-all",
+        "soak",
+        "lint",
+        "coverage",
+        "docs",
+    ]
 
 
 def anchors(page: Path) -> set[str]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aiayn.training.module import TranslationModule
 
 __all__ = ["compose", "evaluate", "load", "train"]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def load(
