@@ -1,6 +1,8 @@
 # Trains, translates and serves, with the current folder as /work:
 #   docker build -t aiayn .                          for CPUs; for NVIDIA GPUs: --build-arg TORCH=cuda
 #   docker run --rm --user "$(id -u)" -v "$PWD:/work" aiayn train experiment=quickstart logger=none
+#   docker run --rm --gpus all --user "$(id -u)" -v "$PWD:/work" aiayn train trainer.accelerator=gpu   with GPUs; needs
+#     the image of TORCH=cuda and NVIDIA's container toolkit; --gpus '"device=0,1"' chooses some, --shm-size=8g for several
 #   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD:/work:ro" aiayn serve outputs/quickstart \
 #     --host 0.0.0.0 --allow-host localhost
 FROM python:3.11-slim
