@@ -5,8 +5,10 @@ import json
 import re
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from pathlib import Path
+from time import perf_counter
 from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
@@ -25,6 +27,7 @@ from aiayn.search.markup import parse_markup
 from aiayn.search.texts import translate_texts
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
+from aiayn.server import answers as module
 from aiayn.server.app import make_app, while_connected
 from aiayn.server.batching import Batcher, QueueFullError
 from aiayn.server.metrics import Metrics
@@ -575,3 +578,34 @@ def test_a_variant_with_a_tag_of_its_own_is_that_variant(translator, target, tag
     with client(Translator(model, tokenizer, translator.search, "cpu", languages=("en", "pt"))) as http:
         asked = {"q": "the", "translation": "two", "target": target}
         assert http.post("/attention", json=asked).json()["source"] == [*tags, "the"]
+
+
+def test_a_document_that_takes_too_long_is_ended_and_health_answers_meanwhile(translator):
+    hostile = [("a.md", b"![" * 200_000), ("b.md", b"${" * 200_000), ("c.md", b"[a](" * 100_000)]
+    with client(translator, time_limit=2, max_body=2_000_000) as http, ThreadPoolExecutor(3) as pool:
+        uploads = [pool.submit(http.post, "/translate_file", data=PAIR, files={"file": file}) for file in hostile]
+        seconds = []
+        while not all(upload.done() for upload in uploads):
+            start = perf_counter()
+            assert http.get("/health").status_code == 200
+            seconds.append(perf_counter() - start)
+        assert {upload.result().status_code for upload in uploads} == {503}
+        assert max(seconds) < 1
+        answer = http.post("/translate_file", data=PAIR, files={"file": ("d.md", b"the house")})
+    assert answer.status_code in (200, 503)  # the next one has its turn
+
+
+def test_names_of_files_count_and_may_not_be_long(translator, monkeypatch):
+    monkeypatch.setattr(module, "MAX_FILES", 3 * (module.ENTRY + 60))
+    with client(translator) as http:
+        long = http.post("/translate_file", data=PAIR, files={"file": ("n" * 300 + ".txt", b"")})
+        assert (long.status_code, "longer than 255" in long.json()["error"]) == (400, True)
+        answers = [http.post("/translate_file", data=PAIR, files={"file": (f"{n}.txt", b"1")}) for n in range(5)]
+        kept = [http.get(answer.json()["translatedFileUrl"]).status_code for answer in answers]
+    assert kept == [404, 404, 200, 200, 200]
+
+
+def test_a_request_with_two_lengths_is_refused_and_its_connection_ends(http):
+    headers = {"Content-Length": "2", "Transfer-Encoding": "chunked"}
+    answer = http.post("/translate", headers=headers, content=b"{}")
+    assert (answer.status_code, answer.headers["connection"]) == (400, "close")

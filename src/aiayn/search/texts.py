@@ -84,7 +84,7 @@ class Texts:
         self.marked: list[int] = []  # those whose attention is needed, because their part has tags or placeholders
         self._texts: list[Pieces] = []
         self._markup = markup
-        self._tagged: set[int] = set()  # sentences that begin with the tag of their text
+        self.tagged: set[int] = set()  # sentences that begin with the tag of their text
         self._cuts: list[tuple[Part, list[str], range]] = []  # blank, sentence, blank, ...; which sentences
         for number, text in enumerate(texts, first_line):
             start, pieces = f"{tag} " if tag else "", text
@@ -105,7 +105,7 @@ class Texts:
                 self._cuts.append((part, cut, here))
                 # A blank one is not translated; `restore` copies it.
                 self.sentences += [f"{start}{sentence}" if has_letters(sentence) else "" for sentence in cut[1::2]]
-                self._tagged.update(here if start else ())
+                self.tagged.update(here if start else ())
                 if markup and (part.tags or part.kept or MARK.search(part.text)):
                     self.marked += here
 
@@ -119,7 +119,7 @@ class Texts:
         found = zip(numbers, *lengths, alignment_weights(translator, src_ids, outputs), strict=True)
         return [
             # Without the tag, which is one subword.
-            (there, here[1:], some if some is None else some[:, 1:]) if n in self._tagged else (there, here, some)
+            (there, here[1:], some if some is None else some[:, 1:]) if n in self.tagged else (there, here, some)
             for n, there, here, some in found
         ]
 

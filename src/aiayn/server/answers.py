@@ -4,31 +4,28 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
 from aiayn.data.languages import LANGUAGE_CODES, best_match, short_code, tags_of_targets
-from aiayn.data.pair_files import OTHER_FORMATS
-from aiayn.data.text_files import SURROGATE, suffix
-from aiayn.documents.document import READERS, Document, parse_document
+from aiayn.data.text_files import SURROGATE
+from aiayn.documents.document import READERS
 from aiayn.errors import DataError
 from aiayn.search.line_translator import LineTranslator
-from aiayn.search.markup import Part
 from aiayn.search.placement import Attention
 from aiayn.search.texts import Texts
 from aiayn.search.translations import Translation
 from aiayn.server.batching import BATCH_LINES, Batcher
+from aiayn.server.document_process import MAX_HTML, MAX_TAGS, document_process
 from aiayn.server.metrics import Metrics
 from aiayn.server.options import ServeOptions
 from aiayn.server.requests import Fields, count_of, file_of, is_language, line_of, texts_of
 from aiayn.server.service import Service
 
-# The time to place tags grows with the tags times the words.
-MAX_HTML = 30_000  # characters of a text
-MAX_TAGS = 1000
+ENTRY = 1000  # bytes that a kept file takes besides its content and name
+DOCUMENTS_AT_ONCE = 2  # that are read; others wait
 MAX_FILES = 64 << 20  # bytes of translated files that are kept; the oldest go first
 
 Answer = dict[str, object]
@@ -45,6 +42,7 @@ class Answers:
         self.run = run
         self.options = options
         self.batcher = batcher
+        self.turns = asyncio.Semaphore(DOCUMENTS_AT_ONCE)
         self.files: OrderedDict[str, bytes] = OrderedDict()  # translated ones, by their secret addresses
 
     def languages(self) -> list[Answer]:
@@ -93,19 +91,39 @@ class Answers:
         """LibreTranslate's POST /translate_file: a document, of which the answer is the address to load it from."""
         translator = self.service.now.translator
         name, content = await file_of(fields)
-        document, parts = await asyncio.to_thread(_cut_file, name, content, translator, _target_of(fields, translator))
-        [[text]] = await self._translated(translator, parts, 1, state)
-        translated = document.encode(text)
-        while self.files and sum(map(len, self.files.values())) + len(translated) > MAX_FILES:
-            self.files.popitem(last=False)
-        address = f"{secrets.token_urlsafe(16)}.{document.path.name}"
+        target = _target_of(fields, translator)
+        langs = (translator.languages[0], target)
+        async with document_process(self.turns) as document:
+            await document.read(name, content, langs, _targets(translator)[target], self.options.time_limit)
+            [best] = await self._searched(translator, document.texts, 1, state)
+            attention = await self._attention(translator, document.texts, best)
+            translated, places, remarks = await document.write(best, attention)
+        self.metrics.on_markup(places)
+        # Names and entries count, too: empty files would otherwise gather without limit.
+        sizes = (len(address) + len(content) + ENTRY for address, content in self.files.items())
+        room = MAX_FILES - sum(sizes) - len(translated) - len(document.name) - ENTRY
+        while self.files and room < 0:
+            address, content = self.files.popitem(last=False)
+            room += len(address) + len(content) + ENTRY
+        address = f"{secrets.token_urlsafe(16)}.{document.name}"
         self.files[address] = translated
-        return {"translatedFileUrl": f"{state.base_url}download_file/{quote(address)}"}
+        answer: Answer = {"translatedFileUrl": f"{state.base_url}download_file/{quote(address)}"}
+        return answer | ({"remarks": remarks} if remarks else {})
 
     async def _translated(self, translator: LineTranslator, texts: Texts, n: int, state: State) -> list[list[str]]:
         """Returns the best translation of every text, the second of every text, and so on to the n-th.
 
-        The k-th translation of a text has the k-th of every sentence, or else its last. Raises 413 for more sentences
+        Raises what `_searched` raises.
+        """
+        columns = await self._searched(translator, texts, n, state)
+        return [await self._written(translator, texts, column) for column in columns]
+
+    async def _searched(
+        self, translator: LineTranslator, texts: Texts, n: int, state: State
+    ) -> list[list[Translation]]:
+        """Returns the best translation of every sentence, the second of every sentence, and so on to the n-th.
+
+        A sentence with fewer translations has its last one there. Raises 413 for more sentences
         than are translated at once, and what `_subwords` raises.
         """
         sentences, most = texts.sentences, self.options.max_waiting
@@ -120,18 +138,22 @@ class Answers:
                 some = slice(start, start + BATCH_LINES)
                 lines = sentences[some]
                 found += await self.batcher.n_best(translator.n_best, lines, n, sizes[some], admission)
-        chosen = [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
-        return [await self._written(translator, texts, one) for one in chosen]
+        return [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
 
     async def _written(self, translator: LineTranslator, texts: Texts, found: list[Translation]) -> list[str]:
         """Returns the translation of every text, given those of all sentences."""
+        attention = await self._attention(translator, texts, found)
+        restored, places = await asyncio.to_thread(texts.restore, found, attention)
+        self.metrics.on_markup(places)
+        return restored
+
+    async def _attention(self, translator: LineTranslator, texts: Texts, found: list[Translation]) -> list[Attention]:
+        """Returns the attention of the sentences with mark-up."""
         attention: list[Attention] = []
         for start in range(0, len(texts.marked), BATCH_LINES):
             here = texts.marked[start : start + BATCH_LINES]
             attention += await self.batcher.call(texts.attend, translator, found, here)
-        restored, places = await asyncio.to_thread(texts.restore, found, attention)
-        self.metrics.on_markup(places)
-        return restored
+        return attention
 
     async def detect(self, fields: Fields, state: State) -> list[Answer]:
         """LibreTranslate's POST /detect. A run has one source language, so that is the answer to every text."""
@@ -177,20 +199,6 @@ def _cut(texts: list[str], translator: LineTranslator, is_html: bool, tag: str) 
             raise HTTPException(413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts")
     symbols = translator.tokenizer.source.symbols
     return Texts(texts, translator.languages[0], is_html, True, is_html=is_html, symbols=symbols, tag=tag)
-
-
-def _cut_file(name: str, content: bytes, translator: LineTranslator, target: str) -> tuple[Document, Texts]:
-    """Cuts a document into sentences. Raises DataError for one that cannot be read, 413 for too many tags in a part."""
-    path = Path(PurePosixPath(name.replace("\\", "/")).name)
-    if suffix(path.name) not in READERS:
-        known = f"choose a file of {', '.join(READERS)}"
-        raise DataError(f"{path}: {OTHER_FORMATS.get(suffix(path.name), known)}")
-    source, tag = translator.languages[0], _targets(translator)[target]
-    document = parse_document(path, content, (source, target))
-    for part in (piece for piece in document.pieces if isinstance(piece, Part) and document.markup):
-        if len(part.text) > MAX_HTML or len(part.tags) + len(part.kept) > MAX_TAGS:
-            raise HTTPException(413, f"a paragraph may have {MAX_HTML:,} characters and {MAX_TAGS:,} tags; divide it")
-    return document, Texts([document.pieces], source, document.markup, document.is_prose, tag=tag)
 
 
 def _targets(translator: LineTranslator) -> dict[str, str]:

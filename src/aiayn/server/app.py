@@ -98,7 +98,7 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
             Route("/health", lambda _: JSONResponse({"status": "ok"}), methods=["GET", "POST"]),
             Mount("/", routes=routes, middleware=[hosts]),
         ],
-        middleware=[counted, *([cors] if options.allow_origin else [])],
+        middleware=[counted, Middleware(_one_length), *([cors] if options.allow_origin else [])],
         exception_handlers={
             HTTPException: _refused,
             QueueFullError: _too_busy,
@@ -121,6 +121,18 @@ def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
         refused = asyncio.Queue[Message]()
         await check(scope, receive, refused.put)
         await (app if refused.empty() else refusal)(scope, receive, send)
+
+    return answer
+
+
+def _one_length(app: ASGIApp) -> ASGIApp:
+    """Refuses a request with two lengths, and ends its connection: what follows may be meant as another request."""
+    refusal = _refusal(400, "send Content-Length or Transfer-Encoding, not both", {"Connection": "close"})
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        names = {name.lower() for name, _ in scope.get("headers", ())}
+        has_both = {b"content-length", b"transfer-encoding"} <= names
+        await (refusal if has_both else app)(scope, receive, send)
 
     return answer
 

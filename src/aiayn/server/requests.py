@@ -16,6 +16,7 @@ from aiayn.data.languages import primary, short_code
 Fields = Mapping[str, object]  # values are texts, files, or what JSON has
 
 MAX_FIELDS = 100
+MAX_NAME = 255  # characters of an uploaded file's name
 DRAINED = 1 << 26  # bytes beyond the limit that are still read
 
 
@@ -115,6 +116,8 @@ async def file_of(fields: Fields) -> tuple[str, bytes]:
     file = fields.get("file")
     if not isinstance(file, UploadFile) or not file.filename:
         raise HTTPException(400, "send a form (multipart/form-data) with a file named file")
+    if len(file.filename) > MAX_NAME:
+        raise HTTPException(400, f"the file's name is longer than {MAX_NAME} characters; rename it")
     return file.filename, await file.read()
 
 

@@ -35,6 +35,7 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING, stream=sys.stderr)
     logging.getLogger("aiayn").setLevel(logging.INFO)
+    logging.getLogger("asyncio").addFilter(SeldomAndShort())
     metrics = Metrics()
     config = uvicorn.Config(
         make_app(service, run, options, metrics),
@@ -60,6 +61,24 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
         print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
         log.info("serving %s", service.now.describe())
         server.run([listener])
+
+
+class SeldomAndShort(logging.Filter):
+    """Lets through one line a minute of a server that has no descriptor left, without its traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = -60.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "out of system resource" not in record.getMessage():
+            return True
+        is_due = record.created - self._last >= 60
+        if is_due:
+            self._last = record.created
+            record.msg, record.args = "no file descriptor is left: new connections wait; raise ulimit -n", None
+            record.exc_info = record.exc_text = None
+        return is_due
 
 
 def listen(host: str, port: int) -> socket.socket:
