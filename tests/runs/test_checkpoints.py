@@ -499,3 +499,12 @@ print((peak() - before) / size)
 
     assert taken("write") < 0.5
     assert taken("read") < 1.5
+
+
+def test_a_missing_run_is_answered_with_the_run_of_a_similar_name(tmp_path):
+    for name in ("captions", "quickstart"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+    with pytest.raises(RefusedError, match=r"quickstrat: neither a run .*; did you mean .*/quickstart\?$"):
+        find_checkpoint(tmp_path / "quickstrat", None)
+    with pytest.raises(RefusedError, match=r"nor a checkpoint$"):
+        find_checkpoint(tmp_path / "unlike", None)

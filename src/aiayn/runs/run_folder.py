@@ -143,7 +143,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     else:
         folder = RunFolder(run)
         if not folder.checkpoints.is_dir():
-            raise RefusedError(f"{run}: neither a run (no checkpoints/) nor a checkpoint")
+            raise RefusedError(f"{run}: neither a run (no checkpoints/) nor a checkpoint{similar_run(run)}")
         if checkpoint is None:
             checkpoint = folder.default_checkpoint()
         path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
@@ -157,6 +157,15 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     if not is_archive:
         raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no archive)")
     return path
+
+
+def similar_run(run: Path) -> str:
+    """Returns the question whether the run beside it with the most similar name is meant; empty if there is none."""
+    import difflib
+
+    names = [folder.parent.name for folder in run.parent.glob("*/checkpoints")]
+    near = difflib.get_close_matches(run.name, names, n=1)
+    return f"; did you mean {run.with_name(near[0])}?" if near else ""
 
 
 def find_checkpoints(run: Path | str, others: Sequence[Path | str], checkpoint: str | None) -> list[Path]:
