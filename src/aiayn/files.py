@@ -29,7 +29,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
     temporary = path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")
     try:
-        with open(temporary, "wb") as file:
+        temporary.unlink(missing_ok=True)  # not written through, should it be a link
+        with open(temporary, "xb") as file:
             with suppress(OSError):  # a file system without locks
                 lock_descriptor(file.fileno(), blocking=False)
             _remove_leftovers(path)

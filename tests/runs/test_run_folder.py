@@ -2,13 +2,17 @@
 
 import json
 import math
+import os
 
 import pytest
+from applications import composed
 
+from aiayn import files
 from aiayn.errors import RefusedError
 from aiayn.runs.results import read_samples
 from aiayn.runs.run_folder import (
     RunFolder,
+    append_jsonl,
     drop_records_after,
     is_count,
     is_number,
@@ -17,6 +21,7 @@ from aiayn.runs.run_folder import (
     saved_steps,
     series,
 )
+from aiayn.training.resume import run_lock
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, True, "1", None, [1]])
@@ -62,3 +67,29 @@ def test_saved_steps_are_sorted_as_numbers_and_other_files_are_none(tmp_path):
     for name in ("step_1000.ckpt", "step_99.ckpt", "step_5.optim", "step_x.ckpt", "last.ckpt", ".step_7.ckpt.1.part"):
         (tmp_path / name).touch()
     assert saved_steps(tmp_path) == [99, 1000]
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl", "samples.jsonl", "config.yaml"])
+def test_nothing_is_written_through_a_link_of_a_run_folder_from_elsewhere(name, tmp_path):
+    foreign, folder = tmp_path / "foreign", RunFolder(tmp_path / "run")
+    foreign.write_text("kept")
+    folder.path.mkdir()
+    (folder.path / name).symlink_to(foreign)
+    if name == "config.yaml":
+        folder.write_config(composed())
+        assert not folder.config.is_symlink()
+    else:
+        record = [{"step": 1}]
+        write = run_lock(folder).__enter__ if name == ".lock" else lambda: append_jsonl(folder.path / name, record)
+        with pytest.raises(RefusedError, match="a symbolic link, which is not written through; remove it"):
+            write()
+    assert foreign.read_text() == "kept"
+
+
+def test_a_temporary_file_that_somebody_put_there_is_not_written_through(tmp_path, monkeypatch):
+    foreign, path = tmp_path / "foreign", tmp_path / "report.html"
+    foreign.write_text("kept")
+    monkeypatch.setattr(files, "host", lambda: "here")
+    (tmp_path / f".report.html.here.{os.getpid()}.part").symlink_to(foreign)
+    files.atomic_write(path, b"new")
+    assert (foreign.read_text(), path.read_text()) == ("kept", "new")

@@ -484,6 +484,14 @@ def test_callbacks_whose_work_would_be_lost_are_refused_by_name_with_what_to_do(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_file_that_brings_nothing_is_named(text, tmp_path, caplog):
+    (tmp_path / "wrong.py").write_text("class module: pass\nPart = METRIC = {}\n")
+    more = (f"extensions=[{tmp_path}/wrong.py,{EXAMPLES}/chrf_pp.py]", "name=run", "trainer.max_steps=1")
+    aiayn.train(*options(text, tmp_path, "", *more))
+    [said] = [message for message in caplog.messages if "brings nothing" in message]
+    assert said.endswith("wrong.py brings nothing: it defines none of PARTS, Module, DataModule, callbacks, METRICS")
+
+
 def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     for row in ("base", "pre_norm"):

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeGuard, cast
 
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.files import atomic_write_text
@@ -243,8 +243,19 @@ def write_jsonl(path: Path, records: list[Record]) -> None:
 
 
 def append_jsonl(path: Path, records: list[Record]) -> None:
-    with open(path, "a", encoding="utf-8") as file:
+    with open_unlinked(path, "a") as file:
         file.write("".join(map(jsonl_line, records)))
+
+
+def open_unlinked(path: Path, mode: str) -> TextIO:
+    """Opens a text file of a run to write into. Raises RefusedError for a symbolic link: it may lead anywhere."""
+
+    def without_links(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+    if path.is_symlink():
+        raise RefusedError(f"{path}: a symbolic link, which is not written through; remove it or put its file there")
+    return cast(TextIO, open(path, mode, encoding="utf-8", opener=without_links))
 
 
 def jsonl_line(record: Record) -> str:

@@ -29,6 +29,7 @@ from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)
 
+BRINGS = ("PARTS", "Module", "DataModule", "callbacks", "METRICS")  # what a file may define
 FINDERS = (
     "the rate follows equation (3), and a step has data.tokens_per_step tokens; sweep optim.peak_lr=0.0005,0.001, and "
     "where memory ends, set data.max_tokens_per_device"
@@ -86,6 +87,11 @@ def research_of(
     `extensions_sha256` names.
     """
     extensions = name_extensions(options.extensions)
+    for extension in extensions:
+        if not any(hasattr(extension.module, name) for name in BRINGS):
+            log.warning(
+                "warning  extensions: %s brings nothing: it defines none of %s", extension.path, ", ".join(BRINGS)
+            )
     refuse_unsupported(callbacks)  # before anything is written; those of extensions are made for a run
     research = Research(
         extensions,

@@ -18,7 +18,7 @@ from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.runs import checkpoint_folder
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import check_unchanged, read_options
-from aiayn.runs.run_folder import RunFolder
+from aiayn.runs.run_folder import RunFolder, open_unlinked
 from aiayn.training.distributed.rank import global_rank
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def _is_held(folder: RunFolder, lock: TextIO) -> bool:
 def _lock(folder: RunFolder) -> TextIO:
     """The open, locked lock file. Raises ConfigError if another process has locked it."""
     while True:
-        lock = open(folder.lock, "a+", encoding="utf-8")  # noqa: SIM115 - it is locked for as long as it is open
+        lock = open_unlinked(folder.lock, "a+")  # open for as long as it is locked
         if not lock_descriptor(lock.fileno(), blocking=False):
             with lock:
                 lock.seek(0)
