@@ -106,7 +106,7 @@ HOMES = {
     "wandb_workspaces": {"reports/wandb_workspace"},
     "rich": {"training/callbacks", "evaluation/progress"},
     "yaml": {"runs/run_folder"},
-    "filelock": {"files", "training/resume", "data/prepare"},
+    "filelock": {"files", "runs/continuation", "training/resume", "data/prepare"},
     "psutil": {"hardware"},
     "typer": {"cli"},
     "submitit": {"sweep"},

@@ -1,7 +1,9 @@
 """The signals that ask a program to end."""
 
+import ctypes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from aiayn.errors import ConfigError
 
 # Schedulers announce the end of a job's time by SIGUSR1 or SIGTERM. Windows has only the first two.
 NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 TERMINATION_SIGNALS = tuple(signal.Signals[name] for name in NAMES if hasattr(signal, name))
 
 
@@ -37,6 +40,24 @@ def interrupt(number: int, frame: FrameType | None) -> None:
         os.write(2, b"error: interrupted\n")
         os._exit(128 + exit_signal(number))
     raise KeyboardInterrupt(exit_signal(number))
+
+
+PARENT = "AIAYN_PARENT"  # the process that a sweep's row ends with
+
+
+def end_with_parent() -> None:
+    """Has the kernel send SIGTERM to this process when the one that $AIAYN_PARENT names ends, however that ends.
+
+    So a row of a sweep that was killed saves and ends, and the same command can continue it. Linux only.
+    """
+    parent = os.environ.pop(PARENT, None)
+    if parent is None or not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
+    try:
+        os.kill(int(parent), 0)
+    except ProcessLookupError:  # it has ended already
+        sys.exit(128 + signal.SIGTERM)
 
 
 @contextmanager

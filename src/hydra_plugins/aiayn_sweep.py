@@ -31,10 +31,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from aiayn.config import program
 from aiayn.config.compose import typed_keys
 from aiayn.config.rules import at_least
-from aiayn.errors import ConfigError, DivergedError, FailedJobsError
-from aiayn.runs.run_folder import RunFolder, series
+from aiayn.errors import ConfigError, FailedJobsError
 from aiayn.sweep.jobs import SweepJob, asked_scores, check_texts, make_jobs
-from aiayn.sweep.processes import Processes, say
+from aiayn.sweep.processes import Processes, say, value_of_row
 from aiayn.sweep.slurm import check_slurm, submit
 
 
@@ -62,7 +61,7 @@ class Grid(Sweeper):
     """Unlike Hydra's own sweeper it writes no files: a refused sweep must leave nothing behind."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        self.context = hydra_context
+        self.context, self.config = hydra_context, config
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
@@ -72,14 +71,18 @@ class Grid(Sweeper):
         assert self.launcher is not None, "setup has been called"
         overrides = OverridesParser.create(config_loader=self.context.config_loader).parse_overrides(arguments)
         values = {override.get_key_element(): self._values(override) for override in overrides}
-        results = self.launcher.launch([list(job) for job in product(*values.values())], initial_job_idx=0)
+        batch = [list(job) for job in product(*values.values())]
+        if not isinstance(self.launcher, SweepLauncher):  # one of Hydra's own, which knows nothing of rows
+            jobs = checked_jobs(self.context, self.config, batch, ["val"])
+            batch = [job.overrides for job in {job.name: job for job in jobs}.values()]
+        results = self.launcher.launch(batch, initial_job_idx=0)
         results = {id(result): result for result in results}.values()  # equal points have one job, and its result
-        failed = [result._return_value for result in results if result.status == JobStatus.FAILED]
+        failed = [error for error in map(_error_of, results) if error is not None]
         if failed:
             raise FailedJobsError(
                 f"{len(failed)} of {len(results)} jobs failed: {', '.join(map(str, failed))}; the same command tries "
                 "them again",
-                failed[0].exit_code,
+                getattr(failed[0], "exit_code", 1),
             )
 
     def _values(self, override: Override) -> Sequence[str]:
@@ -110,6 +113,14 @@ class Grid(Sweeper):
         return [f"{override.get_key_element()}={value}" for value in values]
 
 
+def _error_of(result: JobReturn) -> Exception | None:
+    """Returns why a job failed, None if it did not. Under a launcher of Hydra's own it returns its exit code."""
+    if result.status == JobStatus.FAILED:
+        return result._return_value
+    code = result.return_value
+    return FailedJobsError(f"exit {code}", code) if type(code) is int and code else None
+
+
 def _values_of_range(ends: RangeSweep) -> list[str]:
     """Returns the values of range(START,STOP,STEP), without STOP.
 
@@ -138,35 +149,39 @@ class SweepLauncher(Launcher):
         return [*program.process(name), *(each for each in sys.argv[1:] if each.partition("=")[0] in FLAGS)]
 
     def checked_jobs(self, batch: Sequence[Sequence[str]], score: Sequence[str]) -> list[SweepJob]:
-        """Returns the jobs, each to be scored on these splits.
+        return checked_jobs(self.context, self.config, batch, score)
 
-        Raises ConfigError or DataError with a line for each mistake.
-        """
-        if "LOCAL_RANK" in os.environ:
-            raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
-        loader, config = self.context.config_loader, self.config
-        typed: Any = OmegaConf.to_container(config.hydra.overrides.task)  # as typed: iterating would interpolate
-        self._refuse_fixed_and_searched(typed)
-        jobs = make_jobs(lambda overrides: loader.load_sweep_config(config, overrides), batch, typed)
-        for name, count in Counter(job.name for job in jobs).items():
-            if count > 1:
-                say(f"sweep    {name}: {count} equal points are one row")
-        asked = asked_scores(score)  # but of a try, of which nothing is kept
-        jobs = [replace(job, scored={} if job.config.trainer.fast_dev_run else asked) for job in jobs]
-        if "test" in jobs[0].scored and any(job.config.data.test is None for job in jobs):
-            raise ConfigError("hydra.launcher.score: there is no data.test to score; set it, or leave out test")
-        check_texts(jobs)
-        with read_write(config), open_dict(config):
-            config.hydra.sweep.dir = str(jobs[0].folder.parent)  # where a sweeper may write what it found
-        return jobs
 
-    def _refuse_fixed_and_searched(self, typed: Sequence[str]) -> None:
-        """Raises ConfigError for an option that a sweeper searches over, by hydra.sweeper.params, and that is fixed."""
-        searched = self.config.hydra.sweeper.get("params") or {}
-        for key in typed_keys(typed) & {str(name).lstrip("+") for name in searched}:
-            raise ConfigError(
-                f"{key}: both fixed on the command line and searched by hydra.sweeper.params; leave one out"
-            )
+def checked_jobs(
+    context: HydraContext, config: DictConfig, batch: Sequence[Sequence[str]], score: Sequence[str]
+) -> list[SweepJob]:
+    """Returns the jobs of a sweep, each to be scored on these splits.
+
+    Raises ConfigError or DataError with a line for each mistake.
+    """
+    if "LOCAL_RANK" in os.environ:
+        raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
+    typed: Any = OmegaConf.to_container(config.hydra.overrides.task)  # as typed: iterating would interpolate
+    _refuse_fixed_and_searched(config, typed)
+    jobs = make_jobs(lambda overrides: context.config_loader.load_sweep_config(config, overrides), batch, typed)
+    for name, count in Counter(job.name for job in jobs).items():
+        if count > 1:
+            say(f"sweep    {name}: {count} equal points are one row")
+    asked = asked_scores(score)  # but of a try, of which nothing is kept
+    jobs = [replace(job, scored={} if job.config.trainer.fast_dev_run else asked) for job in jobs]
+    if "test" in jobs[0].scored and any(job.config.data.test is None for job in jobs):
+        raise ConfigError("hydra.launcher.score: there is no data.test to score; set it, or leave out test")
+    check_texts(jobs)
+    with read_write(config), open_dict(config):
+        config.hydra.sweep.dir = str(jobs[0].folder.parent)  # where a sweeper may write what it found
+    return jobs
+
+
+def _refuse_fixed_and_searched(config: DictConfig, typed: Sequence[str]) -> None:
+    """Raises ConfigError for an option that a sweeper searches over, by hydra.sweeper.params, and that is fixed."""
+    searched = config.hydra.sweeper.get("params") or {}
+    for key in typed_keys(typed) & {str(name).lstrip("+") for name in searched}:
+        raise ConfigError(f"{key}: both fixed on the command line and searched by hydra.sweeper.params; leave one out")
 
 
 class ProcessLauncher(SweepLauncher):
@@ -185,10 +200,7 @@ class ProcessLauncher(SweepLauncher):
         failed = Processes(rows, self.command("train"), program.process("evaluate"), self.jobs).run()
         results, direction = {}, self.config.hydra.sweeper.get("direction")  # of a search
         for job in rows:
-            values = series(RunFolder(job.folder).read_metrics(), job.config.optimized_metric)
-            code, value = failed.get(job.name, 0), values[-1][1] if values else None
-            if direction and code == DivergedError.exit_code:  # which teaches a search something, and does not end it
-                code, value = 0, -math.inf if "maximize" in str(direction) else math.inf
+            code, value = value_of_row(job, failed.get(job.name, 0), direction)
             results[job.name] = _returned(job.name, code, value)
         return [results[job.name] for job in jobs]
 

@@ -107,8 +107,7 @@ MISTAKES = [
     ("train.py hydra.job.chdir=true", "hydra.job.chdir", "has no effect"),
     ("train.py hydra.job.name=x", "hydra.job.name", "has no effect"),
     ("train.py hydra/job_logging=default", "hydra/job_logging", "has no effect"),
-    ("train.py hydra/launcher=joblib", "hydra/launcher=joblib", "choose one of processes, slurm"),
-    ("train.py hydra/launcher=basic", "hydra/launcher=basic", "choose one of processes, slurm"),
+    ("train.py hydra/launcher=joblib", "hydra/launcher=joblib:", "add -m"),
     ("train.py hydra/launcher=slurm", "hydra/launcher=slurm:", "add -m"),
     ("train.py hydra.launcher.jobs=2", "hydra.launcher.jobs=2:", "add -m"),
     ("train.py hydra.verbose=true", "hydra.verbose=true:", "add -m"),
@@ -119,7 +118,7 @@ MISTAKES = [
     ("train.py paths.output_dir=x", "paths:", "no such option"),
     ("train.py callbacks=early_stopping", "callbacks", "--help lists"),
     ("train.py -m hydra.sweep.dir=here", "hydra.sweep.dir", "set outputs=, name= or sweep="),
-    ("train.py -m hydra/launcher=basic", "hydra/launcher=basic", "choose one of processes, slurm"),
+    ("train.py -m hydra/launcher=none seed=1,2", "'hydra/launcher/none'", "processes"),
     ("train.py optim.lr_scale=2 optim.peak_lr=1e-3", "optim.lr_scale and optim.peak_lr:", "leave one out"),
     # the other commands
     ("evaluate.py", "run is missing:", "run=VALUE"),

@@ -1,11 +1,13 @@
 """`train.py -m`: what is refused before anything starts, what folders are called, and a sweep in real processes."""
 
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from applications import (
     write_pairs,
     write_text,
 )
+from filelock import lock_descriptor
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -628,6 +631,82 @@ def test_hydras_flags_reach_the_jobs_abbreviated_ones_too(folder, started):
     [sweep] = started
     assert sweep.jobs[0].config.seed == 77
     assert sweep.commands[0][-1] == f"--config-path={folder / 'mine'}"
+
+
+# Other launchers.
+
+
+def test_a_launcher_of_hydras_own_trains_and_scores_each_row_in_a_process_and_the_grid_has_their_codes(folder, warm):
+    command = (*SMALL, "sweep=other", "hydra/launcher=basic")
+    first = sweep(folder, *command, "seed=1,2,1")
+    assert first.returncode == 0, first.stderr
+    rows = [folder / f"outputs/sweeps/other/seed-{seed}" for seed in (1, 2)]
+    for row in rows:
+        assert json.loads((row / "evaluation/val/evaluation.json").read_text())["step"] == 2
+    stored = (rows[0] / "config.yaml").read_text()
+    (rows[0] / "config.yaml").write_text(stored.replace("dropout: 0.1", "dropout: 0.2"))
+    second = sweep(folder, *command, "seed=1,2")
+    assert second.returncode == 4
+    assert second.stderr.split("\n")[-2].startswith("error: 1 of 2 jobs failed: exit 4; the same command")
+    refused = run_application("train.py", "-m", *command, "model.n_heads=2,3")
+    assert (refused.code, "n_heads-3: model.d_model=16 is not" in refused.err) == (2, True)
+
+
+# Rows and those who wait for them.
+
+WAITS = """
+import os, signal, sys, time
+from aiayn.signals import end_with_parent
+end_with_parent()
+signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), os._exit(143)))
+print("working", os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a signal at a parent's death is Linux's")
+def test_a_row_saves_and_ends_when_its_sweep_is_killed(folder):
+    (folder / "train.py").write_text(WAITS)
+    code = f"""
+from applications import composed_jobs
+from aiayn.sweep.processes import Processes
+Processes(composed_jobs(["sweep=s"]), [{sys.executable!r}, "train.py"], ["false"]).run()
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    log = folder / "outputs/sweeps/s/base.log"
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL) as killed:
+        until(lambda: log.exists() and "working" in log.read_text())
+        killed.kill()
+    row = int(log.read_text().split()[1])
+    until(lambda: not Path(f"/proc/{row}").exists())
+    assert log.read_text().endswith("saved\n")
+
+
+def until(holds, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_of_two_equal_sweeps_at_once_the_second_waits_for_the_row_and_both_succeed(folder, scored, monkeypatch):
+    """The other one trains: it holds the lock, and has scored the row when it lets go."""
+    evaluation = scored.folder / "evaluation/val/evaluation.json"
+    result = evaluation.read_text()
+    evaluation.unlink()
+    lock = open(scored.folder / ".lock", "w")  # noqa: SIM115 - it is locked for as long as it is open
+    assert lock_descriptor(lock.fileno(), blocking=False)
+    (folder / "train.py").write_text(
+        "import sys; print('error: outputs/x is in use by process 7', file=sys.stderr); sys.exit(2)"
+    )
+
+    def other_ends(seconds: float) -> None:
+        evaluation.write_text(result)
+        lock.close()
+
+    monkeypatch.setattr("aiayn.sweep.processes.time.sleep", other_ends)
+    command = [sys.executable, str(folder / "train.py")]
+    assert Processes([scored], command, ["false"]).run() == {}
 
 
 # Other sweepers.

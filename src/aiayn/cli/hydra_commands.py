@@ -1,14 +1,21 @@
-"""The Hydra applications `train` and `evaluate`, started by train.py and evaluate.py or by `aiayn`."""
+"""The Hydra applications `train` and `evaluate`, started by train.py and evaluate.py or by `aiayn`.
+
+One wrapper stands before Hydra. It rewrites the arguments as Hydra has to read them, and turns what is raised into one
+line and its exit code.
+"""
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hydra
-from omegaconf import DictConfig
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 
 from aiayn import __version__
 from aiayn.config import compose, program
@@ -17,26 +24,61 @@ from aiayn.config.schema import Config
 from aiayn.errors import ConfigError, one_line_errors
 from aiayn.runs.continuation import check_typed_options
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of
-from aiayn.signals import handle_signals, interrupt, refuse_windows
+from aiayn.signals import end_with_parent, handle_signals, interrupt, refuse_windows
 
 
 def train(script: str | None = None) -> None:
     """Trains, or continues, the run that the command line describes. script is train.py; None: `aiayn train`."""
-    _start_application("train", Config, _run_training, script)
+    _start_application("train", Config, _train, script)
 
 
 def evaluate(script: str | None = None) -> None:
     """Scores the run that the command line names. script is evaluate.py; None: `aiayn evaluate`."""
     from aiayn.config.evaluate import EvaluateConfig
 
-    _start_application("evaluate", EvaluateConfig, _run_evaluation, script)
+    _start_application("evaluate", EvaluateConfig, _evaluate, script)
 
 
-def _start_application(
-    name: str, schema: type, run: Callable[[Sequence[str], compose.Sources], None], script: str | None
-) -> None:
-    """Answers --help and --version, runs what the options say, and leaves everything else to Hydra."""
+def _train(composed: DictConfig) -> float | None:
+    """Trains with the options that Hydra has composed. As a row of a sweep, returns what its sweeper is to be told."""
+    settings = HydraConfig.get()
+    typed: Any = OmegaConf.to_container(settings.overrides.task)  # as typed: iterating would interpolate
+    options = compose.resolve_options(composed, settings.runtime.choices, typed)
+    if settings.mode == RunMode.MULTIRUN:  # of a launcher of Hydra's own
+        from aiayn.sweep.processes import run_row
+
+        return run_row(options, settings, typed)
+    refuse_windows()
+    check_typed_options(options)
+    if options.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
+        from aiayn.data.prepare import check_text
+
+        check_text(options.data)
+    from aiayn.training.run import train  # imports torch: only once configuration and text are checked
+
+    train(options, chosen=compose.chosen_options(typed, options))
+    return None
+
+
+def _evaluate(composed: DictConfig) -> None:
+    """Scores a run with the options that Hydra has composed."""
+    from aiayn.config.evaluate import EvaluateConfig
+
+    config = compose.check_config(composed, EvaluateConfig).found()
+    find_checkpoint(Path(config.run), config.checkpoint)
+    from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
+
+    scores, folder = evaluate(config), RunFolder(folder_of(Path(config.run)))
+    if folder.wandb_id.exists():
+        from aiayn.training.wandb_run import send_scores
+
+        send_scores(folder, scores)
+
+
+def _start_application(name: str, schema: type, job: Callable[[DictConfig], float | None], script: str | None) -> None:
+    """Answers --help and --version, and has Hydra do everything else."""
     with program.started_as(script, None if script else name), one_line_errors(), handle_signals(interrupt):
+        end_with_parent()
         arguments = _parse(sys.argv[1:])
         refuse_repeated(arguments.overrides, arguments.multirun)
         sources = compose.Sources(arguments.config_name or name, arguments.config_path, arguments.config_dir)
@@ -46,35 +88,52 @@ def _start_application(
             from aiayn.config.help import help_text
 
             print(help_text(sources, arguments.overrides, schema))
-        elif arguments.multirun or arguments.cfg or arguments.info or arguments.hydra_help:
-            _start_hydra(name, schema, arguments, sources)
         else:
-            run(arguments.overrides, sources)
+            if arguments.cfg:  # Hydra would show it unchecked
+                _check_shown(arguments, schema, sources)
+            _run_hydra(name, schema, job, arguments)
 
 
-def _start_hydra(name: str, schema: type, arguments: argparse.Namespace, sources: compose.Sources) -> None:
-    """Has Hydra run a sweep, or show a configuration, which it would do unchecked."""
-    refuse_unsupported(arguments.overrides, schema, arguments.multirun)
-    if arguments.cfg:
-        if schema is Config:  # own text implies data.source=files
-            options = compose.compose_training(arguments.overrides, sources)
-            arguments.overrides.append(f"data.source={options.data.source}")
-        else:
-            compose.compose_evaluation(arguments.overrides, sources)
-    compose.register(schema)
-    arguments.overrides = [compose.for_hydra(override, schema) for override in arguments.overrides]
-    # Hydra's parser knows neither options on both sides of a flag nor, in the jobs of a sweep, abbreviated flags.
-    sys.argv[1:] = _canonical(arguments)
-    # Else Hydra prints its own errors over several lines and exits with 1.
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+def _check_shown(arguments: argparse.Namespace, schema: type, sources: compose.Sources) -> None:
+    """Checks the configuration that `--cfg` shows. Raises ConfigError."""
+    if schema is Config:  # own text implies data.source=files
+        options = compose.compose_training(arguments.overrides, sources)
+        arguments.overrides.append(f"data.source={options.data.source}")
+    else:
+        compose.compose_evaluation(arguments.overrides, sources)
+
+
+def _run_hydra(
+    name: str, schema: type, job: Callable[[DictConfig], float | None], arguments: argparse.Namespace
+) -> None:
+    """Has Hydra compose the options and run one job or a sweep. Raises ConfigError for what it cannot compose."""
+    typed = sys.argv[1:]
 
     @hydra.main(version_base="1.3", config_path=str(program.conf_folder()), config_name=name)
-    def job(composed: DictConfig) -> None:
-        with one_line_errors():  # Hydra adds text to errors passing through
-            raise ConfigError("hydra/launcher: each job of a sweep needs a process of its own; leave it out")
+    def application(composed: DictConfig) -> float | None:
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            return job(composed)
+        sys.argv[1:] = typed
+        # Hydra would print its own line about an error that passes through it.
+        with one_line_errors(), _explained(schema):
+            return job(composed)
 
+    # Else Hydra prints its own errors over several lines and exits with 1.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    compose.register(schema)
+    with _explained(schema):
+        refuse_unsupported(arguments.overrides, schema, arguments.multirun)
+        arguments.overrides = [compose.for_hydra(override, schema) for override in arguments.overrides]
+        # Hydra's parser knows neither options on both sides of a flag nor, in the jobs of a sweep, abbreviated flags.
+        sys.argv[1:] = _canonical(arguments)
+        application()
+
+
+@contextmanager
+def _explained(schema: type) -> Iterator[None]:
+    """Raises ConfigError with one line for what Hydra raises."""
     try:
-        job()
+        yield
     except COMPOSITION_ERRORS as error:
         raise ConfigError(one_line(error, schema)) from error
 
@@ -112,28 +171,3 @@ def _canonical(arguments: argparse.Namespace) -> list[str]:
     given = {f"--{name.replace('_', '-')}": value for name, value in vars(arguments).items() if name != "overrides"}
     flags = [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
     return [*flags, *arguments.overrides]
-
-
-def _run_training(overrides: Sequence[str], sources: compose.Sources) -> None:
-    refuse_windows()
-    options = compose.compose_training(overrides, sources)
-    check_typed_options(options)
-    if options.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
-        from aiayn.data.prepare import check_text
-
-        check_text(options.data)
-    from aiayn.training.run import train  # imports torch: only once configuration and text are checked
-
-    train(options, chosen=compose.chosen_options(overrides, options))
-
-
-def _run_evaluation(overrides: Sequence[str], sources: compose.Sources) -> None:
-    config = compose.compose_evaluation(overrides, sources)
-    find_checkpoint(Path(config.run), config.checkpoint)
-    from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
-
-    scores, folder = evaluate(config), RunFolder(folder_of(Path(config.run)))
-    if folder.wandb_id.exists():
-        from aiayn.training.wandb_run import send_scores
-
-        send_scores(folder, scores)

@@ -34,7 +34,6 @@ WITHOUT_EFFECT = (
 )
 # And those that have one on sweeps only.
 OF_SWEEPS = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.verbose", "hydra.callbacks")
-LAUNCHERS = ("processes", "slurm")
 
 # What PyTorch Lightning, Hugging Face, fairseq, OpenNMT, JoeyNMT and Sockeye call options of this program.
 OTHER_NAMES = {
@@ -174,8 +173,6 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
             raise ConfigError(no_such_option(key, schema))
         if key in ("hydra/launcher", "hydra/sweeper") and schema is not Config:
             raise ConfigError(f"{key}={value}: is for sweeps of train; leave it out")
-        if key == "hydra/launcher" and value not in LAUNCHERS:
-            raise ConfigError(f"{key}={value}: choose one of {', '.join(LAUNCHERS)} (docs/sweeps.md)")
         if key.startswith(OF_SWEEPS) and not multirun:
             raise ConfigError(f"{override}: is for the rows of a sweep: add -m, or leave it out")
         if key.startswith(WITHOUT_EFFECT) and (key, value.lower()) != ("hydra.job.chdir", "false"):

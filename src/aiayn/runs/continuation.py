@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from filelock import lock_descriptor
+
 from aiayn.config.schema import Config
 from aiayn.config.stored import changed_options, filled, from_plain, to_plain
 from aiayn.errors import ConfigError, RefusedError
@@ -17,6 +19,15 @@ def read_options(folder: RunFolder) -> Config:
             f"{folder.config}: cannot be read as the run's options; remove it (its checkpoints hold them too), or "
             "choose another name="
         ) from error
+
+
+def is_in_use(folder: RunFolder) -> bool:
+    """Whether a process trains in this folder: it holds a lock for as long as it lives."""
+    try:
+        with open(folder.lock, "r+", encoding="utf-8") as lock:
+            return not lock_descriptor(lock.fileno(), blocking=False)
+    except OSError:
+        return False
 
 
 def check_unchanged(folder: RunFolder, options: Config, stored: Config | None = None) -> None:

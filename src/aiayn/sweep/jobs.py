@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from aiayn.config.compose import chosen_options, for_hydra, resolve_options, without_hydra
+from aiayn.config.compose import chosen_options, for_hydra, resolve_options, typed_keys, without_hydra
 from aiayn.config.data import OF_VOCABULARY
 from aiayn.config.extensions import load_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
@@ -85,6 +85,16 @@ def make_jobs(
         jobs.append(next(begun, ways[1] if is_taken else ways[0]))
     job_of_point = {tuple(overrides): job for overrides, job in zip(batch, jobs, strict=True)}
     return [job_of_point[point] for point in points]
+
+
+def job_of_row(options: Config, choices: Mapping[str, str], overrides: Sequence[str]) -> SweepJob:
+    """Returns the job of one row of a sweep, of which a launcher of Hydra's own knows the overrides alone."""
+    if "name" in typed_keys(overrides):  # as the grid has named it
+        chosen = frozenset(chosen_options(overrides, options))
+        return SweepJob(PurePath(options.run_name).name, list(overrides), options, chosen)
+    varied = [canonical(line) for line in overrides if line.partition("=")[0] not in ("sweep", "outputs")]
+    [name] = job_names([varied], [])
+    return _job(name, options.sweep or _sweep_name([choices]), overrides, options)
 
 
 def canonical(override: str) -> str:

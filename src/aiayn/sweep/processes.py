@@ -1,5 +1,6 @@
 """Runs the jobs of a sweep, each in a process of its own, and reports progress."""
 
+import math
 import os
 import signal
 import sys
@@ -12,12 +13,18 @@ from datetime import timedelta
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 
+from hydra.conf import HydraConf
+
 from aiayn.config import program
+from aiayn.config.schema import Config
 from aiayn.config.stored import as_option, to_plain, too_late
-from aiayn.errors import InterruptedRunError, ResourceError, UserError
-from aiayn.runs.run_folder import RunFolder
-from aiayn.signals import exit_signal, handle_signals
-from aiayn.sweep.jobs import SweepJob, is_finished, is_scored
+from aiayn.errors import ConfigError, DivergedError, FailedJobsError, InterruptedRunError, ResourceError, UserError
+from aiayn.runs.continuation import is_in_use
+from aiayn.runs.run_folder import RunFolder, series
+from aiayn.signals import PARENT, exit_signal, handle_signals
+from aiayn.sweep.jobs import SweepJob, is_finished, is_scored, job_of_row
+
+IN_USE = " is in use by "  # in the refusal of a run that another process trains, such as an equal sweep
 
 
 class Processes:
@@ -82,14 +89,12 @@ class Processes:
         log = job.folder.with_name(f"{job.name}.log")
         title = f"sweep {self.jobs.index(job) + 1}/{len(self.jobs)} {job.name}:"
         say(f"{title} started, log {log}")
-        code, said = 0, ""
-        try:
-            for command in self._commands_of(job):
-                code, said = self._run_command(command, log, self._gpus_of(place, job))
-                if code := code or self.requested or 0:
-                    break
-        except OSError as error:
-            code, said = ResourceError.exit_code, f"{error.filename}: {error.strerror}"
+        code, said = self._train_and_score(job, log, self._gpus_of(place, job))
+        while code == ConfigError.exit_code and IN_USE in said and not self.requested:
+            say(f"{title} {said}")
+            while is_in_use(RunFolder(job.folder)) and not self.requested:
+                time.sleep(1)
+            code, said = self._train_and_score(job, log, self._gpus_of(place, job))
         after = _clock(time.monotonic() - began)
         with self.lock:
             self.free.append(place)
@@ -108,6 +113,18 @@ class Processes:
                 mean = sum(self.seconds) / len(self.seconds)
                 eta = f", ETA {_clock(mean * self.left / self.parallel)}"
             say(f"{title} {result}; {self.left} left{eta}")
+
+    def _train_and_score(self, job: SweepJob, log: Path, gpus: str | None) -> tuple[int, str]:
+        """Runs what is left of a job. Returns the exit code of the first process that failed, and its last error."""
+        code, error_line = self.requested or 0, ""
+        try:
+            for command in () if is_finished(job) else self._commands_of(job):
+                code, error_line = self._run_command(command, log, gpus)
+                if code := code or self.requested or 0:
+                    break
+        except OSError as error:
+            code, error_line = ResourceError.exit_code, f"{error.filename}: {error.strerror}"
+        return code, error_line
 
     def _commands_of(self, job: SweepJob) -> Iterator[list[str]]:
         """Yields the commands that train a job and, after that, make the scores that are missing."""
@@ -129,7 +146,7 @@ class Processes:
         Raises OSError if the log cannot be written.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
-        env = os.environ | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
+        env = os.environ | {PARENT: str(os.getpid())} | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
         with open(log, "a+b") as file:
             begin = file.tell()
             with self.lock:
@@ -164,6 +181,33 @@ class Processes:
             return None
         numbers = range(place * trainer.devices, (place + 1) * trainer.devices)
         return ",".join(self.gpus[number % len(self.gpus)] for number in numbers)
+
+
+def run_row(options: Config, settings: HydraConf, overrides: Sequence[str]) -> float | None:
+    """Trains and scores one row for a launcher of Hydra's own; settings are Hydra's, overrides the row's.
+
+    Returns its exit code to our grid, and to a sweeper that searches the last value of `optimized_metric`, as
+    `value_of_row` does.
+    """
+    job = job_of_row(options, settings.runtime.choices, overrides)
+    code = Processes([job], program.process("train"), program.process("evaluate")).run().get(job.name, 0)
+    if settings.runtime.choices["hydra/sweeper"] == "grid":
+        return code
+    code, value = value_of_row(job, code, settings.sweeper.get("direction"))
+    if code:
+        raise FailedJobsError(f"{job.name} (exit {code})", code)
+    return value
+
+
+def value_of_row(job: SweepJob, code: int, direction: object) -> tuple[int, float | None]:
+    """Returns a row's exit code and the last value of its `optimized_metric`.
+
+    For a search, which has a direction, a row that diverged has the worst of all values, and does not end it.
+    """
+    if direction and code == DivergedError.exit_code:
+        return 0, -math.inf if "maximize" in str(direction) else math.inf
+    values = series(RunFolder(job.folder).read_metrics(), job.config.optimized_metric)
+    return code, values[-1][1] if values else None
 
 
 def _clock(seconds: float) -> str:
