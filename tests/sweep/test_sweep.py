@@ -644,7 +644,7 @@ def test_a_launcher_of_hydras_own_trains_and_scores_each_row_in_a_process_and_th
     for row in rows:
         assert json.loads((row / "evaluation/val/evaluation.json").read_text())["step"] == 2
     stored = (rows[0] / "config.yaml").read_text()
-    (rows[0] / "config.yaml").write_text(stored.replace("dropout: 0.1", "dropout: 0.2"))
+    (rows[0] / "config.yaml").write_text(stored.replace("seed: 1", "seed: 7"))
     second = sweep(folder, *command, "seed=1,2")
     assert second.returncode == 4
     assert second.stderr.split("\n")[-2].startswith("error: 1 of 2 jobs failed: exit 4; the same command")
