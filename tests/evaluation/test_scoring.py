@@ -346,3 +346,12 @@ def test_every_kind_of_score_has_one_entry_and_an_unknown_kind_is_no_other():
         assert sufficient_statistics(["das Haus"], ["das Haus"], "de", kind)[0], kind
     with pytest.raises(KeyError, match="bleu_moses"):
         sufficient_statistics(["das Haus"], ["das Haus"], "de", "bleu_moses")
+
+
+@pytest.mark.parametrize("code", ["zt", "zht", "nan", "hak", "kr", "xx"])
+def test_a_code_that_is_not_known_is_scored_by_the_script_of_the_references(code):
+    lines = ["他说他明天会来看我们的新房子。", "我们家的猫今天没有回来。"]
+    scores = score(lines, lines, code, ["sacrebleu"])
+    assert scores.metrics["sacrebleu"] == pytest.approx(100)
+    assert "tok:zh" in scores.signature
+    assert "tok:13a" in score(REFERENCES, REFERENCES, code, ["sacrebleu"]).signature

@@ -32,7 +32,7 @@ from sacrebleu.metrics.ter import TER
 
 from aiayn.config.tasks import TaskScores
 from aiayn.data.cleaning import composed
-from aiayn.data.languages import primary
+from aiayn.data.languages import SHORT, primary
 from aiayn.errors import ConfigError, DataError
 from aiayn.runs.metrics import METRIC_KINDS
 
@@ -41,6 +41,14 @@ from aiayn.runs.metrics import METRIC_KINDS
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("th", "lo", "km", "my", "bo", "dz"), "char")
 CODES = dict.fromkeys(("cmn", "yue", "wuu", "lzh", "cn"), "zh") | {"jp": "ja"}  # to the keys of TOKENIZERS
+# Scripts without blanks between words, for text whose code says nothing: a language with the same tokens.
+SCRIPTS = {
+    "ja": re.compile("[\u3041-\u30ff]"),
+    "ko": re.compile("[\u1100-\u11ff\uac00-\ud7a3]"),
+    "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U000323af]"),
+    "th": re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]"),
+}
+LEAST_SHARE = 0.3  # of the characters, from which on a script is that of the text; Japanese has many of Chinese
 # What the Moses scripts leave: the reference's German quotes would otherwise match no output of straight quotes.
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromkeys("‚‘’‹›", "'"))
 
@@ -60,7 +68,7 @@ def score(
     assert set(kinds) <= set(METRIC_KINDS), kinds
     given, given_streams = hypotheses, _same_lines(hypotheses, references)
     hypotheses, *streams = _in_nfc(given, *given_streams)
-    lang = _language_code(tgt_lang)
+    lang = _language_of(tgt_lang, streams)
     metrics: dict[str, float | None] = dict.fromkeys(METRIC_KINDS)
     signatures: dict[str, str | None] = dict.fromkeys(METRIC_KINDS)
     details: dict[str, dict[str, Any] | None] = dict.fromkeys(METRIC_KINDS)
@@ -109,6 +117,16 @@ def _language_code(tgt_lang: str) -> str:
     return CODES.get(code, code)
 
 
+def _language_of(tgt_lang: str, references: list[list[str]]) -> str:
+    """Returns the language that text is scored as: that of its code or, of an unknown code, one with its script."""
+    lang = _language_code(tgt_lang)
+    if lang in TOKENIZERS or lang in SHORT.values():
+        return lang
+    text = "".join("".join(line.split()) for stream in references for line in stream[:1000])
+    shares = {name: len(script.findall(text)) / max(len(text), 1) for name, script in SCRIPTS.items()}
+    return next((name for name, share in shares.items() if share > LEAST_SHARE), lang)
+
+
 def _bleu(lang: str) -> BLEU:
     tokenizer = TOKENIZERS.get(lang, "13a")
     try:
@@ -127,7 +145,7 @@ def sufficient_statistics(
     The third is the signature. Raises as `score` does.
     """
     texts = _in_nfc(hypotheses, *_same_lines(hypotheses, references))
-    metric, prepare, tokens = _metric_of(kind, _language_code(tgt_lang))
+    metric, prepare, tokens = _metric_of(kind, _language_of(tgt_lang, texts[1:]))
     lines, *prepared = ([prepare(line) for line in text] for text in texts)
     found = metric._extract_corpus_statistics(lines, prepared)
     signature = str(metric.get_signature()).replace("tok:none", tokens)
