@@ -35,7 +35,7 @@ def losses_of(recipe: str, folder: Path) -> list[float]:
     text = _write_text(folder / "text")
     run = aiayn.train(
         f"experiment={recipe}",
-        *("data.source=files", "data.vocab_size=2400", "data.hub_path=null", "data.src_lang=en", "data.tgt_lang=de"),
+        *("data.source=files", "data.vocab_size=2000", "data.hub_path=null", "data.src_lang=en", "data.tgt_lang=de"),
         *(f"data.train={text}/train", f"data.val={text}/val", "data.test=null", f"data.folder={folder}/prepared"),
         *("trainer.accelerator=cpu", "trainer.precision=32-true", f"trainer.max_steps={STEPS}", "trainer.log_every=1"),
         *(f"trainer.val_every={STEPS}", "trainer.val_bleu_sentences=0", "trainer.patience=null"),
