@@ -43,7 +43,7 @@ def compare_systems(
     bootstrap: int = BOOTSTRAP,
     randomisation: int = RANDOMISATION,
 ) -> dict[str, dict[str, Any]]:
-    """Returns for every kind both scores, their intervals and p-values of no difference.
+    """Return for every kind both scores, their intervals and p-values of no difference.
 
     Kinds that do not apply to the language are left out. Raises DataError where lines differ in number.
     """
@@ -51,19 +51,20 @@ def compare_systems(
     for kind in kinds:
         if not kind_applies(kind, tgt_lang):
             continue
-        base, signature = output(baseline, references, tgt_lang, kind)
-        other, _ = output(system, references, tgt_lang, kind)
-        first, second, p_bootstrap = paired_bootstrap(base, other, bootstrap)
+        of_baseline, signature = output(baseline, references, tgt_lang, kind)
+        of_system, _ = output(system, references, tgt_lang, kind)
+        mean_of_baseline, mean_of_system, p_bootstrap = paired_bootstrap(of_baseline, of_system, bootstrap)
+        before_case, _, case = signature.partition("|case")
         results[kind] = {
-            "baseline": {"score": base.score, **first},
-            "system": {"score": other.score, **second},
-            "delta": other.score - base.score,
+            "baseline": {"score": of_baseline.score, **mean_of_baseline},
+            "system": {"score": of_system.score, **mean_of_system},
+            "delta": of_system.score - of_baseline.score,
             "p_bootstrap": p_bootstrap,
-            "p_randomisation": paired_randomisation(base, other, randomisation),
+            "p_randomisation": paired_randomisation(of_baseline, of_system, randomisation),
             # As sacreBLEU writes them.
             "signatures": {
-                test: signature.replace("|case", f"|{test}:{count}|seed:{SEED}|case", 1)
-                for test, count in (("bs", bootstrap), ("ar", randomisation))
+                "bs": f"{before_case}|bs:{bootstrap}|seed:{SEED}|case{case}",
+                "ar": f"{before_case}|ar:{randomisation}|seed:{SEED}|case{case}",
             },
         }
     return results
@@ -72,7 +73,7 @@ def compare_systems(
 def output(
     hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, kind: str
 ) -> tuple[Output, str]:
-    """Returns the output in one kind of score, and the signature of that kind."""
+    """Return the output in one kind of score, and the signature of that kind."""
     lines, score_of, signature = sufficient_statistics(hypotheses, references, tgt_lang, kind)
     return Output(np.array(lines, dtype=np.float64), score_of), signature
 
@@ -80,26 +81,29 @@ def output(
 def paired_bootstrap(
     baseline: Output, system: Output, n_samples: int = BOOTSTRAP
 ) -> tuple[dict[str, float], dict[str, float], float]:
-    """Returns mean and half of the 95 % interval over resamples of both systems, and the p-value of no difference."""
-    lines = len(baseline.lines)
-    drawn = np.random.default_rng(SEED).choice(lines, size=(n_samples, lines), replace=True)
-    scores = [np.array([one.score_of(one.lines[places].sum(0)) for places in drawn]) for one in (baseline, system)]
-    apart = np.abs(scores[1] - scores[0])
+    """Return mean and half of the 95 % interval over resamples of both systems, and the p-value of no difference."""
+    n_lines = len(baseline.lines)
+    resamples = np.random.default_rng(SEED).choice(n_lines, size=(n_samples, n_lines), replace=True)
+    of_baseline, of_system = (
+        np.array([output.score_of(output.lines[drawn].sum(0)) for drawn in resamples]) for output in (baseline, system)
+    )
+    apart = np.abs(of_system - of_baseline)
     p = _p_value(apart - apart.mean(), abs(system.score - baseline.score))
-    first, second = ({"mean": float(one.mean()), "ci": _half_interval(one)} for one in scores)
+    first = {"mean": float(of_baseline.mean()), "ci": _half_interval(of_baseline)}
+    second = {"mean": float(of_system.mean()), "ci": _half_interval(of_system)}
     return first, second, p
 
 
 def paired_randomisation(baseline: Output, system: Output, n_trials: int = RANDOMISATION) -> float:
-    """Returns the p-value of no difference, two-sided."""
+    """Return the p-value of no difference, two-sided."""
     generator = np.random.default_rng(SEED)
     swapped = generator.integers(2, size=(n_trials, len(baseline.lines)), dtype=bool).astype(np.float64)
     total = baseline.lines.sum(0) + system.lines.sum(0)
-    first = system.lines.sum(0) + swapped @ (baseline.lines - system.lines)
+    sums = system.lines.sum(0) + swapped @ (baseline.lines - system.lines)
     # Sums of counts, exact except for the rounding of fractions in TER.
-    pairs = [(baseline.score_of(one), baseline.score_of(total - one)) for one in np.round(first, 6)]
-    apart = np.array([abs(one - other) for one, other in pairs])
-    return _p_value(apart, abs(system.score - baseline.score))
+    firsts = np.array([baseline.score_of(first) for first in np.round(sums, 6)])
+    seconds = np.array([baseline.score_of(total - first) for first in np.round(sums, 6)])
+    return _p_value(np.abs(firsts - seconds), abs(system.score - baseline.score))
 
 
 def _p_value(samples: np.ndarray, observed: float) -> float:

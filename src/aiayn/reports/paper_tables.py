@@ -42,16 +42,8 @@ from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import Record
 
 PPL, BLEU = Metric("val/ppl"), Metric(comparable_kind("de"), "val")  # the metrics of Table 3, English-German
-SIZES = {
-    "n_layers": "N",
-    "d_model": "d_model",
-    "d_ff": "d_ff",
-    "n_heads": "h",
-    "d_k": "d_k",
-    "d_v": "d_v",
-    "dropout": "P_drop",
-    "label_smoothing": "e_ls",
-}
+SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "label_smoothing")
+SYMBOLS = {"n_layers": "N", "n_heads": "h", "dropout": "P_drop", "label_smoothing": "e_ls"}  # others as the option
 MEASURED_KEYS = ("ppl", "bleu", "f1", "steps", "flops")  # say "not run" in a row without a run
 
 
@@ -281,7 +273,7 @@ def _table_3_record(line: Line) -> Record:
 
 
 def _table_3(records: list[Record]) -> Table:
-    columns = [Column("row"), *(Column(key, title, spec="g") for key, title in SIZES.items())]
+    columns = [Column("row"), *(Column(key, SYMBOLS.get(key, key), spec="g") for key in SIZES)]
     if any(record["positions"] == "learned" for record in records):
         columns.append(Column("positions"))
     if len({record["arithmetic"] for record in records if record["run"]}) > 1:

@@ -1,6 +1,7 @@
 """Curves and histograms of a run, as SVG for report.html."""
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from aiayn.reports.drawing import new_figure, render
 from aiayn.runs.run_folder import Record, is_number, series
 
 COLOURS = ("#2f6fb3", "#d9701a", "#3a8f3f", "#c43d45", "#1f8f8a", "#8a5aa8", "#9a7d0a", "#7d5a45")
+LINES = ("-", "--", ":", "-.")
 TEXT, GRID = "#667085", "#dfe3e8"
 # On a page its style sheet chooses the colours, for light and for dark screens.
 VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOURS))), strict=True))
@@ -44,67 +46,84 @@ class Panel:
 
 
 def panels(groups: Mapping[str, Runs]) -> list[Panel]:
-    """Returns what was measured of groups: the usual panels, then every other series.
+    """Return what was measured of groups: the usual panels, then every other series.
 
     One group has a curve for each series of a panel. Several have a panel for each series and a curve for each group:
     the mean over its seeds, in a band from the lowest to the highest, at the steps that all of them logged.
     """
-    records = [record for runs in groups.values() for _, measured in runs for record in measured]
-    shown = {"train/lr", "train/epoch", "train/skipped_steps", *(key for _, keys, _ in USUAL for key in keys)}
-    others = dict.fromkeys(key for record in records for key in record if "/" in key and key not in shown)
-    found = []
-    for title, keys, log_scale in [*USUAL, *((key, (key,), False) for key in others)]:
+    all_panels = []
+    for title, keys, log_scale in [*USUAL, *((key, (key,), False) for key in _other_series(groups))]:
         if len(groups) == 1:
             [runs] = groups.values()
             curves = {key: curve for key in keys if (curve := _mean_and_band(runs, key))[0]}
             rate = series(runs[0][1], "train/lr") if "train/loss" in keys else ()
-            found.append(Panel(title, log_scale, curves, rate))
+            all_panels.append(Panel(title, log_scale, curves, rate))
             continue
         for key in keys:
             curves = {name: _mean_and_band(runs, key) for name, runs in groups.items()}
-            found.append(Panel(title if len(keys) == 1 else f"{title}, {key}", log_scale, curves))
-    return [panel for panel in found if any(points for points, _ in panel.curves.values())]
+            name = title if len(keys) == 1 else f"{title}, {key}"
+            all_panels.append(Panel(name, log_scale, curves))
+    return [panel for panel in all_panels if any(points for points, _ in panel.curves.values())]
+
+
+def _other_series(groups: Mapping[str, Runs]) -> list[str]:
+    shown = {"train/lr", "train/epoch", "train/skipped_steps"}
+    for _, keys, _ in USUAL:
+        shown.update(keys)
+    logged: dict[str, None] = {}
+    for runs in groups.values():
+        for _, records in runs:
+            for record in records:
+                logged |= dict.fromkeys(record)
+    return [key for key in logged if "/" in key and key not in shown]
 
 
 def _mean_and_band(runs: Runs, key: str) -> tuple[Points, Band]:
-    """Returns (step, mean over seeds) and (step, lowest, highest); a single seed, however often it ran, has no band."""
+    """Return (step, mean over seeds) and (step, lowest, highest); a single seed, however often it ran, has no band."""
     if len({seed for seed, _ in runs}) == 1:
         return series(runs[0][1], key), []
     import pandas as pd
 
-    measured: Any = pd.DataFrame([dict(series(records, key)) for _, records in runs], [seed for seed, _ in runs])
-    frame = measured.groupby(level=0, sort=False, dropna=False).mean().T.dropna()  # (steps, seeds)
-    return [*frame.mean(axis=1).items()], [*zip(frame.index, frame.min(axis=1), frame.max(axis=1), strict=True)]
+    rows = [dict(series(records, key)) for _, records in runs]
+    measured: Any = pd.DataFrame(rows, index=[seed for seed, _ in runs])
+    by_seed = measured.groupby(level=0, sort=False, dropna=False).mean()
+    steps = by_seed.T.dropna()  # (steps, seeds)
+    low, high = steps.min(axis=1), steps.max(axis=1)
+    return [*steps.mean(axis=1).items()], [*zip(steps.index, low, high, strict=True)]
 
 
 def corpus_svgs(corpus: Record) -> tuple[str, str]:
-    """Returns the lengths of sentences and the padding of micro-batches as SVG."""
-    sides = [_counts(corpus["lengths"][side]) for side in ("src", "tgt")]
-    padding = _counts(corpus["padding_of_parts"])
-    lengths, paddings = _new_axis(), _new_axis()
-    for counts, colour in zip(sides, COLOURS, strict=False):
-        lengths.stairs(counts, [n - 0.5 for n in range(len(counts) + 1)], fill=True, alpha=0.5, color=colour)
+    """Return the lengths of sentences and the padding of micro-batches as SVG."""
+    lengths = _new_axis()
+    for side, colour in (("src", COLOURS[0]), ("tgt", COLOURS[1])):
+        counts = _counts(corpus["lengths"][side])
+        edges = [n - 0.5 for n in range(len(counts) + 1)]
+        lengths.stairs(counts, edges, fill=True, alpha=0.5, color=colour)
     _style(lengths, "subwords of a sentence", "sentences")
+
+    padding = _counts(corpus["padding_of_parts"])
     used = max((number for number, count in enumerate(padding, 1) if count), default=1)
     edges = [100 / len(padding) * n for n in range(used + 1)]
+    paddings = _new_axis()
     paddings.stairs(padding[:used], edges, fill=True, alpha=0.5, color=COLOURS[0])
     _style(paddings, "padding of a micro-batch (%)", "micro-batches")
     return _svg(lengths), _svg(paddings)
 
 
 def panel_svg(panel: Panel, last_step: float) -> str:
-    """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
+    """Return a panel as SVG for a page; all panels of a page reach to `last_step`."""
     axis = _new_axis(0.72 if panel.rate else 0.83)
     if panel.log_scale:
         axis.set_yscale("log", nonpositive="mask")
         _write_plainly(axis.yaxis)
     for number, (name, (points, band)) in enumerate(panel.curves.items()):
         steps, values = _drawable(points, panel.log_scale)
-        colour, line = COLOURS[number % len(COLOURS)], ("-", "--", ":", "-.")[number // len(COLOURS) % 4]
-        if band:
-            lows, highs = (_drawable([(row[0], row[side]) for row in band], panel.log_scale) for side in (1, 2))
-            if lows[0] == highs[0]:
-                axis.fill_between(lows[0], lows[1], highs[1], color=colour, alpha=0.2, linewidth=0)
+        colour = COLOURS[number % len(COLOURS)]
+        line = LINES[number // len(COLOURS) % len(LINES)]
+        low_steps, lows = _drawable([(step, low) for step, low, _ in band], panel.log_scale)
+        high_steps, highs = _drawable([(step, high) for step, _, high in band], panel.log_scale)
+        if low_steps and low_steps == high_steps:
+            axis.fill_between(low_steps, lows, highs, color=colour, alpha=0.2, linewidth=0)
         marker = "o" if len(steps) <= 80 else ""
         axis.plot(steps, values, marker=marker, linestyle=line, color=colour, markersize=3, linewidth=1.4, label=name)
     _style(axis, "step")
@@ -135,7 +154,7 @@ def _style(axis: Any, xlabel: str, ylabel: str = "") -> None:
 
 
 def _write_plainly(logarithmic: Any) -> None:
-    """Writes 1.6 and not 1.6 x 10^0 beside an axis, at the ticks that matplotlib chooses to label."""
+    """Write 1.6 and not 1.6 x 10^0 beside an axis, at the ticks that matplotlib chooses to label."""
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):
@@ -147,11 +166,12 @@ def _write_plainly(logarithmic: Any) -> None:
 
 
 def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]]:
-    """Returns steps and values within what can be drawn, evenly thinned to MAX_POINTS; the last one stays."""
+    """Return steps and values within what can be drawn, evenly thinned to MAX_POINTS; the last one stays."""
     lowest = 1 / LARGEST if log_scale else -LARGEST
-    kept = [(step, min(max(value, lowest), LARGEST)) for step, value in points if value > 0 or not log_scale]
-    kept = kept[::-1][:: -(-len(kept) // MAX_POINTS) or 1][::-1]
-    return [step for step, _ in kept], [value for _, value in kept]
+    drawn = [(step, value) for step, value in points if value > 0 or not log_scale]
+    every = math.ceil(len(drawn) / MAX_POINTS) or 1
+    thinned = drawn[::-every][::-1]
+    return [step for step, _ in thinned], [min(max(value, lowest), LARGEST) for _, value in thinned]
 
 
 def _new_axis(width: float = 0.83) -> Any:
@@ -159,7 +179,7 @@ def _new_axis(width: float = 0.83) -> Any:
 
 
 def _svg(axis: Any) -> str:
-    """Returns an <svg> element, transparent, in the page's colours, with ids that no other figure has."""
+    """Return an <svg> element, transparent, in the page's colours, with ids that no other figure has."""
     axis.figure.patch.set_alpha(0)
     text = render(axis.figure, "svg").decode()
     text = text[text.index("<svg") :]

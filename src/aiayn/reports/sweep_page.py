@@ -30,13 +30,18 @@ def sweep_page(folder: Path) -> str:
         raise RefusedError("; ".join(notes))
     options = [run.options for run in runs]
     differ = [key for key in differing(options) if key not in NAMING]
+    shared = {key: option_text(value) for key, value in options[0].items() if key not in (*NAMING, *differ)}
     groups = group_runs(runs)
-    best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES] if len(groups) > MAX_CURVES else groups
-    curves = [[(run.seed, run.records) for run in group.runs] for group in best]
-    drawn = panels(dict(zip(_curve_names(best, groups, folder), curves, strict=True)))
+    is_large = len(groups) > MAX_CURVES
+    best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES] if is_large else groups
+    names = _curve_names(best, groups, folder)
+    drawn = panels(
+        {name: [(run.seed, run.records) for run in group.runs] for name, group in zip(names, best, strict=True)}
+    )
     steps = max(last_step(run.records) for run in runs)
     # As `aiayn table` has them; without measurements there are no more columns.
     compared = [table for table in comparisons(runs) if len(table.columns) > 3] if len(runs) > 1 else []
+    are_few = len(runs) <= MANY
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
@@ -44,14 +49,14 @@ def sweep_page(folder: Path) -> str:
         heads=_heads_and_sizes(groups),
         groups=compared,
         runs=[_runs_table(part, folder, differ) for part in partitions(runs, [*TITLES])],
-        few=len(runs) <= MANY,
-        names=list(drawn[0].curves) if len(groups) > 1 and drawn else [],
-        curves_of=f" of the best {len(best)} groups" if len(best) < len(groups) else "",
+        few=are_few,
+        names=names if len(groups) > 1 and drawn else [],
+        curves_of=f" of the best {len(best)} groups" if is_large else "",
         panels=[(panel, panel_svg(panel, steps)) for panel in drawn],
-        samples=_samples([group.runs[0] for group in best] if len(runs) > MANY else runs, folder),
+        samples=_samples(runs if are_few else [group.runs[0] for group in best], folder),
         notes=notes,
         machines=_machines(runs, folder),
-        shared={key: option_text(value) for key, value in options[0].items() if key not in (*NAMING, *differ)},
+        shared=shared,
     )
 
 
@@ -128,18 +133,15 @@ def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
             break
     else:
         return None
-    frame: Any = pd.DataFrame(
-        {
-            "heads": [float(group.options["model.n_heads"]) for group in groups],
-            "d_k": [float(group.options["model.d_k"]) for group in groups],
-            "score": [sample.mean for sample in samples],
-        }
-    )
+    heads = [float(group.options["model.n_heads"]) for group in groups]
+    sizes = [float(group.options["model.d_k"]) for group in groups]
+    means = [sample.mean for sample in samples]
+    frame: Any = pd.DataFrame({"heads": heads, "d_k": sizes, "score": means})
     grid = frame.pivot_table("score", "heads", "d_k")
     # Where d_k follows from the heads there is a column for each; d_v may differ by itself.
     if not max(grid.shape) < grid.count().sum() == len(groups):
         return None
     grid = grid.rename("{:g}".format, axis="columns").astype(object).where(grid.notna().to_numpy(), None)
-    records = [{"heads": f"{heads:g}", **row} for heads, row in grid.iterrows()]
+    records = [{"heads": f"{number:g}", **row} for number, row in grid.iterrows()]
     columns = [Column("heads"), *(Column(size, f"d_k {size}", 2) for size in grid.columns)]
     return Table(f"{TITLES[metric]} by number of heads and d_k", columns, records)

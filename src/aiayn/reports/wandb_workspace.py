@@ -8,6 +8,15 @@ if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
 STEP = "trainer/global_step"  # Lightning's own x-axis
+OPTIONS = {
+    "heads": "model.n_heads",
+    "d_k": "d_k",
+    "d_v": "d_v",
+    "layers": "model.n_layers",
+    "d_model": "model.d_model",
+    "d_ff": "model.d_ff",
+    "dropout": "model.dropout",
+}
 
 
 def definition(entity: str, project: str) -> str:
@@ -46,49 +55,42 @@ def _workspace(entity: str, project: str) -> "Workspace":
     def curves(title: str, *keys: str, log_scale: bool = False) -> Any:
         return panels.LinePlot(title=title, x=STEP, y=list(keys), log_y=log_scale)
 
+    training = [
+        curves("loss per token (nats)", "train/loss", "val/loss"),
+        curves("learning rate", "train/lr"),
+        curves("norm of the gradient", "train/grad_norm", log_scale=True),
+        curves("epoch", "train/epoch"),
+        curves("steps skipped for a NaN or infinite gradient", "train/skipped_steps"),
+    ]
+    quality = [
+        curves("validation perplexity, unsmoothed", "val/ppl", log_scale=True),
+        curves("validation accuracy, per token", "val/accuracy"),
+        curves("validation BLEU, greedy", "val/bleu"),
+        curves("length of outputs to references", "val/length_ratio"),
+        panels.MediaBrowser(title="attention of a validation sentence", media_keys=["attention"]),
+        panels.WeavePanelSummaryTable(table_name="samples"),
+    ]
+    performance = [
+        curves("target tokens per second", "perf/tokens_per_sec"),
+        curves("model FLOPs utilisation", "perf/mfu"),
+        curves("padding", "perf/padding"),
+        curves("peak memory (GB)", "perf/memory_gb"),
+    ]
     # A bare name would be looked for among the measurements.
-    options = {"heads": "model.n_heads", "d_k": "d_k", "d_v": "d_v", "layers": "model.n_layers"}
-    options |= {"d_model": "model.d_model", "d_ff": "model.d_ff", "dropout": "model.dropout"}
-    options = {name: panels.Config(key) for name, key in options.items()}
-    scores = {"perplexity": panels.SummaryMetric("val/ppl"), "BLEU": panels.SummaryMetric("val/bleu")}
-    sections = {
-        "Training": [
-            curves("loss per token (nats)", "train/loss", "val/loss"),
-            curves("learning rate", "train/lr"),
-            curves("norm of the gradient", "train/grad_norm", log_scale=True),
-            curves("epoch", "train/epoch"),
-            curves("steps skipped for a NaN or infinite gradient", "train/skipped_steps"),
-        ],
-        "Translation quality": [
-            curves("validation perplexity, unsmoothed", "val/ppl", log_scale=True),
-            curves("validation accuracy, per token", "val/accuracy"),
-            curves("validation BLEU, greedy", "val/bleu"),
-            curves("length of outputs to references", "val/length_ratio"),
-            panels.MediaBrowser(title="attention of a validation sentence", media_keys=["attention"]),
-            panels.WeavePanelSummaryTable(table_name="samples"),
-        ],
-        "Performance": [
-            curves("target tokens per second", "perf/tokens_per_sec"),
-            curves("model FLOPs utilisation", "perf/mfu"),
-            curves("padding", "perf/padding"),
-            curves("peak memory (GB)", "perf/memory_gb"),
-        ],
-        "Sweep": [
-            panels.ParallelCoordinatesPlot(
-                title="what heads and sizes do",
-                columns=[
-                    panels.ParallelCoordinatesPlotColumn(metric=metric, display_name=name)
-                    for name, metric in (options | scores).items()
-                ],
-                layout=panels.Layout(w=24, h=10),
-            ),
-            panels.ScalarChart(title="best BLEU", metric=panels.SummaryMetric("val/bleu"), groupby_aggfunc="max"),
-            panels.RunComparer(diff_only=True),
-        ],
-    }
+    axes = {name: panels.Config(key) for name, key in OPTIONS.items()}
+    axes["perplexity"] = panels.SummaryMetric("val/ppl")
+    axes["BLEU"] = panels.SummaryMetric("val/bleu")
+    columns = [panels.ParallelCoordinatesPlotColumn(metric=axis, display_name=name) for name, axis in axes.items()]
+    wide = panels.Layout(w=24, h=10)
+    sweep = [
+        panels.ParallelCoordinatesPlot(title="what heads and sizes do", columns=columns, layout=wide),
+        panels.ScalarChart(title="best BLEU", metric=axes["BLEU"], groupby_aggfunc="max"),
+        panels.RunComparer(diff_only=True),
+    ]
+    sections = {"Training": training, "Translation quality": quality, "Performance": performance, "Sweep": sweep}
     return workspaces.Workspace(
         entity=entity,
         project=project,
         name="Attention Is All You Need",
-        sections=[workspaces.Section(name=name, panels=found, is_open=True) for name, found in sections.items()],
+        sections=[workspaces.Section(name=name, panels=shown, is_open=True) for name, shown in sections.items()],
     )
