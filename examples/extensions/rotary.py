@@ -21,9 +21,12 @@ def rotate(x: Tensor, position: int | None) -> Tensor:
 
 
 class RotaryAttention(MultiHeadAttention):
-    def project(self, x: Tensor, context: Tensor, position: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = super().project(x, context)
-        return rotate(q, position), rotate(k, position), v
+    def queries(self, x: Tensor, position: int | None = None) -> Tensor:
+        return rotate(super().queries(x), position)
+
+    def keys_values(self, context: Tensor, position: int | None = None) -> tuple[Tensor, Tensor]:
+        k, v = super().keys_values(context)
+        return rotate(k, position), v
 
 
 class NoPositions(nn.Module):

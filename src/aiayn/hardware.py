@@ -42,7 +42,6 @@ PEAK_TFLOPS = {
     "3090": (71.0, 35.6),
 }
 
-WIDE = 512  # d_model, from which layers are compiled: less leaves a GPU waiting for its host, compiled or not
 NARROW = 128  # d_model, up to which a training on a CPU takes few threads
 
 
@@ -122,8 +121,6 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
         _configure_cuda()
     else:
         keep_few_kernels()
-    if settings.compile is True and accelerator == "gpu" and (missing := missing_for_compiling()):
-        raise ConfigError(f"trainer.compile=true: there is no {missing}; install it, or set trainer.compile=auto")
     precision = settings.precision
     if precision == "tf32" and accelerator == "cpu":
         raise ConfigError("trainer.precision=tf32: float32 in tensor cores is for GPUs; on a CPU set 32-true")
@@ -184,21 +181,6 @@ def missing_for_compiling() -> str | None:
         return "Triton, which comes with torch for CUDA"
     compilers = [os.environ.get("CC") or "cc", "gcc", "clang"]
     return None if any(map(shutil.which, compilers)) else "C compiler (gcc or clang)"
-
-
-def why_not_compiled(config: Config, on_gpu: bool) -> str | None:
-    """Returns why no layer is compiled; None if all are."""
-    chosen = config.trainer.compile
-    if chosen != "auto":
-        return None if chosen else "trainer.compile=false"
-    if not on_gpu:
-        return "it is for GPUs"
-    if config.model.parts:
-        return "its model has parts of an extension"
-    if config.model.d_model < WIDE:
-        return "a narrow model waits longer for the compiler than it gains"
-    missing = missing_for_compiling()
-    return missing and f"there is no {missing}"
 
 
 @contextmanager

@@ -11,14 +11,12 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from aiayn.kernels.accelerate import accelerate, attends_as_the_paper
+from aiayn.kernels.accelerate import accelerate
 from aiayn.kernels.dropout import FastDropout
-from aiayn.kernels.masks import GPUMasks
 from aiayn.kernels.prepacked import PrepackedLinear
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import SinusoidalPositions, TiedOutput
 from aiayn.model.layers import AddNorm, FeedForward, Parts
-from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
 from aiayn.training.loss import output_cross_entropy
 
@@ -106,24 +104,21 @@ def test_dropout_keeps_its_probability_and_its_mode(tiny_config):
 
 
 class OwnForward(MultiHeadAttention):
-    def forward(self, x, context, mask, cached=None):
-        return super().forward(x, context, mask, cached) * x.sigmoid()
+    def forward(self, x, context, mask):
+        return super().forward(x, context, mask) * x.sigmoid()
 
-
-class OwnProject(MultiHeadAttention):
-    def project(self, x, context, position=None):
-        q, k, v = super().project(x, context, position)
-        return q, -k, v
+    def step(self, x, cache, position, mask):
+        return super().step(x, cache, position, mask) * x.sigmoid()
 
 
 class OwnQueries(MultiHeadAttention):
-    def queries(self, x):
-        return super().queries(x).tanh()
+    def queries(self, x, position=None):
+        return super().queries(x, position).tanh()
 
 
 class OwnKeysValues(MultiHeadAttention):
-    def keys_values(self, context):
-        k, v = super().keys_values(context)
+    def keys_values(self, context, position=None):
+        k, v = super().keys_values(context, position)
         return -k, v.tanh()
 
 
@@ -212,7 +207,7 @@ def attention_of(kind: type[MultiHeadAttention]) -> Callable:
 
 ATTENTIONS = (OwnForward, OwnQueries, OwnKeysValues, OwnHeads, OwnAttend, OwnAttention, LoRAInQueries)
 PARTS = {
-    **{f"self {kind.__name__}": Parts(self_attention=attention_of(kind)) for kind in (*ATTENTIONS, OwnProject)},
+    **{f"self {kind.__name__}": Parts(self_attention=attention_of(kind)) for kind in ATTENTIONS},
     **{f"cross {kind.__name__}": Parts(cross_attention=attention_of(kind)) for kind in ATTENTIONS},
     "GELU": Parts(feed_forward=lambda c, place: GELU(c.d_model, c.d_ff)),
     "LoRA in feed-forward": Parts(feed_forward=lambda c, place: LoRAFeedForward(c.d_model, c.d_ff)),
@@ -247,11 +242,9 @@ CHANGES: dict[str, Callable[[Transformer], object]] = {
     ],
     "parametrized embedding": lambda model: parametrize.register_parametrization(model.embedding, "weight", Doubled()),
     "hook on linear layers": lambda model: [hook(each) for each in every(model, nn.Linear)],
-    "hook on attention": lambda model: [hook(each) for each in every(model, MultiHeadAttention)],
     "hook on feed-forward networks": lambda model: [hook(each) for each in every(model, FeedForward)],
     "hook on the output layer": lambda model: hook(model.output),
     "untied output": untie,
-    "a window that the options do not name": lambda model: setattr(model, "masks", Masks(3)),
     "method of an object": own_method,
 }
 
@@ -307,32 +300,7 @@ def test_overridden_code_is_trained_by_the_loss_of_the_models_own_logits(tiny_co
         torch.testing.assert_close(found, expected, **TOLERANCE)
 
 
-def test_masks_are_of_another_kind_only_where_all_attention_is_the_papers(tiny_config):
-    assert attends_as_the_paper(Transformer(tiny_config, VOCAB))
-    for case in ("self OwnHeads", "cross OwnAttend", "hook on attention"):
-        model = accelerate(extended(tiny_config, case), GPU)
-        assert type(model.masks) is Masks, case
-    assert type(accelerate(extended(tiny_config, "GELU"), GPU).masks) is GPUMasks
-
-
 # The forms by themselves.
-
-
-def random_mask(*shape: int) -> torch.Tensor:
-    mask = torch.rand(shape) < 0.6
-    mask[..., 0] = True
-    return mask
-
-
-@pytest.mark.parametrize("size", [1, 15, 16, 37])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_bias_for_a_gpu_is_in_rows_of_whole_sixteens_in_the_data_type_of_products(size, dtype):
-    x, mask = torch.zeros(2, 4, 6, dtype=dtype), random_mask(2, 1, 5, size)
-    bias = GPUMasks().bias(mask, x)
-    assert (bias.shape, bias.dtype) == (mask.shape, dtype)
-    assert all(step % 16 == 0 for step in bias.stride()[:-1])
-    with torch.autocast("cpu", torch.bfloat16):
-        assert GPUMasks().bias(mask, x).dtype == torch.bfloat16
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from aiayn.model.attention import MultiHeadAttention, attention, attention_weights
-from aiayn.model.masks import Masks
+from aiayn.model.masks import Ranges, causal_mask, within_window
 
 
 def attention_in_loops(q, k, v, mask):
@@ -95,8 +95,44 @@ def test_projections_have_no_bias_and_sizes_that_d_k_and_d_v_set_apart():
 
 
 def test_the_causal_mask_allows_a_position_itself_and_what_came_before():
-    mask = Masks().decoder(torch.zeros(2, 4, 6))
+    mask = causal_mask(4, torch.device("cpu"))
     assert mask.tolist() == [[column <= row for column in range(4)] for row in range(4)]
+
+
+def packed_ranges(src_lengths, tgt_lengths, causal=False) -> Ranges:
+    """Each target attends to its source; with `causal`, the sides being the same, up to itself."""
+    src_starts, tgt_starts = (torch.tensor([0, *lengths]).cumsum(0) for lengths in (src_lengths, tgt_lengths))
+    of_src, of_tgt = (torch.arange(len(n)).repeat_interleave(torch.tensor(n)) for n in (src_lengths, tgt_lengths))
+    queries, keys = torch.arange(len(of_tgt)), torch.arange(len(of_src))
+    key_end = queries + 1 if causal else src_starts[of_tgt + 1]
+    query_start = keys if causal else tgt_starts[of_src]
+    bounds = src_starts[of_tgt], key_end, query_start, tgt_starts[of_src + 1]
+    return Ranges(*(bound.int() for bound in bounds))
+
+
+@pytest.mark.parametrize(("window", "causal"), [(None, False), (None, True), (1, False), (4, True), (5, False)])
+def test_ranges_hide_the_other_sentences_and_what_is_outside_the_window(window, causal):
+    lengths = [3, 1, 7, 5]
+    ranges = within_window(packed_ranges(lengths, lengths, causal), sum(lengths), window)
+    sentence = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    for query in range(sum(lengths)):
+        for key in range(sum(lengths)):
+            expected = sentence[query] == sentence[key] and (not causal or key <= query)
+            expected = bool(expected and (window is None or abs(query - key) <= window // 2))
+            assert bool(ranges.dense()[query, key]) is expected
+            assert bool(ranges.query_start[key] <= query < ranges.query_end[key]) is expected
+
+
+def test_packed_sentences_attend_as_each_sentence_does_alone_and_a_query_without_keys_gets_zeros():
+    src_lengths, tgt_lengths = [3, 1, 6], [2, 5, 4]
+    ranges = packed_ranges(src_lengths, tgt_lengths)
+    q, k, v = torch.randn(1, 2, 11, 4), torch.randn(1, 2, 10, 4), torch.randn(1, 2, 10, 3)
+    packed = attention(q, k, v, ranges)
+    alone = zip(q.split(tgt_lengths, 2), k.split(src_lengths, 2), v.split(src_lengths, 2), strict=True)
+    expected = torch.cat([attention(*sentence, None) for sentence in alone], 2)
+    torch.testing.assert_close(packed, expected)
+    hidden = ranges._replace(key_end=ranges.key_start.clone())
+    assert torch.equal(attention(q, k, v, hidden), torch.zeros(1, 2, 11, 3))
 
 
 def heads_with(dropout: float) -> MultiHeadAttention:

@@ -104,15 +104,16 @@ def test_the_source_is_kept_once_per_sentence_and_not_per_beam(model, source):
         model.step(torch.ones(3, beams, dtype=torch.long), cache)
         cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
     for layer in cache.layers:
-        assert (layer.cross_k.shape, layer.cross_v.shape) == ((3, 3, 5, 5), (3, 3, 5, 7))
-        assert (layer.self_k.shape, layer.self_v.shape) == ((3, 3, 1 + BEAMS, 5), (3, 3, 1 + BEAMS, 7))
-    before = cache.layers[0].cross_k
+        source_cache, own_cache = layer.cross_attention, layer.self_attention
+        assert (source_cache.k.shape, source_cache.v.shape) == ((3, 3, 5, 5), (3, 3, 5, 7))
+        assert (own_cache.k.shape, own_cache.v.shape) == ((3, 3, 1 + BEAMS, 5), (3, 3, 1 + BEAMS, 7))
+    before = cache.layers[0].cross_attention.k
     cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
-    assert cache.layers[0].cross_k is before, "reordering beams leaves the source where it is"
+    assert cache.layers[0].cross_attention.k is before, "reordering beams leaves the source where it is"
     cache.select(torch.tensor([2, 0]))
-    assert torch.equal(cache.layers[0].cross_k, before[[2, 0]])
+    assert torch.equal(cache.layers[0].cross_attention.k, before[[2, 0]])
     assert cache.src_mask.tolist() == source[1][[2, 0]].tolist()
-    assert cache.layers[0].self_k.size(0) == 2
+    assert cache.layers[0].self_attention.k.size(0) == 2
 
 
 @torch.no_grad()

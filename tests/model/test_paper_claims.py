@@ -9,7 +9,7 @@ from torch import nn
 
 from aiayn.model.attention import MultiHeadAttention, attention_weights
 from aiayn.model.embedding import sinusoids
-from aiayn.model.masks import Masks
+from aiayn.model.masks import within_window
 from aiayn.model.transformer import Transformer
 from aiayn.token_ids import BOS_ID
 
@@ -93,7 +93,7 @@ def test_path_lengths_of_table_1_attention(window, layers):
     n, attention = 13, MultiHeadAttention(8, 2, 4, 4)
     real = torch.ones(1, 1, 1, n, dtype=torch.bool)
 
-    reach = _reach(lambda x: attention(x, x, Masks(window).encoder(real, x)), torch.randn(1, n, 8))
+    reach = _reach(lambda x: attention(x, x, within_window(real, n, window)), torch.randn(1, n, 8))
 
     assert _layers_to_connect_all(reach) == layers == (1 if window is None else math.ceil((n - 1) / (window // 2)))
 

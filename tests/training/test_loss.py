@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from aiayn.kernels import loss as kernels
 from aiayn.model.embedding import TiedOutput
 from aiayn.token_ids import PAD_ID
-from aiayn.training.loss import cross_entropy, evaluate_output, output_cross_entropy
+from aiayn.training import loss as loss_module
+from aiayn.training.loss import cross_entropy, evaluate_output, losses_of_rows, output_cross_entropy
 from aiayn.training.module import dropout_seed
 
 B, T, D, V = 3, 5, 6, 23
@@ -67,7 +67,6 @@ def test_padding_adds_nothing_to_the_loss_and_gets_no_gradient(targets):
 def test_a_model_in_float64_has_its_loss_and_gradients_in_float64(targets, by_rows):
     output = torch.nn.Linear(D, V, bias=not by_rows, dtype=torch.float64)
     states = torch.randn(B, T, D, dtype=torch.float64, requires_grad=True)
-    assert kernels.applies(states, output) is by_rows
     settings = {"ignore_index": PAD_ID, "label_smoothing": 0.1, "reduction": "sum"}
     expected = F.cross_entropy(output(states).flatten(0, 1), targets.flatten(), **settings)
     loss = output_cross_entropy(states, output, targets, 0.1)
@@ -122,7 +121,7 @@ def distance(found: Tensor, expected: Tensor) -> float:
 def test_however_many_rows_at_a_time_loss_and_gradients_are_those_of_all_logits_at_once(
     targets, eps, rows, monkeypatch
 ):
-    monkeypatch.setattr(kernels, "CPU_LOGITS", rows * V + V - 1)
+    monkeypatch.setattr(loss_module, "CPU_LOGITS", rows * V + V - 1)
     states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
     for expected, found in losses_and_gradients(states, embedding, targets, eps):
         assert distance(found, expected) < 1e-6
@@ -132,54 +131,54 @@ def test_however_many_rows_at_a_time_loss_and_gradients_are_those_of_all_logits_
 @pytest.mark.parametrize("rows", [2, 1000])
 @pytest.mark.parametrize("eps", [0.0, 0.1])
 def test_under_bfloat16_autocast_it_differs_from_single_precision_by_rounding(targets, eps, rows, monkeypatch):
-    monkeypatch.setattr(kernels, "CPU_LOGITS", rows * V)
+    monkeypatch.setattr(loss_module, "CPU_LOGITS", rows * V)
     states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
     for expected, found in losses_and_gradients(states, embedding, targets, eps, autocast=True):
         assert found.dtype == torch.float32
         assert distance(found, expected) < 0.01
 
 
-@pytest.fixture
-def as_on_a_gpu(monkeypatch):
-    """Makes tensors of the CPU go the way of those of a GPU."""
-    monkeypatch.setattr(kernels, "_on_cpu", lambda states: False)
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_rows_of_logits_have_torchs_losses_and_gradients(eps):
+    logits, targets = torch.randn(7, V, requires_grad=True), torch.randint(0, V, (7,))
+    expected = F.cross_entropy(logits, targets, label_smoothing=eps, reduction="none")
+    losses = losses_of_rows(logits.detach().clone(), targets, eps, needs_gradient=True)
+    torch.testing.assert_close(losses.smoothed, expected)
+    torch.testing.assert_close(losses.nll, F.cross_entropy(logits, targets, reduction="none"))
+    torch.testing.assert_close(losses.gradient, torch.autograd.grad(expected.sum(), logits)[0])
 
 
-@pytest.mark.parametrize("rows", [1, 4, 1000])
-@pytest.mark.parametrize(("eps", "autocast"), [(0.0, False), (0.1, False), (0.1, True)])
-def test_on_a_gpu_it_is_the_loss_of_all_logits_at_once_too_without_waiting_for_the_device(
-    as_on_a_gpu, targets, eps, autocast, rows, monkeypatch
-):
-    monkeypatch.setattr(kernels, "GPU_ROWS", rows)
-    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
-    for expected, found in losses_and_gradients(states, embedding, targets, eps, autocast):
-        assert found.dtype == torch.float32
-        assert distance(found, expected) < (0.01 if autocast else 1e-6)
-    with Waits() as waits:
-        output_cross_entropy(states, tied(embedding), targets, eps)
-    assert waits.found == set()
+def test_on_another_device_than_a_cpu_the_host_does_not_wait_for_the_number_of_real_tokens(targets, monkeypatch):
+    """On tensors without values, on which waiting is an error."""
+    states, weight, targets = (x.to("meta") for x in (torch.randn(B, T, D), torch.randn(V, D), targets))
+    monkeypatch.setattr(loss_module, "GPU_ROWS", 4)
+    monkeypatch.setattr(loss_module, "_product_dtype", lambda x: x.dtype)  # autocast knows no such device
+    loss = output_cross_entropy(states.requires_grad_(), tied(weight.requires_grad_()), targets, 0.1)
+    loss.backward()
+    assert (states.grad.shape, weight.grad.shape) == ((B, T, D), (V, D))
 
 
 FUSED = """
 from types import SimpleNamespace
 import torch
-from aiayn.kernels import loss as kernels, triton_loss
+from aiayn.kernels import triton_loss
 from aiayn.model.embedding import TiedOutput
+from aiayn.training import loss
 from aiayn.training.loss import cross_entropy, output_cross_entropy
 
 tied = lambda weight: TiedOutput(SimpleNamespace(weight=weight))
-kernels._on_cpu, kernels._in_few_kernels = (lambda states: False), None
-kernels.GPU_ROWS, triton_loss.BLOCK = 4, 8  # a row of 23 logits in three parts
+loss._runs_in_triton = lambda states: True
+loss.CPU_LOGITS, triton_loss.BLOCK = 4 * 23, 8  # a row of 23 logits in three parts
 states, embedding = torch.randn(3, 5, 6, requires_grad=True), torch.randn(23, 6, requires_grad=True)
 targets = torch.randint(1, 23, (3, 5)).where(torch.arange(5) < torch.tensor([5, 2, 4])[:, None], 0)
 for eps, bf16 in ((0.0, False), (0.1, False), (0.1, True)):
     expected = cross_entropy(states @ embedding.T, targets, eps)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        found = output_cross_entropy(states, tied(embedding), targets, eps, fused=True)
+        found = output_cross_entropy(states, tied(embedding), targets, eps)
     for a, b in zip(*((x, *torch.autograd.grad(x * 0.37, (states, embedding))) for x in (found, expected))):
         print(float((a - b).norm() / b.norm()), 0.01 if bf16 else 1e-6)
 states, embedding = torch.full((1, 2, 1), 1e4, requires_grad=True), torch.tensor([[0.0], [3.0], [-3.0]])
-output_cross_entropy(states, tied(embedding), torch.tensor([[1, 2]]), 0.0, fused=True).backward()
+output_cross_entropy(states, tied(embedding), torch.tensor([[1, 2]]), 0.0).backward()
 print(float(states.grad.isfinite().logical_not().sum()), 0.5)
 """
 
@@ -203,7 +202,7 @@ def test_fused_in_a_triton_kernel_it_is_the_loss_of_all_logits_at_once():
 @pytest.mark.parametrize("capability", [75, 80, 90, 100, 120])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_triton_kernel_is_compiled_for_a_gpu_into_vectors_for_any_vocabulary(
-    as_on_a_gpu, capability, dtype, tmp_path, monkeypatch
+    capability, dtype, tmp_path, monkeypatch
 ):
     """Without the GPU: for the arguments that it is called with for 37,000 logits, which are no multiple of 16."""
     from triton import compile as compile_kernel
@@ -215,10 +214,10 @@ def test_the_triton_kernel_is_compiled_for_a_gpu_into_vectors_for_any_vocabulary
     calls, kernel = [], triton_loss._kernel
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(triton_loss, "_kernel", {(3,): lambda *values, **sizes: calls.append((values, sizes))})
-    states, weight = torch.randn(1, 3, 2, dtype=dtype, requires_grad=True), torch.randn(37_000, 2, dtype=dtype)
-    output_cross_entropy(states, tied(weight), torch.ones(1, 3, dtype=torch.int64), 0.1, fused=True)
+    logits = torch.empty(3, 37_008, dtype=dtype)[:, :37_000]
+    triton_loss.losses_of_rows(logits, torch.ones(3, dtype=torch.int32), 0.1, needs_gradient=True)
     [(values, sizes)] = calls
-    types = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int64: "*i64"}
+    types = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32"}
     kinds = [types[v.dtype] if isinstance(v, torch.Tensor) else "i32" if isinstance(v, int) else "fp32" for v in values]
     numbers = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values]
     aligned = {(at,): [["tt.divisibility", 16]] for at, number in enumerate(numbers) if number % 16 == 0}
@@ -227,11 +226,11 @@ def test_the_triton_kernel_is_compiled_for_a_gpu_into_vectors_for_any_vocabulary
     compiled = compile_kernel(source, target=GPUTarget("cuda", capability, 32))
     assert len(compiled.asm["cubin"]) > 1000
     one_by_one = re.findall(r"(?:ld|st)\.global(?!\S*\.v\d)", compiled.asm["ptx"])
-    assert len(one_by_one) == 3, "the target, its logit and the loss of a row"
+    assert len(one_by_one) == 4, "the target, its logit and both losses of a row"
 
 
 def test_gradients_in_float16_are_left_to_torch_because_the_scale_comes_later(monkeypatch):
-    monkeypatch.setattr(kernels, "rows_at_a_time", None)
+    monkeypatch.setattr(loss_module, "_LossOfStates", None)
     states, embedding = torch.randn(B, T, D, dtype=torch.float16), torch.randn(V, D, dtype=torch.float16)
     assert output_cross_entropy(states, tied(embedding), torch.ones(B, T, dtype=torch.int64), 0.1).isfinite()
 

@@ -1,8 +1,6 @@
-"""Packed sentences against the same sentences padded. The GPU's kernel is played by the paper's attention."""
+"""Packed sentences against the same sentences padded, and a step as two graphs, on a CPU called plainly."""
 
 import json
-import math
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -12,76 +10,27 @@ import numpy as np
 import pytest
 import torch
 from applications import composed, slow_but
-from torch import Tensor
 from torch._dynamo.utils import counters
 
-from aiayn.data.batch import Batch, PackedBatch, collate, without_padding
+from aiayn.config.schema import Config
+from aiayn.data.batch import collate, pack
 from aiayn.data.batch_plan import BatchPlan, MicroBatch
 from aiayn.data.corpus import PreparedSplit
 from aiayn.data.encode import Sentences
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, DivergedError
 from aiayn.hardware import Hardware
 from aiayn.kernels.accelerate import accelerate
-from aiayn.model.attention import attention
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
-from aiayn.token_ids import PAD_ID
-from aiayn.training.log_start import log_start
+from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
+from aiayn.training import graphed
 from aiayn.training.module import TranslationModule, compile_layers
-from aiayn.training.research import Research, why_not_packed
+from aiayn.training.research import Research
 from aiayn.training.run import train
+from aiayn.training.step_form import StepForm, step_form
 
-VOCAB = 23
+VOCAB, SLOTS, MAX_LENGTH = 23, 128, 12
 BF16 = Hardware("gpu", "bf16-mixed")
-
-
-@torch.library.custom_op("tests::varlen", mutates_args=())
-def varlen(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    q_starts: Tensor,
-    k_starts: Tensor,
-    q_longest: int,
-    k_longest: int,
-    scale: float,
-    causal: bool,
-) -> Tensor:
-    """What the kernel computes: (T, H, d), of one width for all three, a multiple of 8."""
-    assert q.size(2) == k.size(2) == v.size(2)
-    assert q.size(2) % 8 == 0
-    q = q * (scale * math.sqrt(q.size(2)))  # what `attention` divides by
-    of_q, of_k = (torch.repeat_interleave(starts.diff()) for starts in (q_starts, k_starts))  # sentence of each token
-    mask = of_q[:, None] == of_k
-    assert q_starts.diff().max() <= q_longest
-    assert k_starts.diff().max() <= k_longest
-    heads = (each.transpose(0, 1)[None] for each in (q, k, v))
-    return attention(*heads, mask.tril() if causal else mask)[0].transpose(0, 1).contiguous()
-
-
-@varlen.register_fake
-def _(q, k, v, *rest):
-    return torch.empty_like(q)
-
-
-def _backward(context, gradient):
-    q, k, v, *rest = context.inputs
-    with torch.enable_grad():
-        leaves = [each.detach().requires_grad_() for each in (q, k, v)]
-        gradients = torch.autograd.grad(varlen._init_fn(*leaves, *rest), leaves, gradient)
-    return *gradients, *[None] * len(rest)
-
-
-varlen.register_autograd(_backward, setup_context=lambda ctx, inputs, output: setattr(ctx, "inputs", inputs))
-
-
-@pytest.fixture
-def kernel(monkeypatch) -> None:
-    def varlen_attn(*arguments, scale, window_size):
-        assert window_size in ((-1, 0), (-1, -1))
-        return varlen(*arguments, scale, window_size == (-1, 0))
-
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen_attn)
 
 
 @pytest.fixture
@@ -101,123 +50,126 @@ def chosen(*pairs: int, count: int = 1) -> MicroBatch:
     return MicroBatch(np.array(pairs, np.int64), 40, count)
 
 
-def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order():
+def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order_and_says_where_they_belong():
     split, pairs = split_of(6), chosen(4, 0, 5)
-    plain = collate(split, pairs, 8)
-    packed = without_padding(plain)
-    assert isinstance(packed, PackedBatch)
-    for name, starts, positions in (
-        ("src", packed.src_starts, packed.src_positions),
-        ("tgt_out", packed.tgt_starts, packed.tgt_positions),
-    ):
-        rows = [row[row != PAD_ID] for row in getattr(plain, name)]
-        assert torch.equal(getattr(packed, name), torch.cat(rows)[None])
-        assert starts.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
-        assert positions.tolist() == [[place for row in rows for place in range(len(row))]]
-    assert torch.equal(packed.tgt_in, plain.tgt_in[plain.tgt_out != PAD_ID][None])
-    for found, ids, real in zip(packed.few(), plain.few(), (plain.src, plain.tgt_out), strict=True):
-        assert torch.equal(found, ids[:1, real[0] != PAD_ID])
-    assert [int(each.max()) for each in packed.lengths] == [plain.src.size(1), plain.tgt_out.size(1)]
-    assert [each.tolist() for each in packed.lengths] == [each.tolist() for each in plain.lengths]
+    padded, packed = collate(split, pairs, 8), pack(split, pairs, 8, SLOTS, MAX_LENGTH)
+    for padded_ids, packed_ids in ((padded.src, packed.src), (padded.tgt_out, packed.tgt_out)):
+        words = padded_ids[padded_ids != PAD_ID]
+        assert packed_ids[0].tolist() == words.tolist() + [PAD_ID] * (SLOTS - len(words))
+    real = padded.tgt_in[padded.tgt_out != PAD_ID]
+    assert packed.tgt_in[0, : len(real)].tolist() == real.tolist()
+    for ids, positions in ((packed.src, packed.src_positions), (packed.tgt_in, packed.tgt_positions)):
+        restarts = ids[0] == BOS_ID if ids is packed.tgt_in else (ids.roll(1)[0] == EOS_ID)
+        assert all(int(position) == 0 for position in positions[0][restarts])
+    assert packed.src_positions.max() == padded.src.size(1) - 1
     counts = [
-        (one.number, one.n_tokens, one.n_src_tokens, one.step_tokens, one.micro_batches) for one in (plain, packed)
+        (batch.number, batch.n_tokens, batch.n_src_tokens, batch.step_tokens, batch.micro_batches)
+        for batch in (padded, packed)
     ]
     assert counts[0] == counts[1]
 
 
-def test_a_packed_batch_without_pairs_is_the_padded_one():
-    assert type(without_padding(collate(split_of(3), chosen(), 1))) is Batch
+def test_a_batch_of_more_tokens_than_slots_gets_more_and_one_without_pairs_has_none():
+    split = split_of(40)
+    assert pack(split, chosen(*range(40)), 0, SLOTS, MAX_LENGTH).slots.shape == (15, 256)
+    empty = pack(split, chosen(), 0, SLOTS, MAX_LENGTH)
+    assert (empty.n_tokens, empty.slots.shape) == (0, (15, SLOTS))
+    assert torch.all(empty.tgt_out == PAD_ID)
 
 
-@pytest.mark.usefixtures("kernel")
+def losses_and_gradients(module, batch):
+    module.trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
+    module.zero_grad()
+    loss = module.training_step(batch, 0)["loss"]
+    loss.backward()
+    return [loss.detach(), *(weight.grad.clone() for weight in module.parameters())]
+
+
 @pytest.mark.parametrize(
-    ("compiled", "positions", "tied", "widths"),
+    ("compiled", "positions", "tied", "window"),
     slow_but(
         [
-            (False, "sinusoidal", "all", (8, 8)),
-            (False, "learned", "none", (12, 8)),
-            (False, "sinusoidal", "all", (4, 24)),
-            (True, "learned", "all", (16, 16)),
-            (True, "sinusoidal", "none", (4, 24)),
+            (False, "sinusoidal", "all", None),
+            (False, "learned", "none", 3),
+            (True, "sinusoidal", "all", 4),
         ],
-        product((False, True), ("sinusoidal", "learned"), ("all", "none"), [(8, 8), (12, 8), (4, 24), (16, 16)]),
+        product((False, True), ("sinusoidal", "learned"), ("all", "none"), (None, 3, 4)),
     ),
 )
-def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one(module, compiled, positions, tied, widths):
+def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one_in_one_graph_for_all_batches(
+    module, compiled, positions, tied, window
+):
     torch.compiler.reset()
     counters.clear()
-    d_k, d_v = widths
-    options = {"positions": positions, "max_positions": 400, "tie_embeddings": tied, "d_k": d_k, "d_v": d_v}
-    model = replace(module.config.model, **options)
-    packed, padded = (TranslationModule(replace(module.config, model=model), VOCAB).train() for _ in range(2))
+    options = {"positions": positions, "max_positions": 400, "tie_embeddings": tied, "attention_window": window}
+    model = replace(module.config.model, d_k=4, d_v=24, **options)
+    packed, padded = (TranslationModule(replace(module.config, model=model), VOCAB).double().train() for _ in range(2))
     padded.load_state_dict(packed.state_dict())
     accelerate(packed.model, torch.device("cuda"))
     if compiled:
-        compile_layers(packed.model, "eager")
-    graphs = []
-    for count in (5, 9, 3, 14):
+        compile_layers(packed.model, "aot_eager")
+    for count in (5, 9, 3, 14, 6, 11):
         split, pairs = split_of(count), chosen(*range(count))
-        found = []
-        for each, make in ((packed, without_padding), (padded, lambda batch: batch)):
-            each.trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
-            each.zero_grad()
-            loss = each.training_step(make(collate(split, pairs, 0)), 0)["loss"]
-            loss.backward()
-            found.append([loss.detach(), *(weight.grad.clone() for weight in each.parameters())])
-        for one, other in zip(*found, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-        graphs.append(counters["stats"]["unique_graphs"])
+        of_packed = losses_and_gradients(packed, pack(split, pairs, 0, SLOTS, MAX_LENGTH))
+        of_padded = losses_and_gradients(padded, collate(split, pairs, 0))
+        for ours, expected in zip(of_packed, of_padded, strict=True):
+            torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-11)
     if compiled:
         assert counters["graph_break"] == {}
-        assert graphs[-1] == graphs[1] <= 4, "lengths compile no more"
+        assert counters["stats"]["unique_graphs"] == 2, "one for the layers of each stack"
 
 
-def test_packed_parts_are_one_micro_batch_where_a_device_takes_their_tokens():
+def test_the_pairs_of_a_packed_step_are_dealt_to_micro_batches_of_about_one_size():
     rng = np.random.default_rng(0)
-    src, tgt = rng.integers(1, 60, 900), rng.integers(1, 50, 900)
+    src, tgt = rng.integers(1, 60, 9000), rng.integers(1, 50, 9000)
 
     def plan(tokens: int, devices: int = 1, *, packed: bool = True) -> BatchPlan:
-        settings = {"tokens_per_step": 2000, "parts": 4, "seed": 3, "devices": devices}
+        settings = {"tokens_per_step": 8000, "parts": 4, "seed": 3, "devices": devices}
         return BatchPlan(src, tgt, **settings, max_tokens_per_device=tokens, packed=packed)
 
-    assert [plan(tokens).micro_batches for tokens in (3000, 1200, 700, 400)] == [1, 2, 4, 8]
-    assert [plan(3000, devices).micro_batches for devices in (1, 2, 3, 4, 8)] == [1, 2, 12, 4, 8]
-    assert plan(3000, packed=False).micro_batches == 4
-    whole, cut = plan(3000), plan(3000, packed=False)
-    assert whole.padding.tolist() == [0] * len(whole.padding)
-    for step in (0, 7, whole.steps_per_epoch):
-        four = np.concatenate([cut.micro_batch(4 * step + place).pairs for place in range(4)])
-        assert whole.micro_batch(step).pairs.tolist() == four.tolist()
-        real = max(int(side[four].sum()) for side in (src, tgt))
-        assert math.isclose(real, 2000, rel_tol=0.3)
+    assert [plan(tokens).micro_batches for tokens in (9000, 4500, 3000)] == [1, 2, 3]
+    assert [plan(9000, devices).micro_batches for devices in (1, 2, 3, 8)] == [1, 2, 3, 8]
+    dealt, cut = plan(9000, devices=8), plan(9000, packed=False)
+    assert dealt.padding.tolist() == [0] * len(dealt.padding)
+    for step in (0, 7, dealt.steps_per_epoch):
+        pieces = [dealt.micro_batch(8 * step + place).pairs for place in range(8)]
+        parts = [cut.micro_batch(4 * step + place).pairs for place in range(4)]
+        assert sorted(np.concatenate(pieces)) == sorted(np.concatenate(parts)), "the same step"
+        sizes = [max(src[pairs].sum(), tgt[pairs].sum()) for pairs in pieces]
+        assert max(sizes) < 1.15 * np.mean(sizes)
+        assert max(sizes) <= dealt.n_slots < 1.4 * np.mean(sizes)
 
 
 @pytest.mark.parametrize(
-    ("hardware", "options", "capability", "reason"),
+    ("hardware", "options", "missing", "expected"),
     [
-        (BF16, [], (8, 0), None),
-        (BF16, ["trainer.packed=true"], (8, 0), None),
-        (Hardware("gpu", "16-mixed"), [], (9, 0), None),
-        (BF16, [], (7, 5), "compute capability 8.0"),
-        (Hardware("cpu", "bf16-mixed"), [], (9, 0), "compute capability 8.0"),
-        (Hardware("gpu", "32-true"), [], (9, 0), "precision"),
-        (BF16, ["trainer.packed=false"], (8, 0), "trainer.packed"),
-        (BF16, ["model.d_k=20", "model.d_v=32"], (8, 0), None),
-        (BF16, ["model.d_v=264"], (8, 0), "at most 256"),
-        (BF16, ["model.d_k=264"], (8, 0), "at most 256"),
-        (BF16, ["model.attention_window=5"], (8, 0), "attention_window"),
-        (BF16, ["model.attention_dropout=0.1"], (8, 0), "attention_dropout"),
+        (BF16, [], None, (None, None, None)),
+        (BF16, ["trainer.packed=true"], None, (None, None, None)),
+        (BF16, ["model.d_v=264", "model.attention_window=5"], None, (None, None, None)),
+        (Hardware("gpu", "32-true"), [], None, (None, None, None)),
+        (Hardware("gpu", "16-mixed"), [], None, (None, None, "scaler")),
+        (BF16, [], "Triton", ("no Triton", "many shapes", "many shapes")),
+        (Hardware("cpu", "bf16-mixed"), [], None, ("needs a GPU", "many shapes", "many shapes")),
+        (BF16, ["trainer.packed=false"], None, ("trainer.packed=false", "many shapes", "many shapes")),
+        (BF16, ["model.attention_dropout=0.1"], None, ("attention_dropout", "many shapes", "many shapes")),
+        (BF16, ["model.d_model=256", "model.n_heads=4"], None, (None, "narrow", None)),
+        (BF16, ["trainer.compile=false", "trainer.graphs=false"], None, (None, "compile=false", "graphs=false")),
+        (BF16, ["trainer.strategy=ddp_find_unused_parameters_true"], None, (None, None, "unused")),
     ],
 )
-def test_a_training_packs_where_the_kernel_computes_its_attention(monkeypatch, hardware, options, capability, reason):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    config = composed("model=base", *options)
-    found = why_not_packed(config, hardware, Research())
-    assert found is None if reason is None else reason in found
-    if config.trainer.packed == "auto":
-        asked = replace(config, trainer=replace(config.trainer, packed=True))
-        with nullcontext() if reason is None else pytest.raises(ConfigError, match=r"trainer\.packed=true: .* set"):
-            why_not_packed(asked, hardware, Research())
+def test_a_step_has_the_fastest_form_that_is_possible_and_says_what_is_not(
+    monkeypatch, hardware, options, missing, expected
+):
+    monkeypatch.setattr("aiayn.training.step_form.missing_for_compiling", lambda: missing)
+    form = step_form(composed("model=base", *options), hardware, Research())
+    for reason, words in zip(form, expected, strict=True):
+        assert reason is None if words is None else words in reason
+
+
+@pytest.mark.parametrize("name", ["packed", "compile", "graphs"])
+def test_a_form_that_is_asked_for_and_impossible_is_refused(name):
+    with pytest.raises(ConfigError, match=rf"trainer\.{name}=true: .*; set trainer\.{name}=auto"):
+        step_form(composed("model=base", f"trainer.{name}=true"), Hardware("cpu", "32-true"), Research())
 
 
 class Own(TranslationModule):
@@ -225,68 +177,134 @@ class Own(TranslationModule):
 
 
 def test_code_of_an_extension_sees_rows_of_sentences_unless_told_otherwise(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr("aiayn.training.step_form.missing_for_compiling", lambda: None)
     config, research = composed("model=base"), Research(module=Own)
-    assert "extension" in (why_not_packed(config, BF16, research) or "")
+    assert "extension" in (step_form(config, BF16, research).why_padded or "")
     asked = replace(config, trainer=replace(config.trainer, packed=True))
-    assert why_not_packed(asked, BF16, research) is None
+    form = step_form(asked, BF16, research)
+    assert form.why_padded is None
+    assert "extension" in (form.why_not_graphed or "")
     parts = replace(asked, model=replace(config.model, parts="own.py:123"))
     with pytest.raises(ConfigError, match="parts of an extension"):
-        why_not_packed(parts, BF16, research)
+        step_form(parts, BF16, research)
+
+
+FORMS = {
+    "packed": StepForm(None, "asked", "asked"),
+    "graphed": StepForm(None, "asked", None),
+    "padded": StepForm("asked", "asked", "asked"),
+}
 
 
 @pytest.fixture
-def packing(monkeypatch, kernel) -> None:
-    """Trains as on a GPU, on a CPU."""
-    monkeypatch.setattr("aiayn.training.prepare.why_not_packed", lambda *_: None)
+def train_as(monkeypatch, config, tmp_path):
+    """train_as(form, name, **trainer's options): trains on a CPU as on a GPU; returns the run's folder."""
     gpu = torch.device("cuda")
     monkeypatch.setattr("aiayn.training.module.accelerate", lambda model, device: accelerate(model, gpu))
-
-
-@pytest.mark.usefixtures("packing")
-def test_a_packed_training_takes_the_padded_one_s_steps_in_one_pass_and_resumes_to_the_bit(config, tmp_path):
     data = replace(config.data, max_tokens_per_device=20_000, micro_batches=None, num_workers=1)
-    packed = replace(config, data=data, model=replace(config.model, dropout=0.0))
-    whole = train(replace(packed, name="whole"), tmp_path)
+
+    def train_as(form: str, name: str, options: Config = config, **trainer) -> Path:
+        monkeypatch.setattr("aiayn.training.run.step_form", lambda *_: FORMS[form])
+        changed = replace(options, data=data, name=name, trainer=replace(options.trainer, **trainer))
+        return train(changed, tmp_path)
+
+    return train_as
+
+
+@pytest.mark.parametrize("form", ["packed", "graphed"])
+def test_a_packed_training_takes_the_padded_one_s_steps_in_one_pass_and_resumes_to_the_bit(train_as, config, form):
+    whole = train_as(form, "whole")
     for steps in (5, 12):
-        parts = train(replace(packed, name="parts", trainer=replace(packed.trainer, max_steps=steps)), tmp_path)
+        parts = train_as(form, "parts", max_steps=steps)
     assert weights(parts) == weights(whole)
     corpus = json.loads((whole / "corpus.json").read_text())
     assert (corpus["micro_batches"], corpus["padding"]) == (1, 0)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aiayn.training.prepare.why_not_packed", lambda *_: "asked")
-        padded = train(replace(packed, name="padded"), tmp_path)
+    undropped = replace(config, model=replace(config.model, dropout=0.0))
+    packed, padded = train_as(form, "undropped", undropped), train_as("padded", "padded", undropped)
     assert json.loads((padded / "corpus.json").read_text())["micro_batches"] == config.data.parts_per_step > 1
-    assert losses(padded) == pytest.approx(losses(whole), rel=1e-4)
+    assert logged(padded, "train/loss") == pytest.approx(logged(packed, "train/loss"), rel=1e-4)
+    assert logged(padded, "train/grad_norm") == pytest.approx(logged(packed, "train/grad_norm"), rel=1e-3)
 
 
-def weights(run: Path) -> dict[str, list[float]]:
-    found = checkpoints.load(run / "checkpoints/last.ckpt").weights
-    return {name: tensor.flatten().tolist() for name, tensor in found.items()}
+def test_a_graphed_training_has_the_losses_of_the_packed_one_also_where_gradients_are_clipped(train_as):
+    for clipping in ({}, {"gradient_clip_val": 0.05}, {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}):
+        name = "-".join(map(str, clipping.values()))
+        packed, replayed = (train_as(form, form + name, **clipping) for form in ("packed", "graphed"))
+        for metric in ("train/loss", "train/grad_norm", "train/lr"):
+            assert logged(replayed, metric) == pytest.approx(logged(packed, metric), rel=1e-5)
 
 
-def losses(run: Path) -> list[float]:
-    return [record["train/loss"] for record in RunFolder(run).read_metrics() if "train/loss" in record]
+def test_a_graphed_step_of_nan_changes_nothing_and_too_many_end_the_run_naming_the_step(train_as, monkeypatch):
+    loss = TranslationModule.training_loss
+    steps = []
+
+    def spoilt(self, batch):
+        steps.append(batch)
+        return loss(self, batch) * (torch.nan if len(steps) == 7 else 1.0)
+
+    monkeypatch.setattr(TranslationModule, "training_loss", spoilt)
+    skipped = train_as("graphed", "skipped", max_skipped_steps=1, log_every=1)
+    assert all(weight == weight for values in weights(skipped).values() for weight in values)
+    assert [record["step"] for record in metrics(skipped) if "train/skipped_steps" in record] == [7]
+    steps.clear()
+    with pytest.raises(DivergedError, match="at step 7"):
+        train_as("graphed", "ended", log_every=1)
+
+
+def test_gradients_stay_where_they_are_and_a_batch_with_more_slots_is_computed_plainly(train_as, config, monkeypatch):
+    addresses, shapes = set(), set()
+    differentiate = graphed.GraphedModule._differentiate
+
+    def watched(self, batch):
+        differentiate(self, batch)
+        addresses.add(tuple(weight.grad.data_ptr() for weight in self.parameters()))
+        shapes.add(batch.slots.size(1))
+
+    monkeypatch.setattr(graphed.GraphedModule, "_differentiate", watched)
+    undropped = replace(config, model=replace(config.model, dropout=0.0))  # masks have the shape of the slots
+    usual = train_as("graphed", "usual", undropped)
+    assert (len(addresses), len(shapes)) == (1, 1)
+    monkeypatch.setattr(BatchPlan, "n_slots", 1)
+    scarce = train_as("graphed", "scarce", undropped)
+    assert len(shapes) > 1
+    assert logged(scarce, "train/loss") == pytest.approx(logged(usual, "train/loss"), rel=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("first", "second", "expected"),
     [
-        ((), "layers compiled, the loss in Triton; sentences packed"),
-        (("trainer.compile=false",), "not compiled: trainer.compile=false; sentences packed"),
-        (("trainer.packed=false", "trainer.compile=true"), "the loss in Triton; padded: trainer.packed=false"),
-        (("model.d_model=256", "model.n_heads=4"), "not compiled: a narrow model"),
+        ((1.0, 1.0), (1.0, 1.0), None),
+        ((1.0, 1.0009), (1.0, 1.0009), None),
+        ((1.0, 1.0), (1.0, 1.0000001), "two replays"),
+        ((1.00001, 1.0), (1.00001, 1.0), "loss"),
+        ((1.0, 1.0011), (1.0, 1.0011), "gradients"),
     ],
 )
-def test_the_log_says_what_a_gpu_does_and_what_not_and_why(monkeypatch, caplog, options, expected):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    monkeypatch.setattr("aiayn.hardware.missing_for_compiling", lambda: None)
-    plan = SimpleNamespace(micro_batches=1, steps_per_epoch=9, padding=np.zeros(1))
-    prepared = SimpleNamespace(train=range(99_000), tokenizer=SimpleNamespace(vocab_size=VOCAB))
-    run = {"config": composed("model=base", *options), "plan": plan, "prepared": prepared, "research": Research()}
-    with torch.device("meta"):
-        module = TranslationModule(run["config"], VOCAB)
-    with caplog.at_level("INFO"):
-        log_start(SimpleNamespace(**run, folder=RunFolder(Path("run")), start_step=0, epoch_steps=9), module, BF16)
-    assert any(expected in line for line in caplog.messages)
+def test_replaying_is_given_up_where_it_changes_a_loss_a_gradient_or_itself(first, second, expected):
+    plain, *replays = ((torch.tensor(loss), torch.full((3,), value)) for loss, value in ((1.0, 1.0), first, second))
+    reason = graphed.why_not_replayed(plain, *replays)
+    assert reason is None if expected is None else expected in reason
+
+
+def test_the_rates_of_a_captured_update_are_tensors_only_while_it_is_captured():
+    weight = torch.nn.Parameter(torch.ones(3))
+    adam = torch.optim.Adam([weight], lr=0.5, fused=True)
+    rate = torch.tensor(0.25)
+    with graphed.rates_read_from([rate], adam):
+        assert adam.param_groups[0]["lr"] is rate
+        assert adam.param_groups[0]["capturable"]
+    assert (adam.param_groups[0]["lr"], adam.param_groups[0]["capturable"]) == (0.5, False)
+
+
+def weights(run: Path) -> dict[str, list[float]]:
+    stored = checkpoints.load(run / "checkpoints/last.ckpt").weights
+    return {name: tensor.flatten().tolist() for name, tensor in stored.items()}
+
+
+def metrics(run: Path) -> list[dict[str, float]]:
+    return list(RunFolder(run).read_metrics())
+
+
+def logged(run: Path, metric: str) -> list[float]:
+    return [record[metric] for record in metrics(run) if metric in record]

@@ -50,13 +50,19 @@ class TrainerConfig:
         choices=TRAINING_PRECISIONS,
     )
     compile: bool | str = option(
-        "compiled layers, the loss in Triton; auto: on GPUs with Triton and a C compiler, from d_model 512",
+        "compiled layers; auto: for packed sentences, from d_model 512",
         choices=("auto", True, False),
     )
     packed: bool | str = option(
-        "sentences without padding, a step in one pass; auto: on GPUs from compute capability 8.0",
+        "sentences without padding, a step in one pass; auto: on GPUs with Triton and a C compiler",
         choices=("auto", True, False),
         absent="auto",
+    )
+    graphs: bool | str = option(
+        "a step as two CUDA graphs, which start all of its kernels at once; auto: for packed sentences",
+        choices=("auto", True, False),
+        absent="auto",
+        mutable_on_resume=True,
     )
     val_every: int = option("steps between validations", least=1, inferred_from_data=True, mutable_on_resume=True)
     val_bleu_sentences: int = option(

@@ -1,8 +1,10 @@
-"""Batches: padding, end marks, the right shift of the decoder's input, and the source mask."""
+"""Batches: padded or packed, end marks, the right shift of the decoder's input, and what may attend to what."""
 
+import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from enum import IntEnum
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Self
 
@@ -10,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiayn.data.batch_plan import MicroBatch
+from aiayn.data.batch_plan import SLOTS_UNIT, MicroBatch
 from aiayn.data.corpus import PreparedSplit
 from aiayn.data.encode import Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
@@ -18,13 +20,6 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 class OnDevice:
     """What batches of every kind can do: their tensors go to a device together."""
-
-    src: Tensor  # (B, S) int64, rows end with eos
-
-    @property
-    def src_mask(self) -> Tensor:
-        """(B, 1, 1, S), True = may attend."""
-        return source_mask(self.src)
 
     def to(self, device: torch.device) -> Self:
         """Copies the batch to a device, without waiting for a GPU that is still busy with the previous batch."""
@@ -36,24 +31,15 @@ class OnDevice:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
         changed = copy(self)
-        vars(changed).update({name: function(ids) for name, ids in vars(self).items() if isinstance(ids, Tensor)})
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        vars(changed).update({name: function(tensor) for name, tensor in tensors.items()})
         return changed
 
 
-@dataclass(eq=False)  # not frozen: Lightning converts batches in place for some precisions
-class Batch(OnDevice):
-    """One micro-batch of B pairs. Without pairs it is one row of weight 0 (n_tokens = 0).
+class Counted:
+    """What a micro-batch knows about its tokens on the host: counting on a GPU would launch kernels there."""
 
-    Counts come from `lengths`, which stay on the host: counting on a GPU would launch kernels there.
-    """
-
-    number: int  # number of the micro-batch, counted over the whole run
-    src: Tensor  # (B, S) int64, rows end with eos
-    tgt_in: Tensor  # (B, T) int64, rows start with bos
-    tgt_out: Tensor  # (B, T) int64, rows end with eos: tgt_out[:, t] follows tgt_in[:, t]
     lengths: tuple[np.ndarray, np.ndarray]  # real tokens of each source and each target, (B,) int64; (0,) without pairs
-    step_tokens: int  # real target tokens of the whole step
-    micro_batches: int | None = None  # that make up the step; None: not known
 
     @property
     def n_src_tokens(self) -> int:
@@ -65,33 +51,132 @@ class Batch(OnDevice):
         """Real target tokens of this batch."""
         return int(self.lengths[1].sum())
 
+
+@dataclass(eq=False)  # not frozen: Lightning converts batches in place for some precisions
+class Batch(OnDevice, Counted):
+    """One micro-batch of B pairs. Without pairs it is one row of weight 0 (n_tokens = 0)."""
+
+    number: int  # number of the micro-batch, counted over the whole run
+    src: Tensor  # (B, S) int64, rows end with eos
+    tgt_in: Tensor  # (B, T) int64, rows start with bos
+    tgt_out: Tensor  # (B, T) int64, rows end with eos: tgt_out[:, t] follows tgt_in[:, t]
+    lengths: tuple[np.ndarray, np.ndarray]
+    step_tokens: int  # real target tokens of the whole step
+    micro_batches: int | None = None  # that make up the step; None: not known
+
+    @property
+    def src_mask(self) -> Tensor:
+        """(B, 1, 1, S), True = may attend."""
+        return source_mask(self.src)
+
+    @property
+    def n_positions(self) -> int:
+        """Positions of both sides that are computed, padding included."""
+        return self.src.numel() + self.tgt_out.numel()
+
     def few(self) -> tuple[Tensor, Tensor]:
         """Returns src (b, S) and tgt_in (b, T) of the first one or two pairs."""
         return self.src[:2], self.tgt_in[:2]
 
 
-@dataclass(eq=False, kw_only=True)
-class PackedBatch(Batch):
-    """A micro-batch whose sentences lie one after the other, without padding: src (1, S), tgt_in and tgt_out (1, T)."""
+class Slot(IntEnum):
+    """Rows of a packed batch."""
 
-    src_starts: Tensor  # (B + 1,) int32: where each source begins, and where the last one ends
-    tgt_starts: Tensor  # the same for the targets
-    src_positions: Tensor  # (1, S) int64: of each token in its sentence, from 0
-    tgt_positions: Tensor  # (1, T) int64
+    SRC = 0
+    TGT_IN = 1
+    TGT_OUT = 2
+    SRC_POSITION = 3  # of the token in its sentence, from 0
+    TGT_POSITION = 4
+    SRC_START = 5  # where this token's source begins, and where it ends
+    SRC_END = 6
+    TGT_START = 7
+    TGT_END = 8
+    HERE = 9  # 0, 1, 2, ...
+    NEXT = 10
+    SRC_START_OF_TGT = 11  # where the source of this target token begins, and where it ends
+    SRC_END_OF_TGT = 12
+    TGT_START_OF_SRC = 13
+    TGT_END_OF_SRC = 14
+
+
+@dataclass(eq=False)
+class PackedBatch(OnDevice, Counted):
+    """A micro-batch whose sentences lie one after the other, without padding, in N token slots.
+
+    All that a pass reads is one tensor, whose shape is the same for every batch. An empty slot has no target, and
+    attends to itself and to no source.
+    """
+
+    number: int  # number of the micro-batch, counted over the whole run
+    slots: Tensor  # (15, N) int32, see `Slot`
+    lengths: tuple[np.ndarray, np.ndarray]
+    step_tokens: int  # real target tokens of the whole step
+    max_length: int  # no sentence of the corpus has more tokens, its end mark included
+    micro_batches: int | None = None  # that make up the step; None: not known
+
+    @property
+    def src(self) -> Tensor:
+        """(1, N) ids."""
+        return self._row(Slot.SRC)
+
+    @property
+    def tgt_in(self) -> Tensor:
+        return self._row(Slot.TGT_IN)
+
+    @property
+    def tgt_out(self) -> Tensor:
+        return self._row(Slot.TGT_OUT)
+
+    @property
+    def src_positions(self) -> Tensor:
+        """(1, N), from 0, in the token's sentence."""
+        return self._row(Slot.SRC_POSITION)
+
+    @property
+    def tgt_positions(self) -> Tensor:
+        return self._row(Slot.TGT_POSITION)
+
+    @property
+    def src_ranges(self) -> tuple[Tensor, ...]:
+        """The `Ranges` of the encoder's self-attention: a token attends to its sentence."""
+        start, end = self.slots[Slot.SRC_START], self.slots[Slot.SRC_END]
+        return start, end, start, end
+
+    @property
+    def tgt_ranges(self) -> tuple[Tensor, ...]:
+        """Those of the decoder's: a token attends to its sentence up to itself."""
+        return tuple(self.slots[slot] for slot in (Slot.TGT_START, Slot.NEXT, Slot.HERE, Slot.TGT_END))
+
+    @property
+    def cross_ranges(self) -> tuple[Tensor, ...]:
+        """Those over the source: a token attends to its sentence's source."""
+        return tuple(self.slots[Slot.SRC_START_OF_TGT :])
+
+    @property
+    def n_positions(self) -> int:
+        """Slots of both sides."""
+        return 2 * self.slots.size(1)
 
     def few(self) -> tuple[Tensor, Tensor]:
+        """Returns src (1, S) and tgt_in (1, T) of the first pair."""
         source, target = (int(lengths[0]) for lengths in self.lengths)
         return self.src[:, :source], self.tgt_in[:, :target]
 
+    def _row(self, slot: Slot) -> Tensor:
+        return self.slots[slot][None]
 
-def _by_value(batch: Batch) -> tuple[Callable[..., Batch], tuple[Any, ...]]:
+
+TrainingBatch = Batch | PackedBatch
+
+
+def _by_value(batch: TrainingBatch) -> tuple[Callable[..., TrainingBatch], tuple[Any, ...]]:
     values = {name: value.numpy() if isinstance(value, Tensor) else value for name, value in vars(batch).items()}
     return _from_arrays, (type(batch), values)
 
 
-def _from_arrays(kind: type[Batch], values: dict[str, Any]) -> Batch:
+def _from_arrays(batch_class: type[TrainingBatch], values: dict[str, Any]) -> TrainingBatch:
     values |= {name: torch.from_numpy(value) for name, value in values.items() if isinstance(value, np.ndarray)}
-    return kind(**values)
+    return batch_class(**values)
 
 
 # From a loader's process: for each tensor, torch would open a connection, which costs the training's process more.
@@ -105,6 +190,11 @@ class SourceBatch(OnDevice):
 
     lines: list[int]  # line numbers of the B sources, from 0
     src: Tensor  # (B, S) int64, rows end with eos
+
+    @property
+    def src_mask(self) -> Tensor:
+        """(B, 1, 1, S), True = may attend."""
+        return source_mask(self.src)
 
 
 def source_mask(src: Tensor) -> Tensor:
@@ -145,18 +235,51 @@ def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
     return torch.from_numpy(padded), lengths + 1
 
 
-def without_padding(batch: Batch) -> Batch:
-    """Returns a batch without its padding, the sentences one after the other; one without pairs as it is."""
-    if not batch.n_tokens:
-        return batch
-    src, tgt = (
-        torch.arange(ids.size(1)) < torch.from_numpy(lengths)[:, None]
-        for ids, lengths in zip((batch.src, batch.tgt_out), batch.lengths, strict=True)
+def pack(split: PreparedSplit, micro_batch: MicroBatch, number: int, n_slots: int, max_length: int) -> PackedBatch:
+    """`collate` without padding: all sentences of a side one after the other, in `n_slots`, or in more if needed."""
+    (src, src_lengths), (tgt, tgt_lengths) = (
+        _with_end_marks(side, micro_batch.pairs) for side in (split.src, split.tgt)
     )
-    src_starts, tgt_starts = (torch.from_numpy(np.append(0, lengths.cumsum())).int() for lengths in batch.lengths)
-    values: dict[str, Any] = vars(batch) | {
-        **{"src": batch.src[src][None], "src_starts": src_starts, "src_positions": src.nonzero()[None, :, 1]},
-        **{"tgt_in": batch.tgt_in[tgt][None], "tgt_out": batch.tgt_out[tgt][None]},
-        **{"tgt_starts": tgt_starts, "tgt_positions": tgt.nonzero()[None, :, 1]},
-    }
-    return PackedBatch(**values)
+    n_tokens = max(len(src), len(tgt))
+    if n_tokens > n_slots:
+        n_slots = SLOTS_UNIT * math.ceil(n_tokens / SLOTS_UNIT)
+    src_starts, tgt_starts = (lengths.cumsum() - lengths for lengths in (src_lengths, tgt_lengths))
+    src_ends, tgt_ends = src_starts + src_lengths, tgt_starts + tgt_lengths
+    here = np.arange(n_slots, dtype=np.int32)
+    slots = np.full((len(Slot), n_slots), PAD_ID, np.int32)
+
+    def fill(slot: Slot, values: np.ndarray, empty: np.ndarray | int) -> None:
+        slots[slot] = empty
+        slots[slot, : len(values)] = values
+
+    of_src, of_tgt = (np.repeat(np.arange(len(lengths)), lengths) for lengths in (src_lengths, tgt_lengths))
+    fill(Slot.SRC, src, PAD_ID)
+    fill(Slot.TGT_OUT, tgt, PAD_ID)
+    fill(Slot.TGT_IN, np.append(BOS_ID, tgt)[: len(tgt)], PAD_ID)
+    slots[Slot.TGT_IN, tgt_starts] = BOS_ID
+    fill(Slot.SRC_POSITION, here[: len(src)] - src_starts[of_src], 0)
+    fill(Slot.TGT_POSITION, here[: len(tgt)] - tgt_starts[of_tgt], 0)
+    fill(Slot.SRC_START, src_starts[of_src], here)
+    fill(Slot.SRC_END, src_ends[of_src], here + 1)
+    fill(Slot.TGT_START, tgt_starts[of_tgt], here)
+    fill(Slot.TGT_END, tgt_ends[of_tgt], here + 1)
+    fill(Slot.HERE, here, 0)
+    fill(Slot.NEXT, here + 1, 0)
+    fill(Slot.SRC_START_OF_TGT, src_starts[of_tgt], len(src))
+    fill(Slot.SRC_END_OF_TGT, src_ends[of_tgt], len(src))
+    fill(Slot.TGT_START_OF_SRC, tgt_starts[of_src], len(tgt))
+    fill(Slot.TGT_END_OF_SRC, tgt_ends[of_src], len(tgt))
+    counts = (src_lengths, tgt_lengths), micro_batch.step_tokens
+    return PackedBatch(number, torch.from_numpy(slots), *counts, max_length, micro_batch.micro_batches)
+
+
+def _with_end_marks(side: Sentences, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of sentences, each followed by eos, (tokens,), and their lengths with eos, (B,) int64."""
+    sentences = side.take(numbers)
+    lengths = np.diff(sentences.starts) + 1
+    ends = lengths.cumsum() - 1
+    ids = np.full(lengths.sum(), EOS_ID, np.int32)
+    is_word = np.ones(len(ids), bool)
+    is_word[ends] = False
+    ids[is_word] = sentences.flat
+    return ids, lengths.astype(np.int64)

@@ -15,15 +15,16 @@ no pair twice.
 
 A step of one part would hold one length: it biases the model towards that length and its ratio (docs/fidelity.md).
 
-The parts of a step are computed in M micro-batches, shared evenly by the devices. A micro-batch is a part, some
-neighbouring parts padded together, or a piece of a part; M does not change which pairs make up a step. Where
-sentences are packed, nothing is padded, and a micro-batch is as many parts as a device takes.
+The parts of a step are computed in M micro-batches, shared evenly by the devices; M does not change which pairs make
+up a step. Padded, a micro-batch is a part, some neighbouring parts padded together, or a piece of a part. Packed
+sentences need no padding: the step's pairs are dealt to the micro-batches in turn, so that all are about as large.
 """
 
 import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from aiayn.data.corpus import PreparedCorpus
 
 SAMPLED = 1000  # steps of an epoch from which padding and memory are estimated
+SLOTS_UNIT = 128  # packed batches have a multiple of so many token slots
+SLOTS_SPARE = 1.01  # later epochs have other steps; their largest is within 1 % of the first one's
 BINS = 40  # bins of the histogram of padding, from 0 to 1
 
 
@@ -66,10 +69,10 @@ class BatchPlan:
         """src_lengths, tgt_lengths (pairs,): tokens with the end mark.
 
         A step has about `tokens_per_step` tokens on the side that has more. Without `micro_batches`, M is the smallest
-        multiple of `parts` and `devices` whose micro-batches have about `max_tokens_per_device` padded tokens a side,
-        or less; with `packed` sentences, it may also be a divisor of `parts`, and tokens are real ones. An epoch has
-        each pair once, or on average as often as `repetitions`, (pairs,), says. Raises ValueError for micro-batches
-        that are neither a multiple nor a divisor of `parts`.
+        multiple of `devices`, and unless sentences are `packed` of `parts`, whose micro-batches have at most about
+        `max_tokens_per_device` positions a side, padding included. An epoch has each pair once, or on average as often
+        as `repetitions`, (pairs,), says. Raises ValueError for padded micro-batches that are neither a multiple nor a
+        divisor of `parts`.
         """
         assert len(src_lengths) > 0, "a plan needs pairs"
         self.src_lengths, self.tgt_lengths = src_lengths, tgt_lengths
@@ -84,19 +87,19 @@ class BatchPlan:
         self._epoch: tuple[int, np.ndarray, np.ndarray, np.ndarray] | None = None
         self._step: tuple[int, list[np.ndarray], int] | None = None
         if micro_batches is None:
-            unit = math.lcm(parts, devices)
-            fewer = (count for count in range(devices, unit, devices) if packed and parts % count == 0)
-            counts = itertools.chain(fewer, itertools.count(unit, unit))
+            unit = devices if packed else math.lcm(parts, devices)
+            counts = itertools.count(unit, unit)
             micro_batches = next(count for count in counts if self.fits(count, max_tokens_per_device))
         self.cut_into(micro_batches)
 
     def cut_into(self, micro_batches: int) -> None:
         """Computes the same steps in another number of micro-batches."""
-        if micro_batches % self.parts and self.parts % micro_batches:
+        if not self.packed and micro_batches % self.parts and self.parts % micro_batches:
             raise ValueError(
                 f"{micro_batches} micro-batches are neither a multiple nor a divisor of {self.parts} parts"
             )
         self.micro_batches = micro_batches
+        vars(self).pop("n_slots", None)
 
     def micro_batch(self, number: int) -> MicroBatch:
         """Returns micro-batch `number` of the run."""
@@ -105,7 +108,7 @@ class BatchPlan:
             parts = self.step(step)
             self._step = step, parts, max(1, int(sum(self.tgt_lengths[part].sum() for part in parts)))
         _, parts, tokens = self._step
-        return MicroBatch(_piece(parts, self.micro_batches, place), tokens, self.micro_batches)
+        return MicroBatch(self._piece(parts, self.micro_batches, place), tokens, self.micro_batches)
 
     def step(self, step: int) -> list[np.ndarray]:
         """Returns the pairs of each of the P parts of a step, shorter parts first."""
@@ -160,6 +163,23 @@ class BatchPlan:
         largest = max(self._positions(side[pairs]) for pairs in sample for side in sides)
         return largest <= max_tokens_per_device or micro_batches >= self.parts * len(self.src_lengths)
 
+    def _piece(self, parts: list[np.ndarray], micro_batches: int, place: int) -> np.ndarray:
+        """Returns the pairs of micro-batch `place` of a step that is computed in `micro_batches`."""
+        if self.packed:
+            return np.concatenate(parts)[place::micro_batches]
+        if micro_batches <= len(parts):
+            together = len(parts) // micro_batches
+            return np.concatenate(parts[place * together : (place + 1) * together])
+        pieces = micro_batches // len(parts)
+        return np.array_split(parts[place // pieces], pieces)[place % pieces]
+
+    @cached_property
+    def n_slots(self) -> int:
+        """Token slots of a side that hold any packed micro-batch, but for rare ones of later epochs."""
+        sides = self.src_lengths, self.tgt_lengths
+        largest = max(side[pairs].sum() for pairs in self._sample(self.micro_batches) for side in sides)
+        return SLOTS_UNIT * math.ceil(SLOTS_SPARE * largest / SLOTS_UNIT)
+
     def _positions(self, lengths: np.ndarray) -> int:
         """How many positions the sentences of a side take in a micro-batch."""
         return int(lengths.sum()) if self.packed else int(lengths.max()) * len(lengths)
@@ -180,17 +200,8 @@ class BatchPlan:
         spread = np.linspace(0, self.steps_per_epoch - 1, min(SAMPLED, self.steps_per_epoch)).astype(int)
         for step in {longest, *spread.tolist()}:
             parts = self.step(step)
-            pieces = (_piece(parts, micro_batches, place) for place in range(micro_batches))
+            pieces = (self._piece(parts, micro_batches, place) for place in range(micro_batches))
             yield from (pairs for pairs in pieces if len(pairs))
-
-
-def _piece(parts: list[np.ndarray], micro_batches: int, place: int) -> np.ndarray:
-    """Returns the pairs of micro-batch `place` of a step that is cut into `micro_batches`."""
-    if micro_batches <= len(parts):
-        together = len(parts) // micro_batches
-        return np.concatenate(parts[place * together : (place + 1) * together])
-    pieces = micro_batches // len(parts)
-    return np.array_split(parts[place // pieces], pieces)[place % pieces]
 
 
 def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:

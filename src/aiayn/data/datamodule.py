@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
 from aiayn.config.trainer import limited
-from aiayn.data.batch import Batch, SourceBatch, collate, pad_sources, padded, without_padding
+from aiayn.data.batch import Batch, SourceBatch, TrainingBatch, collate, pack, pad_sources, padded
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, repetitions
 from aiayn.data.cleaning import learned_target
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
@@ -103,7 +103,10 @@ class TranslationDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         """This rank's micro-batches of an epoch, from the Trainer's present step on."""
         trainer, plan = self.trainer, self.plan
-        count, make = plan.steps_per_epoch * plan.micro_batches, partial(_training_batch, self.corpus.train, plan)
+        count, make = (
+            plan.steps_per_epoch * plan.micro_batches,
+            partial(_training_batch, self.corpus.train, plan, self.config.max_length + 1),
+        )
         if trainer:
             batches = limited_batches(plan, trainer)
             if batches % trainer.accumulate_grad_batches:
@@ -178,7 +181,8 @@ class TranslationDataModule(pl.LightningDataModule):
         count, parts, limit = plan.micro_batches, plan.parts, self._max_tokens()
         if trainer is None or taken in (None, count):
             return plan
-        if config.micro_batches or (taken % parts and parts % taken) or not plan.fits(taken, limit):
+        uneven = not plan.packed and taken % parts and parts % taken
+        if config.micro_batches or uneven or not plan.fits(taken, limit):
             raise ConfigError(
                 f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {trainer.world_size} devices "
                 f"takes {taken} micro-batches a step, and a step of data.tokens_per_step={config.tokens_per_step} in "
@@ -219,9 +223,10 @@ class TranslationDataModule(pl.LightningDataModule):
         )
 
 
-def _training_batch(split: PreparedSplit, plan: BatchPlan, number: int) -> Batch:
-    batch = collate(split, plan.micro_batch(number), number)
-    return without_padding(batch) if plan.packed else batch
+def _training_batch(split: PreparedSplit, plan: BatchPlan, max_length: int, number: int) -> TrainingBatch:
+    if plan.packed:
+        return pack(split, plan.micro_batch(number), number, plan.n_slots, max_length)
+    return collate(split, plan.micro_batch(number), number)
 
 
 def _evaluation_batch(split: PreparedSplit, batches: list[np.ndarray], number: int) -> Batch:

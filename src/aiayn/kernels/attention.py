@@ -1,20 +1,118 @@
-"""Equation (1) in one kernel of a GPU, with biases for masks: 0 where a mask is True and -inf elsewhere."""
+"""Equation (1) in one kernel of a GPU."""
 
+import math
+
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from aiayn.kernels.packed import Segments, packed_attention
+from aiayn.model.attention import attention_weights
+from aiayn.model.masks import Mask, Ranges
 
 
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: float = 0.0) -> Tensor:
-    """`attention` with a bias of `GPUMasks`, a mask or None."""
-    if isinstance(bias, Segments):
-        return packed_attention(q, k, v, bias)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=p_drop)
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float = 0.0) -> Tensor:
+    """`attention`; of packed sentences, B is 1, and `p_drop` must be 0."""
+    if not isinstance(mask, Ranges):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p_drop)
+    q, k, v = (heads.squeeze(0).transpose(0, 1) for heads in (q, k, v))
+    out, _ = torch.ops.aiayn.range_attention(q, k, v, *mask)
+    return out.transpose(0, 1).unsqueeze(0)
 
 
-def fused_causal_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, p_drop: float = 0.0) -> Tensor:
-    """`fused_attention`, where None means the causal mask: kernels that know it skip what it hides."""
-    if bias is None:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=p_drop, is_causal=True)
-    return fused_attention(q, k, v, bias, p_drop)
+# A graph that is compiled or captured calls these two as a whole. On a CPU they are the definition, for tests.
+
+
+@torch.library.custom_op("aiayn::range_attention", mutates_args=(), device_types="cuda")
+def range_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    key_start: Tensor,
+    key_end: Tensor,
+    query_start: Tensor,
+    query_end: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """q (T, H, d_k), k (S, H, d_k), v (S, H, d_v), and `Ranges`.
+
+    Returns the attended values (T, H, d_v), and the logarithm of each softmax's denominator (H, T), for the gradient.
+    """
+    from aiayn.kernels.triton_attention import forward
+
+    return forward(q, k, v, key_start, key_end)
+
+
+@torch.library.custom_op("aiayn::range_attention_gradient", mutates_args=(), device_types="cuda")
+def range_attention_gradient(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    log_sums: Tensor,
+    grad_out: Tensor,
+    key_start: Tensor,
+    key_end: Tensor,
+    query_start: Tensor,
+    query_end: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the gradients of q, k and v."""
+    from aiayn.kernels.triton_attention import backward
+
+    ranges = Ranges(key_start, key_end, query_start, query_end)
+    return backward(q, k, v, out, log_sums, grad_out, ranges)
+
+
+@range_attention.register_kernel("cpu")
+def _(q: Tensor, k: Tensor, v: Tensor, *ranges: Tensor) -> tuple[Tensor, Tensor]:
+    return _swapped(_weights(q, k, Ranges(*ranges)) @ _swapped(v)), _empty_log_sums(q)
+
+
+@range_attention_gradient.register_kernel("cpu")
+def _(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, log_sums: Tensor, grad_out: Tensor, *ranges: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    weights, grad_out = _weights(q, k, Ranges(*ranges)), _swapped(grad_out)
+    grad_weights = grad_out @ _swapped(v).mT
+    share = (grad_weights * weights).sum(-1, keepdim=True)
+    grad_scores = weights * (grad_weights - share) / math.sqrt(q.size(2))
+    grad_q, grad_k = grad_scores @ _swapped(k), grad_scores.mT @ _swapped(q)
+    return _swapped(grad_q), _swapped(grad_k), _swapped(weights.mT @ grad_out)
+
+
+def _weights(q: Tensor, k: Tensor, ranges: Ranges) -> Tensor:
+    return attention_weights(_swapped(q)[None], _swapped(k)[None], ranges)[0]
+
+
+def _swapped(x: Tensor) -> Tensor:
+    """(T, H, d) to (H, T, d), or back."""
+    return x.transpose(0, 1).contiguous()
+
+
+@range_attention.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *ranges: Tensor) -> tuple[Tensor, Tensor]:
+    return q.new_empty(*q.shape[:2], v.size(2)), _empty_log_sums(q)
+
+
+@range_attention_gradient.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _empty_log_sums(q: Tensor) -> Tensor:
+    return q.new_empty(q.size(1), q.size(0), dtype=torch.float32)
+
+
+def _save_for_gradient(ctx, inputs, output) -> None:
+    q, k, v, *ranges = inputs
+    ctx.save_for_backward(q, k, v, *output, *ranges)
+
+
+def _gradient(ctx, grad_out: Tensor, _: Tensor | None):
+    return *torch.ops.aiayn.range_attention_gradient(*_reordered(ctx.saved_tensors, grad_out)), *[None] * 4
+
+
+def _reordered(saved: tuple[Tensor, ...], grad_out: Tensor) -> tuple[Tensor, ...]:
+    q, k, v, out, log_sums, *ranges = saved
+    return q, k, v, out, log_sums, grad_out, *ranges
+
+
+range_attention.register_autograd(_gradient, setup_context=_save_for_gradient)

@@ -9,23 +9,24 @@ VECTOR = 16  # numbers; rows that begin at multiples of it are read and written 
 BLOCK = 4096  # logits of a row at a time; a power of two
 
 
-def losses_and_gradient(
-    z: Tensor, y: Tensor, label_smoothing: float, needs_gradient: bool
-) -> tuple[Tensor, Tensor | None]:
-    """As `kernels/loss.py: _in_few_kernels`: z (N, V) becomes the gradient in place; y (N, 1). Computes in float32."""
-    rows, vocab_size = z.shape
-    stride = z.stride(0)
+def losses_of_rows(
+    logits: Tensor, targets: Tensor, label_smoothing: float, needs_gradient: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """As `training/loss.py: losses_of_rows`, in float32; the logits become the gradient in place."""
+    rows, vocab_size = logits.shape
+    stride = logits.stride(0)
     width = stride if stride % VECTOR == 0 and stride - vocab_size < VECTOR else vocab_size
-    losses = torch.empty(rows, 1, dtype=torch.float32, device=z.device)
+    smoothed, nll = (torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(2))
     block = min(BLOCK, triton.next_power_of_2(vocab_size))
     run = _kernel[(rows,)]  # pyright: ignore[reportIndexIssue]
     sizes = stride, width, vocab_size
-    run(z, y.contiguous(), losses, *sizes, label_smoothing, NEEDS_GRADIENT=needs_gradient, BLOCK=block)
-    return losses, z if needs_gradient else None
+    outputs = targets.contiguous(), smoothed, nll
+    run(logits, *outputs, *sizes, label_smoothing, NEEDS_GRADIENT=needs_gradient, BLOCK=block)
+    return smoothed, nll, logits if needs_gradient else None
 
 
 @triton.jit
-def _kernel(z, y, losses, stride, width, vocab_size, label_smoothing, NEEDS_GRADIENT: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803, E501  # fmt: skip
+def _kernel(z, y, smoothed, nll, stride, width, vocab_size, label_smoothing, NEEDS_GRADIENT: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E501  # fmt: skip
     """One row: the maximum and the sum of exponentials in one pass (online softmax), then the gradient.
 
     The row is `width` numbers, of which those from `vocab_size` on mean nothing: in whole vectors no load or store
@@ -49,7 +50,8 @@ def _kernel(z, y, losses, stride, width, vocab_size, label_smoothing, NEEDS_GRAD
     target = tl.load(y + row)
     right = tl.load(z + target).to(tl.float32)
     log_total = largest + tl.log(total)
-    tl.store(losses + row, log_total - (1 - label_smoothing) * right - share * plain)
+    tl.store(nll + row, log_total - right)
+    tl.store(smoothed + row, log_total - (1 - label_smoothing) * right - share * plain)
     if NEEDS_GRADIENT:
         for start in range(0, vocab_size, BLOCK):
             inside = start + columns < width

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aiayn.model.cache import KeyValueCache
+from aiayn.model.masks import Mask, Ranges
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p_drop: float = 0.0) -> Tensor:
+
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float = 0.0) -> Tensor:
     """Scaled dot-product attention, equation (1): softmax(q kᵀ / √d_k) v.
 
     q (B, H, T, d_k), k (B, H, S, d_k), v (B, H, S, d_v), mask broadcastable to (B, H, T, S), True = may attend.
@@ -16,9 +19,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, p_drop: floa
     return F.dropout(attention_weights(q, k, mask), p_drop) @ v
 
 
-def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(q kᵀ / √d_k): how much each query attends to each key. Returns (B, H, T, S); rows sum to 1."""
+def attention_weights(q: Tensor, k: Tensor, mask: Mask) -> Tensor:
+    """softmax(q kᵀ / √d_k): how much each query attends to each key. Returns (B, H, T, S); rows sum to 1.
+
+    The row of a query that may attend to nothing is 0.
+    """
     scores = (q / math.sqrt(q.size(-1))) @ k.transpose(-2, -1)
+    if isinstance(mask, Ranges):
+        mask = mask.dense()
+        weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
+        return weights.masked_fill(~mask.any(-1, keepdim=True), 0.0)
     if mask is not None:
         # 0 where the mask is True and -inf elsewhere. Added, because masks are smaller than scores and a sum needs no
         # pass over them for its gradient.
@@ -26,8 +36,7 @@ def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     return scores.softmax(dim=-1)
 
 
-Attention = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]  # (q, k, v, mask, p_drop)
-Cached = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]  # from x to q, k, v
+Attention = Callable[[Tensor, Tensor, Tensor, Mask, float], Tensor]  # (q, k, v, mask, p_drop)
 
 
 class MultiHeadAttention(nn.Module):
@@ -47,44 +56,43 @@ class MultiHeadAttention(nn.Module):
         self.w_o = nn.Linear(n_heads * d_v, d_model, bias=False)
         self.attention: Attention = attention  # on a GPU a fused form of it (kernels/accelerate.py)
 
-    def forward(self, x: Tensor, context: Tensor | None, mask: Tensor | None, cached: Cached | None = None) -> Tensor:
-        """Queries from x (B, T, D); keys and values from context (B, S, D). Returns (B, T, D).
+    def forward(self, x: Tensor, context: Tensor, mask: Mask) -> Tensor:
+        """Queries from x (B, T, D); keys and values from context (B, S, D). Returns (B, T, D)."""
+        return self.attend(self.queries(x), *self.keys_values(context), mask)
 
-        In a search `cached` gives queries, keys and values of x (N, K, D), and context is None; subclasses pass it on.
+    def step(self, x: Tensor, cache: KeyValueCache, position: int, mask: Mask) -> Tensor:
+        """Computes `forward` for the newest position of a search: x (N, K, D), with K beams in the place of T.
+
+        The cache holds the keys and values of the source, or of this position's predecessors. Returns (N, K, D).
         """
-        if cached is not None:
-            return self.attend(*cached(x), mask)
-        assert context is not None
-        return self.attend(*self.project(x, context), mask)
+        if cache.grows:
+            cache.append(*self.keys_values(x, position))
+        return self.attend(self.queries(x, position), cache.k, cache.v, mask)
 
-    def project(self, x: Tensor, context: Tensor, position: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Projects x (B, T, D) and context (B, S, D). Returns q (B, H, T, d_k), k (B, H, S, d_k) and v (B, H, S, d_v).
+    def queries(self, x: Tensor, position: int | None = None) -> Tensor:
+        """x (B, T, D). Returns (B, H, T, d_k).
 
         Rows are positions 0, 1, ...; with `position` all are at that one, as the beams of a search. The paper's
         attention does not depend on it; rotary positions do.
         """
-        return self.queries(x), *self.keys_values(context)
-
-    def queries(self, x: Tensor) -> Tensor:
-        """x (B, T, D). Returns (B, H, T, d_k)."""
         return self._split(self.w_q(x))
 
-    def keys_values(self, context: Tensor) -> tuple[Tensor, Tensor]:
+    def keys_values(self, context: Tensor, position: int | None = None) -> tuple[Tensor, Tensor]:
         """context (B, S, D). Returns (B, H, S, d_k) and (B, H, S, d_v)."""
         return self._split(self.w_k(context)), self._split(self.w_v(context))
 
-    def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """Equation (1) for each head. Returns (B, H, T, d_v)."""
         return self.attention(q, k, v, mask, self.p_drop if self.training else 0.0)
 
-    def weights(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, mask: Mask) -> Tensor:
         """Returns the weights that `heads` gives the values, (B, H, T, S), for pictures and word alignment.
 
         A part whose `heads` computes others overrides both, or has neither picture nor alignment.
         """
         return attention_weights(q, k, mask)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
         """Concatenates all heads and projects them. Returns (B, T, D)."""
         return self.w_o(self.heads(q, k, v, mask).transpose(1, 2).flatten(2))
 

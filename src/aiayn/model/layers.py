@@ -14,6 +14,7 @@ from aiayn.config.model import ModelConfig
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.cache import LayerCache
 from aiayn.model.embedding import LearnedPositions, SinusoidalPositions
+from aiayn.model.masks import Mask
 
 
 class FeedForward(nn.Module):
@@ -75,9 +76,8 @@ class Parts:
 
     - Masks are boolean, True = may attend, broadcastable to (B, H, T, S), and leave every query at least one key; None
       hides nothing. Nothing else hides a position: a part that ignores its mask sees the future.
-    - A search decodes position by position, K beams in the place of T positions: (N, K, D) for (B, T, D). It calls the
-      same modules, hooks included, and gives attention `cached`, which calls `project` of self-attention with the
-      position, `queries` of attention over the source, and once for every source `keys_values`.
+    - A search decodes position by position, K beams in the place of T positions: (N, K, D) for (B, T, D). Attention's
+      `step` calls the same `queries`, `keys_values` and `heads` as its `forward`; other modules are called as always.
     - A search computes what training computes, or the run ends at its first step (`aiayn.training.proof`). Faster forms
       (`aiayn.kernels`) take the place of modules that are exactly the paper's, nothing else.
     - A part's own `reset_parameters` draws its weights. Elsewhere linear layers are drawn as the paper's are, and other
@@ -104,7 +104,7 @@ class EncoderLayer(nn.Module):
         self.norm_1 = parts.add_norm(config, place)
         self.norm_2 = parts.add_norm(config, place)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask) -> Tensor:
         """x (B, S, D), mask broadcastable to (B, H, S, S). Returns (B, S, D)."""
         x = self.norm_1(x, lambda x: self.self_attention(x, x, mask))
         return self.norm_2(x, self.feed_forward)
@@ -123,7 +123,7 @@ class DecoderLayer(nn.Module):
         self.norm_2 = parts.add_norm(config, place)
         self.norm_3 = parts.add_norm(config, place)
 
-    def forward(self, x: Tensor, memory: Tensor, tgt_mask: Tensor | None, src_mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, tgt_mask: Mask, src_mask: Mask) -> Tensor:
         """x (B, T, D), memory (B, S, D), tgt_mask broadcastable to (B, H, T, T), src_mask (B, 1, 1, S).
 
         Returns (B, T, D).
@@ -132,21 +132,14 @@ class DecoderLayer(nn.Module):
         x = self.norm_2(x, lambda x: self.cross_attention(x, memory, src_mask))
         return self.norm_3(x, self.feed_forward)
 
-    def step(self, x: Tensor, cache: LayerCache, position: int, ancestry: Tensor | None, src_mask: Tensor) -> Tensor:
+    def step(self, x: Tensor, cache: LayerCache, position: int, ancestry: Tensor, src_mask: Tensor) -> Tensor:
         """Computes `forward` for the newest position of N sentences with K beams each; the cache holds the older ones.
 
         x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, R) marks which of the R cached keys belong to
-        each beam, None: all. Returns (N, K, D).
+        each beam. Returns (N, K, D).
         """
-
-        def of_prefix(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            q, k, v = self.self_attention.project(x, x, position)
-            return q, *cache.append(k, v)
-
-        def of_source(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            # All beams of a sentence attend to the same keys and values, so they take the place of target positions.
-            return self.cross_attention.queries(x), cache.cross_k, cache.cross_v
-
-        x = self.norm_1(x, lambda x: self.self_attention(x, None, ancestry, cached=of_prefix))
-        x = self.norm_2(x, lambda x: self.cross_attention(x, None, src_mask, cached=of_source))
+        own, source = cache.self_attention, cache.cross_attention
+        x = self.norm_1(x, lambda x: self.self_attention.step(x, own, position, ancestry))
+        # All beams of a sentence attend to the same keys and values, so they take the place of target positions.
+        x = self.norm_2(x, lambda x: self.cross_attention.step(x, source, position, src_mask))
         return self.norm_3(x, self.feed_forward)

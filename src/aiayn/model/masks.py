@@ -1,42 +1,60 @@
-"""Which positions may attend to which. Masks are boolean, True = may attend, and leave every query at least one key."""
+"""Which positions may attend to which.
+
+A mask is boolean, True = may attend, and leaves every real query at least one key. Where sentences lie one after the
+other instead of below each other, `Ranges` take its place.
+"""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-class Masks:
-    """Makes each mask of a model once, for all of its layers; x (B, T, D) is what attends.
+class Ranges(NamedTuple):
+    """A mask among packed sentences: query i may attend to the keys `key_start[i] <= j < key_end[i]`.
 
-    Where all attention of a model is the paper's, `kernels/accelerate.py` puts a subclass here whose masks its faster
-    attention takes; code of an extension gets these.
+    `query_start` and `query_end` say the same the other way round: key j is attended to by the queries
+    `query_start[j] <= i < query_end[j]`. No bound decreases from one position to the next.
     """
 
-    def __init__(self, window: int | None = None):
-        """With `window`, self-attention reaches window // 2 positions to each side (section 4)."""
-        self.reach = None if window is None else window // 2
+    key_start: Tensor  # (T,) int32
+    key_end: Tensor  # (T,)
+    query_start: Tensor  # (S,)
+    query_end: Tensor  # (S,)
 
-    def encoder(self, src_mask: Tensor, x: Tensor) -> Tensor:
-        """The encoder's self-attention hides padding; src_mask (B, 1, 1, S). Returns it or (B, 1, S, S)."""
-        if self.reach is None:
-            return src_mask
-        distance = distances(x)
-        return (distance.abs() <= self.reach) & src_mask | (distance == 0)
-
-    def decoder(self, x: Tensor) -> Tensor | None:
-        """The decoder's self-attention is causal (section 3.2.3): position t attends to positions up to t. (T, T).
-
-        Targets are padded on the right, so a real position never attends to padding.
-        """
-        distance = distances(x)
-        mask = distance <= 0
-        return mask if self.reach is None else mask & (distance >= -self.reach)
-
-    def source(self, src_mask: Tensor, x: Tensor) -> Tensor:
-        """The decoder's attention over the encoder's output hides padding. Takes and returns (B, 1, 1, S)."""
-        return src_mask
+    def dense(self) -> Tensor:
+        """Returns the boolean mask, (T, S)."""
+        keys = torch.arange(len(self.query_start), device=self.key_start.device)
+        return (keys >= self.key_start[:, None]) & (keys < self.key_end[:, None])
 
 
-def distances(x: Tensor) -> Tensor:
-    """x (B, T, D). Returns how far each key lies behind each query, (T, T)."""
-    positions = torch.arange(x.size(1), device=x.device)
-    return positions - positions[:, None]
+Mask = Tensor | Ranges | None  # a tensor is broadcastable to (B, H, T, S); None hides nothing
+
+
+def causal_mask(length: int, device: torch.device) -> Tensor:
+    """Section 3.2.3: position t attends to positions up to t. Returns (T, T).
+
+    Targets are padded on the right, so a real position never attends to padding.
+    """
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def within_window(mask: Tensor | Ranges, length: int, window: int | None) -> Tensor | Ranges:
+    """Section 4: restricts the self-attention of T = length positions to `window // 2` positions to each side.
+
+    mask: Ranges, or broadcastable to (B, 1, T, T). A position always attends to itself. None: no restriction.
+    """
+    if window is None:
+        return mask
+    reach = window // 2
+    if isinstance(mask, Ranges):
+        position = torch.arange(length, dtype=torch.int32, device=mask.key_start.device)
+        return Ranges(
+            key_start=mask.key_start.maximum(position - reach),
+            key_end=mask.key_end.minimum(position + reach + 1),
+            query_start=mask.query_start.maximum(position - reach),
+            query_end=mask.query_end.minimum(position + reach + 1),
+        )
+    position = torch.arange(length, device=mask.device)
+    distance = (position - position[:, None]).abs()
+    return (distance <= reach) & mask | (distance == 0)

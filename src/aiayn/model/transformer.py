@@ -1,16 +1,24 @@
 """Figure 1 of the paper: the Transformer."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from aiayn.config.model import ModelConfig
-from aiayn.model.cache import DecoderCache
+from aiayn.model.cache import DecoderCache, LayerCache
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, TiedOutput
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, Parts, Place
-from aiayn.model.masks import Masks
+from aiayn.model.masks import Mask, Ranges, causal_mask, within_window
 from aiayn.model.overrides import has_own_reset
+
+
+class Positions(NamedTuple):
+    """Where in their sentences the tokens of packed sentences stand."""
+
+    index: Tensor  # (1, L), from 0
+    count: int  # no sentence is longer
 
 
 class Transformer(nn.Module):
@@ -49,7 +57,6 @@ class Transformer(nn.Module):
         self.output: nn.Module = TiedOutput(self.embedding)
         if tied == "none":
             self.output = nn.Linear(config.d_model, vocab_size, bias=False)
-        self.masks = Masks(config.attention_window)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -91,21 +98,37 @@ class Transformer(nn.Module):
         """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""
         return self.project(self.decode(tgt_in, self.encode(src, src_mask), src_mask))
 
-    def encode(self, src: Tensor, src_mask: Tensor) -> Tensor:
-        """src (B, S). Returns memory (B, S, D)."""
+    def encode(self, src: Tensor, src_mask: Tensor | Ranges, positions: Positions | None = None) -> Tensor:
+        """src (B, S) under src_mask (B, 1, 1, S). Returns memory (B, S, D).
+
+        Of packed sentences src is (1, S), the mask their ranges, and `positions` says where in its sentence each token
+        stands; None: columns are positions 0, 1, ...
+        """
         embedding = self.src_embedding or self.embedding
-        x = self.dropout(embedding(src) + self.src_positions(0, src.size(1)))
-        mask = self.masks.encoder(src_mask, x)
+        x = self.dropout(embedding(src) + _encoding(self.src_positions, src, positions))
+        mask = within_window(src_mask, src.size(1), self.config.attention_window)
         for layer in self.encoder:
             x = layer(x, mask)
         return self.encoder_norm(x)
 
-    def decode(self, tgt_in: Tensor, memory: Tensor, src_mask: Tensor) -> Tensor:
-        """tgt_in (B, T), memory (B, S, D). Returns states (B, T, D)."""
-        x = self.dropout(self.embedding(tgt_in) + self.tgt_positions(0, tgt_in.size(1)))
-        self_mask, cross_mask = self.masks.decoder(x), self.masks.source(src_mask, x)
+    def decode(
+        self,
+        tgt_in: Tensor,
+        memory: Tensor,
+        src_mask: Mask,
+        tgt_mask: Tensor | Ranges | None = None,
+        positions: Positions | None = None,
+    ) -> Tensor:
+        """tgt_in (B, T), memory (B, S, D), tgt_mask broadcastable to (B, 1, T, T), by default causal.
+
+        Packed sentences: as for `encode`. Returns states (B, T, D).
+        """
+        x = self.dropout(self.embedding(tgt_in) + _encoding(self.tgt_positions, tgt_in, positions))
+        if tgt_mask is None:
+            tgt_mask = causal_mask(tgt_in.size(1), tgt_in.device)
+        mask = within_window(tgt_mask, tgt_in.size(1), self.config.attention_window)
         for layer in self.decoder:
-            x = layer(x, memory, self_mask, cross_mask)
+            x = layer(x, memory, mask, src_mask)
         return self.decoder_norm(x)
 
     def project(self, states: Tensor) -> Tensor:
@@ -114,8 +137,8 @@ class Transformer(nn.Module):
 
     def init_cache(self, memory: Tensor, src_mask: Tensor, beam_size: int) -> DecoderCache:
         """Returns an empty cache for `step` over N sentences: memory (N, S, D), src_mask (N, 1, 1, S)."""
-        cross = [layer.cross_attention.keys_values(memory) for layer in self.decoder]
-        return DecoderCache(cross, self.masks, src_mask, beam_size)
+        layers = [LayerCache(*layer.cross_attention.keys_values(memory)) for layer in self.decoder]
+        return DecoderCache(layers, src_mask, beam_size, self.config.attention_window)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """Decodes one more position; tokens (N, K) are the newest of each beam, K = 1 at the first position.
@@ -126,7 +149,7 @@ class Transformer(nn.Module):
         x = self.dropout(self.embedding(tokens) + self.tgt_positions(position, 1))
         ancestry = cache.extend()
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
-            x = layer.step(x, layer_cache, position, ancestry, cache.cross_mask)
+            x = layer.step(x, layer_cache, position, ancestry, cache.src_mask)
         return self.decoder_norm(x)
 
 
@@ -145,3 +168,11 @@ def last_linears(part: nn.Module, d_model: int) -> list[nn.Linear]:
         if linears:
             return linears
     return []
+
+
+def _encoding(module: nn.Module, ids: Tensor, positions: Positions | None) -> Tensor:
+    """Returns what a module of positions adds to ids (B, L): (L, D), or (1, L, D) for packed sentences."""
+    if positions is None:
+        return module(0, ids.size(1))
+    # All that a sentence can have, so that a longer one changes neither shapes nor the table.
+    return F.embedding(positions.index, module(0, positions.count))

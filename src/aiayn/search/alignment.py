@@ -14,7 +14,6 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, ResourceError, summary_of
 from aiayn.hardware import is_out_of_memory
 from aiayn.model.attention import MultiHeadAttention
-from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translator import evaluating
@@ -79,14 +78,14 @@ def record_attention(
 ) -> Iterator[Callable[[MultiHeadAttention], Tensor]]:
     """Yields a function that returns the weights, (B, H, T, S), of one of these modules in the latest forward pass.
 
-    Kernels do not return weights, so `MultiHeadAttention.weights` computes them again, from plain masks. Raises
+    Kernels do not return weights, so `MultiHeadAttention.weights` computes them again. Raises
     ConfigError where these are not the weights that the module used, or where it was not called.
     """
     recorded: dict[MultiHeadAttention, Tensor] = {}
 
     def record(module: MultiHeadAttention, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         x, context, mask = inputs
-        q, k, v = module.project(x, context)
+        q, (k, v) = module.queries(x), module.keys_values(context)
         attended, reason = module.heads(q, k, v, mask), ""
         try:
             weights = module.weights(q, k, mask)
@@ -106,13 +105,9 @@ def record_attention(
         return recorded[module]
 
     handles = [module.register_forward_hook(record) for module in modules]
-    masks = model.masks
-    if type(masks).__module__.startswith("aiayn."):  # else those of an extension
-        model.masks = Masks(model.config.attention_window)
     try:
         yield weights_of
     finally:
-        model.masks = masks
         for handle in handles:
             handle.remove()
 

@@ -20,7 +20,6 @@ from aiayn.files import atomic_folder, atomic_write_text, sha256
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions, TiedOutput, sinusoids
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
-from aiayn.model.masks import Masks
 from aiayn.model.overrides import is_exactly
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
@@ -48,9 +47,8 @@ def why_not_converted(model: Transformer) -> str | None:
             return f"{name}, whose matrices are not plain linear layers"
     if not is_exactly(model.encoder_norm, nn.Identity) or not is_exactly(model.decoder_norm, nn.Identity):
         return "a norm after the layers"
-    plain_masks = type(model.masks) is Masks and vars(model.masks) == vars(Masks())
-    if type(model.output) not in (TiedOutput, nn.Linear) or not plain_masks:
-        return "the output layer or the masks"
+    if type(model.output) not in (TiedOutput, nn.Linear):
+        return "the output layer"
     unlike = (name for name, module in model.named_modules() if _is_unlike_the_options(module, model.config))
     return next((f"{name}, which is not as the model's options say" for name in unlike), None)
 

@@ -7,12 +7,12 @@ import torch
 from aiayn.config.resolve import SIZE_PRESETS, preset_for, usual_peak, usual_steps
 from aiayn.config.rules import listed, tagged
 from aiayn.config.schema import Config
-from aiayn.hardware import Hardware, days_on_cpus, has_bfloat16, why_not_compiled
+from aiayn.hardware import Hardware, days_on_cpus, has_bfloat16
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
-from aiayn.training.research import why_not_packed
+from aiayn.training.step_form import StepForm
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ FEW_PAIRS = 5000
 LOWEST_PEAK, HIGHEST_PEAK = 1e-5, 5e-3  # at d_model 512, in proportion to 1 / d_model
 
 
-def log_start(run: RunContext, module: TranslationModule, hardware: Hardware) -> None:
+def log_start(run: RunContext, module: TranslationModule, hardware: Hardware, form: StepForm) -> None:
     """Logs run, model, data, device and steps, and a warning for each option that rarely works."""
     config, plan, accelerator, precision = run.config, run.plan, hardware.accelerator, hardware.precision
     weights = sum(parameter.numel() for parameter in module.model.parameters())
@@ -49,10 +49,7 @@ def log_start(run: RunContext, module: TranslationModule, hardware: Hardware) ->
                 *(f"{config.trainer.max_steps:,}", float(f"{days:.0e}")),
             )
     if accelerator == "gpu":
-        reason = why_not_compiled(config, on_gpu=True)
-        compiled = f"not compiled: {reason}" if reason else "layers compiled, the loss in Triton"
-        padded = why_not_packed(config, hardware, run.research)
-        log.info("         %s; %s", compiled, f"padded: {padded}" if padded else "sentences packed")
+        log.info("         a step: %s", form)
     if precision.startswith("bf16") and not has_bfloat16(accelerator):
         log.warning(
             "warning  trainer.precision=%s: this hardware only emulates bfloat16, many times slower than float32; set "

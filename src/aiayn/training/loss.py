@@ -1,20 +1,55 @@
-"""Section 5.4: label smoothing.
+"""Section 5.4: the loss of training and evaluation, label smoothing included.
 
-The target distribution puts 1 - eps + eps/V on the right token and eps/V on every other one, so with logits z the loss
-of a token y is logsumexp(z) - (1 - eps) z_y - (eps/V) sum(z). With eps = 0 it is the negative log-likelihood, whose
-mean's exponential is the perplexity.
+It is computed a few rows of logits at a time, with its gradient. On a CPU the logits of all positions are the largest
+tensor of a step, and moving them through memory takes longer than computing them; a few rows stay in the cache. On a
+GPU three copies of them in float32 would be 11 of the 18 GB that a step of 25,000 tokens of the base model takes.
 """
 
-from typing import cast
+from importlib.util import find_spec
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.autograd.function import once_differentiable
 
-from aiayn.kernels import loss as kernels
+from aiayn.model.embedding import TiedOutput
+from aiayn.model.overrides import is_exactly
 from aiayn.token_ids import PAD_ID
 
-ROWS = 256  # of logits, held in memory at once by `evaluate_output`: 38 MB with 37,000 subwords
+CPU_LOGITS = 2**22  # at a time, 16 MB: with fewer, accumulating the weight's gradient costs more than it saves
+GPU_ROWS = 4096  # at a time, 1 GB with 37,000 subwords: as fast as all at once
+EVALUATED_ROWS = 256  # at a time: 38 MB with 37,000 subwords
+
+
+class RowLosses(NamedTuple):
+    smoothed: Tensor  # (N,) what training minimises
+    nll: Tensor  # (N,) negative log-likelihoods, the loss without smoothing: perplexity is exp of their mean
+    gradient: Tensor | None  # (N, V) of the sum of the smoothed losses, in the type of the logits
+
+
+def losses_of_rows(logits: Tensor, targets: Tensor, label_smoothing: float, needs_gradient: bool = False) -> RowLosses:
+    """The loss of N rows of logits (N, V) and their right tokens (N,), in float32 or wider. Logits are overwritten.
+
+    With smoothing eps the target distribution has 1 - eps + eps/V for the right token y and eps/V for every other one:
+
+        loss = (1 - eps) (-log p_y) + eps mean_v(-log p_v)
+
+    Its gradient by the logits is the softmax p minus that distribution.
+    """
+    dtype, vocab_size = logits.dtype, logits.size(1)
+    right = targets[:, None].long()
+    logits = logits.to(sum_dtype(logits))
+    logits = logits.sub_(logits.amax(1, keepdim=True))
+    of_right, mean = logits.gather(1, right), logits.mean(1, keepdim=True)
+    exponentials = logits.exp_()  # computed once, for the loss and for its gradient
+    partition = exponentials.sum(1, keepdim=True)
+    nll = partition.log() - of_right
+    smoothed = (1 - label_smoothing) * nll + label_smoothing * (partition.log() - mean)
+    if not needs_gradient:
+        return RowLosses(smoothed[:, 0], nll[:, 0], None)
+    gradient = exponentials.div_(partition).sub_(label_smoothing / vocab_size)
+    gradient.scatter_add_(1, right, gradient.new_full(right.shape, label_smoothing - 1))
+    return RowLosses(smoothed[:, 0], nll[:, 0], gradient.to(dtype))
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
@@ -22,25 +57,25 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
 
     logits (B, T, V), targets (B, T).
     """
-    return F.cross_entropy(
-        logits.flatten(0, 1).to(kernels.sum_dtype(logits)),
-        targets.flatten(),
-        ignore_index=PAD_ID,
-        label_smoothing=label_smoothing,
-        reduction="sum",
-    )
+    return _LossOfLogits.apply(logits.flatten(0, 1), targets.flatten(), label_smoothing)
 
 
-def output_cross_entropy(
-    states: Tensor, output: nn.Module, targets: Tensor, label_smoothing: float, fused: bool = False
-) -> Tensor:
+def output_cross_entropy(states: Tensor, output: nn.Module, targets: Tensor, label_smoothing: float) -> Tensor:
     """`cross_entropy` of the model's output layer: states (B, T, D), output from (..., D) to (..., V), targets (B, T).
 
-    fused: as in `kernels.rows_at_a_time`.
+    Where the output layer is a product, no more than a few rows of logits are in memory at once.
     """
-    if kernels.applies(states, output):
-        return kernels.rows_at_a_time(states, cast(Tensor, output.weight), targets, label_smoothing, fused)
-    return cross_entropy(output(states), targets, label_smoothing)
+    dtype = _product_dtype(states)
+    # Gradients in float16 would be computed before the gradient scaler's factor is known, and underflow.
+    if not _is_product(output) or dtype == torch.float16:
+        return cross_entropy(output(states), targets, label_smoothing)
+    real = targets != PAD_ID
+    if states.device.type == "cpu":
+        states, targets = states[real], targets[real]
+    else:  # selecting rows would wait for the device, which alone knows how many are real
+        states, targets = torch.where(real[..., None], states, 0).flatten(0, 1), targets.flatten()
+    weight = cast(Tensor, output.weight)
+    return _LossOfStates.apply(states, weight, targets, label_smoothing, dtype, torch.is_grad_enabled())
 
 
 @torch.no_grad()
@@ -49,13 +84,104 @@ def evaluate_output(states: Tensor, output: nn.Module, targets: Tensor, label_sm
     many tokens are the model's most probable ones. Arguments are those of `output_cross_entropy`.
     """
     real = targets != PAD_ID
-    x, y = states[real], targets[real][:, None]
+    states, targets = states[real], targets[real]
     sums = torch.zeros(3, dtype=torch.float64, device=states.device)
-    for rows, right in zip(x.split(ROWS), y.split(ROWS), strict=True):
-        z = output(rows)
-        z = z.to(kernels.sum_dtype(z))
-        total, of_right = z.logsumexp(1, keepdim=True), z.gather(1, right)
-        smoothed = total - (1 - label_smoothing) * of_right - label_smoothing / z.size(1) * z.sum(1, keepdim=True)
-        found = z.argmax(1, keepdim=True) == right
-        sums += torch.stack([smoothed.sum(), (total - of_right).sum(), found.sum()])
+    for rows, right in zip(states.split(EVALUATED_ROWS), targets.split(EVALUATED_ROWS), strict=True):
+        logits = output(rows)
+        n_correct = (logits.argmax(1) == right).sum()
+        losses = losses_of_rows(logits, right, label_smoothing)
+        sums += torch.stack([losses.smoothed.sum(), losses.nll.sum(), n_correct])
     return sums
+
+
+def sum_dtype(values: Tensor) -> torch.dtype:
+    """Returns the data type in which these are added up: float32, or their own if that is wider."""
+    return torch.promote_types(values.dtype, torch.float32)
+
+
+class _LossOfLogits(torch.autograd.Function):
+    """logits (N, V), targets (N,). Returns the summed loss."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+        # In the type of sums: a gradient scaler's factor is multiplied in before the gradient is rounded.
+        wide_copy = logits.to(sum_dtype(logits), copy=True)
+        losses = losses_of_rows(wide_copy, targets, label_smoothing, ctx.needs_input_grad[0])
+        real = targets != PAD_ID
+        if losses.gradient is not None:
+            ctx.save_for_backward(losses.gradient.mul_(real[:, None]))
+            ctx.dtype = logits.dtype
+        return (losses.smoothed * real).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient,) = ctx.saved_tensors
+        return (gradient * grad_output).to(ctx.dtype), None, None
+
+
+class _LossOfStates(torch.autograd.Function):
+    """states (N, D), 0 where the target is padding, weight (V, D), targets (N,). Returns the summed loss.
+
+    The logits are states @ weight.T, computed in `dtype`. Both gradients are computed here, while they are at hand.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        label_smoothing: float,
+        dtype: torch.dtype,
+        grad_enabled: bool,
+    ) -> Tensor:
+        w, x, real = weight.to(dtype), states.to(dtype), targets != PAD_ID
+        at_once = max(1, CPU_LOGITS // len(w)) if states.device.type == "cpu" else GPU_ROWS
+        losses_of = losses_of_rows
+        if _runs_in_triton(x):
+            from aiayn.kernels.triton_loss import losses_of_rows as losses_of
+        needs_gradient = grad_enabled and any(ctx.needs_input_grad)
+        loss = torch.zeros((), dtype=sum_dtype(x), device=x.device)
+        grad_states = states.new_empty(x.shape if needs_gradient else 0)
+        grad_weight = torch.zeros_like(weight if needs_gradient else grad_states, dtype=sum_dtype(weight))
+        for start in range(0, len(x), at_once):
+            rows = slice(start, start + at_once)
+            logits = _logits(x[rows], w)
+            smoothed, _, grad_z = losses_of(logits, targets[rows], label_smoothing, needs_gradient)
+            loss += (smoothed * real[rows]).sum()
+            if grad_z is not None:
+                grad_states[rows] = grad_z @ w
+                grad_weight += grad_z.T @ x[rows]
+        if needs_gradient:
+            ctx.save_for_backward(grad_states, grad_weight.to(weight.dtype))
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        grad_states, grad_weight = ctx.saved_tensors
+        return grad_states * grad_output, grad_weight * grad_output, None, None, None, None
+
+
+def _is_product(output: nn.Module) -> bool:
+    """Whether the output layer is a product with its weight and nothing else."""
+    return is_exactly(output, TiedOutput) or (is_exactly(output, nn.Linear) and output.bias is None)
+
+
+def _product_dtype(x: Tensor) -> torch.dtype:
+    """Returns the data type that products of x are computed in."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+
+
+def _runs_in_triton(x: Tensor) -> bool:
+    return x.device.type == "cuda" and x.dtype != torch.float64 and find_spec("triton") is not None
+
+
+def _logits(x: Tensor, w: Tensor) -> Tensor:
+    """x @ w.T; on a GPU in rows that begin at multiples of 16 numbers, so that a kernel reads them in vectors."""
+    if x.device.type == "cpu":
+        return x @ w.T
+    z = x.new_empty(len(x), -(-len(w) // 16) * 16)[:, : len(w)]
+    return torch.mm(x, w.T, out=z)

@@ -17,18 +17,17 @@ from torch.optim.lr_scheduler import LambdaLR
 from aiayn.config.resolve import run_config
 from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_plain
-from aiayn.data.batch import Batch, PackedBatch, SourceBatch, source_mask
+from aiayn.data.batch import Batch, SourceBatch, TrainingBatch, source_mask
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.hardware import why_not_compiled
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.model.transformer import Transformer
+from aiayn.model.masks import Ranges
+from aiayn.model.transformer import Positions, Transformer
 from aiayn.runs.extensions import builds_model, name_class
 from aiayn.search.beam_search import Hypothesis, beam_search
 from aiayn.search.build import build_from_parts
 from aiayn.training.loss import evaluate_output, output_cross_entropy
-from aiayn.training.packed import packed_states
 from aiayn.training.schedule import learning_rate
 
 
@@ -39,8 +38,11 @@ class TranslationModule(pl.LightningModule):
     overridden (docs/lightning.md, and examples/extensions for each).
     """
 
-    skipped: Tensor  # steps skipped because their gradient was NaN or infinite, () int64
-    fatal_step: Tensor  # the first one too many of them, or 0, () int64
+    # On the device, so that the host need not wait for it, all ():
+    step_number: Tensor  # of the present step, from 1, int64
+    skipped: Tensor  # steps skipped because their gradient was NaN or infinite, int64
+    fatal_step: Tensor  # the first one too many of them, or 0, int64
+    gradient_norm: Tensor  # at the last step, before clipping
 
     def __init__(self, config: Config | Mapping[str, Any], vocab_size: int):
         """`config` may be plain values, as a checkpoint has them.
@@ -54,14 +56,15 @@ class TranslationModule(pl.LightningModule):
             self.config = replace(self.config, model=replace(model, parts=model.parts or name_class(type(self))))
         self.vocab_size = vocab_size
         self.save_hyperparameters({"config": to_plain(self.config), "vocab_size": vocab_size}, logger=False)
-        self.register_buffer("skipped", torch.zeros((), dtype=torch.int64), persistent=False)
-        self.register_buffer("fatal_step", torch.zeros((), dtype=torch.int64), persistent=False)
+        for counter in ("step_number", "skipped", "fatal_step"):
+            self.register_buffer(counter, torch.zeros((), dtype=torch.int64), persistent=False)
+        self.register_buffer("gradient_norm", torch.tensor(math.nan), persistent=False)
         self.sums = torch.zeros(4, dtype=torch.float64)  # over the current validation or test, see `evaluation_sums`
         self.model = self.build_model(self.config, vocab_size)
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
         self.at, self.batch_tokens = "before its first batch", 0  # for the out-of-memory message
-        self.gradient_norm = torch.tensor(math.nan)  # norm at the last step, on the device
         self.applied_rate = math.nan  # the learning rate of the last step
+        self.compiles = False  # whether `configure_model` compiles the layers, for packed sentences
         self.compiled = False
 
     # To be overridden.
@@ -78,11 +81,10 @@ class TranslationModule(pl.LightningModule):
         """
         return weights
 
-    def training_loss(self, batch: Batch) -> Tensor:
+    def training_loss(self, batch: TrainingBatch) -> Tensor:
         """Returns what training minimises: section 5.4's loss, summed over this batch's target tokens, ()."""
         smoothing = self.config.optim.label_smoothing
-        fused = self.compiled and self.device.type == "cuda"
-        return output_cross_entropy(self.states(batch), self.model.output, batch.tgt_out, smoothing, fused)
+        return output_cross_entropy(self.states(batch), self.model.output, batch.tgt_out, smoothing)
 
     def rate(self, step: int) -> float:
         """Returns the learning rate of optimizer step 1, 2, ...: equation (3)."""
@@ -131,9 +133,8 @@ class TranslationModule(pl.LightningModule):
     # Lightning's hooks.
 
     def configure_model(self) -> None:
-        device = self.trainer.strategy.root_device if self._trainer else self.device
-        accelerate(self.model, device)
-        if not self.compiled and why_not_compiled(self.config, device.type == "cuda") is None:
+        accelerate(self.model, self.trainer.strategy.root_device if self._trainer else self.device)
+        if self.compiles and not self.compiled:
             compile_layers(self.model)
             self.compiled = True
 
@@ -141,28 +142,34 @@ class TranslationModule(pl.LightningModule):
         """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""
         return self.model(src, tgt_in, source_mask(src))
 
-    def training_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+    def training_step(self, batch: TrainingBatch, batch_idx: int) -> dict[str, Tensor]:
         """Returns `loss`, which Lightning minimises, and `loss_sum`, summed over this batch's target tokens, to log.
 
         Raises ConfigError if the step has another number of micro-batches than the Trainer accumulates.
         """
-        # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.
-        seed_device(dropout_seed(self.config.seed, batch.number), self.device)
-        self.at = f"in a batch of {tuple(batch.src.shape)} source and {tuple(batch.tgt_out.shape)} target tokens"
-        self.batch_tokens = max(batch.src.numel(), batch.tgt_out.numel())
         # A step's loss is the mean over the tokens of all its micro-batches. Lightning divides by the number of batches
         # that one device accumulates, and DDP by the number of devices.
+        scale = self.begin_micro_batch(batch) / batch.step_tokens
+        loss_sum = self.training_loss(batch)
+        return {"loss": scaled_loss(loss_sum, scale), "loss_sum": finite_or_zero(loss_sum)}
+
+    def begin_micro_batch(self, batch: TrainingBatch) -> int:
+        """Seeds dropout, and returns the number of micro-batches that make up the step.
+
+        Raises ConfigError if it is not the number that the Trainer accumulates.
+        """
+        # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.
+        seed_device(dropout_seed(self.config.seed, batch.number), self.device)
+        shapes = tuple(batch.src.shape), tuple(batch.tgt_out.shape)
+        self.at = f"in a batch of {shapes[0]} source and {shapes[1]} target tokens"
+        self.batch_tokens = max(math.prod(shape) for shape in shapes)
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
         if batch.micro_batches not in (None, micro_batches):
             raise ConfigError(
                 f"accumulate_grad_batches x devices is {micro_batches} now, and the steps of the data module have "
                 f"{batch.micro_batches} micro-batches: set the Trainer's accumulate_grad_batches once, before fit"
             )
-        loss_sum = self.training_loss(batch)
-        # An infinite loss can have a gradient of zero; NaN makes all devices notice it, through the gradient.
-        finite = loss_sum.detach().isfinite()
-        loss = loss_sum * torch.where(finite, micro_batches / batch.step_tokens, torch.nan)
-        return {"loss": loss, "loss_sum": torch.where(finite, loss_sum.detach(), 0.0)}
+        return micro_batches
 
     def configure_gradient_clipping(
         self,
@@ -174,15 +181,21 @@ class TranslationModule(pl.LightningModule):
 
         Else clips as the Trainer's options say; Lightning itself refuses to in bfloat16 with a fused optimizer. It
         calls this before every step; its `on_before_optimizer_step` is left to subclasses, which seldom call super().
+        """
+        self.applied_rate = float(optimizer.param_groups[0]["lr"])
+        self.step_number.fill_(self.trainer.global_step + 1)
+        self.skip_or_clip(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def skip_or_clip(self, optimizer: Optimizer, clip_value: float | None, clip_algorithm: str | None) -> None:
+        """The same, without a number that only the host knows.
 
         The host need not wait for the device: fused Adam skips a step if `found_inf`, made for gradient scalers, is 1.
         """
-        self.applied_rate = float(optimizer.param_groups[0]["lr"])
         # Not `self.parameters()`, which looks for them in all modules: a tenth of the host's time.
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
-        self.gradient_norm = torch.nn.utils.get_total_norm(gradients)
-        bad = ~self.gradient_norm.square().isfinite()
+        norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+        self.gradient_norm.copy_(norm)
+        bad = ~norm.square().isfinite()
         if scaler := self.trainer.scaler:
             # The gradient scaler skips such steps itself and halves its scale, until at 1 the scale is not the cause.
             bad &= scaler.get_scale() <= 1
@@ -193,13 +206,13 @@ class TranslationModule(pl.LightningModule):
                 weight.grad = None  # optimizers leave such weights alone
         self.skipped += bad
         too_many = bad & (self.skipped > self.config.trainer.max_skipped_steps) & (self.fatal_step == 0)
-        self.fatal_step += too_many * (self.trainer.global_step + 1)
-        if gradient_clip_val is None:
+        self.fatal_step += too_many * self.step_number
+        if clip_value is None:
             return
-        if gradient_clip_algorithm == "value":
-            torch.nn.utils.clip_grad_value_(weights, gradient_clip_val)
+        if clip_algorithm == "value":
+            torch.nn.utils.clip_grad_value_(weights, clip_value)
         else:
-            torch.nn.utils.clip_grad_norm_(weights, gradient_clip_val)
+            torch.nn.utils.clip_grads_with_norm_(weights, clip_value, norm)
 
     def on_validation_epoch_start(self) -> None:
         self.sums = torch.zeros(4, dtype=torch.float64, device=self.device)
@@ -258,11 +271,15 @@ class TranslationModule(pl.LightningModule):
 
     # Parts of the steps above.
 
-    def states(self, batch: Batch) -> Tensor:
-        """Returns the decoder's output for a batch, (B, T, D)."""
-        if isinstance(batch, PackedBatch):
-            return packed_states(self.model, batch)
-        return self.model.decode(batch.tgt_in, self.model.encode(batch.src, batch.src_mask), batch.src_mask)
+    def states(self, batch: TrainingBatch) -> Tensor:
+        """Returns the decoder's output for a batch, (B, T, D), or (1, T, D) of packed sentences."""
+        if isinstance(batch, Batch):
+            return self.model.decode(batch.tgt_in, self.model.encode(batch.src, batch.src_mask), batch.src_mask)
+        src_positions = Positions(batch.src_positions, batch.max_length)
+        tgt_positions = Positions(batch.tgt_positions, batch.max_length)
+        memory = self.model.encode(batch.src, Ranges(*batch.src_ranges), src_positions)
+        cross, own = Ranges(*batch.cross_ranges), Ranges(*batch.tgt_ranges)
+        return self.model.decode(batch.tgt_in, memory, cross, own, tgt_positions)
 
     def evaluation_sums(self, batch: Batch) -> Tensor:
         """Returns (4,) float64, over this batch's target tokens: smoothed loss, negative log-likelihood, right, all."""
@@ -284,17 +301,23 @@ class TranslationModule(pl.LightningModule):
         return float(training_flops(self.config.model, self.vocab_size, src, tgt).sum())
 
 
-def compile_layers(model: Transformer, backend: str = "inductor") -> None:
-    """Compiles every layer in place, one graph of each kind for batches of every shape.
+def scaled_loss(loss_sum: Tensor, scale: float | Tensor) -> Tensor:
+    """An infinite loss can have a gradient of zero; NaN makes all devices notice it, through the gradient."""
+    return loss_sum * torch.where(loss_sum.detach().isfinite(), scale, torch.nan)
 
-    The backward pass of one graph for all of them would hand over all gradients at its end, and DDP could send none of
-    them meanwhile.
+
+def finite_or_zero(loss_sum: Tensor) -> Tensor:
+    loss_sum = loss_sum.detach()
+    return torch.where(loss_sum.isfinite(), loss_sum, 0.0)
+
+
+def compile_layers(model: Transformer, backend: str = "inductor") -> None:
+    """Compiles every layer in place for packed sentences, whose batches all have one shape.
+
+    Layers of one class share their graph. Validation and search run the layers as they are written.
     """
     for layer in (*model.encoder, *model.decoder):
-        layer.compile(dynamic=True, backend=backend)
-    torch._dynamo.config.optimize_ddp = False  # cutting the graph for DDP fails on dynamic shapes
-    # Training, validation and search have graphs of their own: eight of an encoder layer, and no ninth is compiled.
-    torch._dynamo.config.recompile_limit = 64
+        layer.compile(dynamic=False, backend=backend)
 
 
 def seed_device(seed: int, device: torch.device) -> None:

@@ -14,7 +14,7 @@ from aiayn.data.raw_text import RawText
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError
-from aiayn.hardware import Hardware, gpu_memory, machine_memory, tokens_per_device
+from aiayn.hardware import gpu_memory, machine_memory, tokens_per_device
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import check_unchanged
@@ -26,7 +26,7 @@ from aiayn.training.callbacks.display import Display
 from aiayn.training.context import RunContext, TrainingClock, validated_lines
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
-from aiayn.training.research import Research, why_not_packed
+from aiayn.training.research import Research
 from aiayn.training.resume import ResumeState, fill_as_stored
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def sized_options(
     return sized, source
 
 
-def prepare(config: Config, source: Checkpoint | None, research: Research, hardware: Hardware) -> TranslationDataModule:
+def prepare(config: Config, source: Checkpoint | None, research: Research, *, packed: bool) -> TranslationDataModule:
     """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of the source.
 
     Which ranks prepare it, `data.prepare_per_node` says.
@@ -62,7 +62,7 @@ def prepare(config: Config, source: Checkpoint | None, research: Research, hardw
         devices=config.trainer.world_size,
         tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
     )
-    data.packed = why_not_packed(config, hardware, research) is None
+    data.packed = packed
     data.limit_val_batches = config.trainer.limit_val_batches
     if data.prepare_data_per_node or global_rank() == 0:
         data.prepare_data()

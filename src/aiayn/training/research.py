@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.callbacks import (
     BatchSizeFinder,
     GradientAccumulationScheduler,
@@ -16,13 +15,11 @@ from pytorch_lightning.callbacks import (
 )
 
 from aiayn.config.extensions import Extension, check_extensions
-from aiayn.config.model import ModelConfig
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.tasks import TASKS
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.hardware import Hardware
 from aiayn.runs.extensions import Metrics, id_of_class, id_of_file, ids_of_builders, metrics_of, name_extensions
 from aiayn.training.given import description
 from aiayn.training.module import TranslationModule
@@ -155,31 +152,3 @@ def _chosen(name: str, extensions: Sequence[Extension], given: type | None) -> A
     if len(brought) > 1:
         raise ConfigError(f"extensions: two of them bring a {name}; make one a subclass of the other, in one file")
     return next(iter(brought), None)
-
-
-def why_not_packed(config: Config, hardware: Hardware, research: Research) -> str | None:
-    """Returns why the sentences of a batch are padded (`training/packed.py`); None if they are packed.
-
-    Raises ConfigError where `trainer.packed=true` is impossible.
-    """
-    chosen, reason = config.trainer.packed, _cannot_pack(config.model, hardware)
-    if chosen is True and reason:
-        raise ConfigError(f"trainer.packed=true: {reason}; set trainer.packed=auto")
-    if not chosen:
-        return "trainer.packed=false"
-    if not reason and chosen == "auto" and research.ids:
-        return "code of an extension sees batches (if it does not mind: trainer.packed=true)"
-    return reason
-
-
-def _cannot_pack(model: ModelConfig, hardware: Hardware) -> str | None:
-    """Why the GPU's kernel does not compute this attention."""
-    if hardware.accelerator != "gpu" or torch.cuda.get_device_capability() < (8, 0):
-        return "it needs a GPU of compute capability 8.0 or higher"
-    if hardware.precision in ("32-true", "64-true"):
-        return "it is for 16 bits, such as trainer.precision=bf16-mixed"
-    if max(model.d_k, model.d_v) > 256:
-        return "it takes model.d_k and model.d_v of at most 256"
-    if model.attention_window is not None or model.attention_dropout:
-        return "it has neither model.attention_window nor model.attention_dropout"
-    return "the model has parts of an extension" if model.parts else None

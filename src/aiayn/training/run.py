@@ -24,12 +24,14 @@ from aiayn.training.distributed.failures import ExplainFailures, explain_disk_er
 from aiayn.training.distributed.local_ranks import local_ranks
 from aiayn.training.distributed.rank import find_rank, global_rank
 from aiayn.training.finish import finish
+from aiayn.training.graphed import GraphedModule
 from aiayn.training.log_start import log_source, log_start
 from aiayn.training.loggers import close, make_loggers
 from aiayn.training.module import TranslationModule
 from aiayn.training.prepare import begin, prepare, sized_options
 from aiayn.training.research import Research, refuse_other_optimization, research_of
 from aiayn.training.resume import ResumeState, load_resume_state, run_lock, store_test
+from aiayn.training.step_form import StepForm, step_form
 from aiayn.training.trainer import configure_libraries, make_trainer
 
 log = logging.getLogger(__name__)
@@ -88,7 +90,8 @@ def _train(
     """Prepares, fits and finishes."""
     hardware = choose_hardware(options.trainer)
     sized, source = sized_options(options, folder, chosen, hardware.accelerator)
-    data = prepare(sized, source, research, hardware)
+    form = step_form(sized, hardware, research)
+    data = prepare(sized, source, research, packed=form.why_padded is None)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         found = load_resume_state(folder, data.corpus, sized)
         run = begin(sized, research, folder, data, found, stop, check_folder)
@@ -98,7 +101,7 @@ def _train(
         with training_threads(sized.model.d_model, hardware):
             # At the last step, too: a signal may have cut its validation off.
             if not run.is_finished and (run.end_reason is None or run.start_step == run.config.trainer.max_steps):
-                _fit(run, data, hardware, found, source)
+                _fit(run, data, hardware, form, found, source)
             stop.enter_phase("stopped after the last step")
             finish(run, data, hardware)
 
@@ -107,16 +110,19 @@ def _fit(
     run: RunContext,
     data: TranslationDataModule,
     hardware: Hardware,
+    form: StepForm,
     found: ResumeState | None,
     source: Checkpoint | None,
 ) -> None:
     """Makes module, loggers and Trainer, and fits; watches the ranks, explains failures and closes the loggers."""
     torch.manual_seed(run.config.seed)
-    module = run.research.module(run.config, run.prepared.tokenizer.vocab_size)
+    module_class = run.research.module if form.why_not_graphed else GraphedModule
+    module = module_class(run.config, run.prepared.tokenizer.vocab_size)
     refuse_other_optimization(module)
+    module.compiles = form.why_not_compiled is None
     loggers = make_loggers(run.config, run.folder, run.start_step)
     if global_rank() == 0:
-        log_start(run, module, hardware)
+        log_start(run, module, hardware, form)
     if source:
         if not found:
             weights = module.initial_weights(source.weights)
@@ -125,7 +131,7 @@ def _fit(
         source.weights.clear()  # otherwise kept in memory until the end of the run
 
     saver, failures = CheckpointSaver(run), ExplainFailures(run)
-    trainer = make_trainer(run, hardware, loggers, [failures, saver], found)
+    trainer = make_trainer(run, hardware, loggers, [failures, saver], found, graphed=form.why_not_graphed is None)
     resume_from = str(checkpoint_folder.step_path(run.folder.checkpoints, run.start_step)) if found else None
     run.stop.begin_training()
     try:

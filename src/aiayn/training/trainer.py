@@ -23,6 +23,7 @@ from aiayn.training.checkpoint_io import RunCheckpointIO
 from aiayn.training.context import RunContext
 from aiayn.training.distributed.failures import ConnectRanks
 from aiayn.training.distributed.rank import global_rank
+from aiayn.training.graphed import SameStart
 from aiayn.training.resume import ResumeState
 
 NCCL_GRACE = 300  # seconds
@@ -36,8 +37,10 @@ def make_trainer(
     loggers: list[Logger],
     last_callbacks: list[pl.Callback],
     found: ResumeState | None,
+    *,
+    graphed: bool,
 ) -> pl.Trainer:
-    """The Trainer of a run."""
+    """The Trainer of a run; `graphed`: whether its module adds up the gradients of the ranks (`GraphedModule`)."""
     settings = run.config.trainer
     scores = ValidationScores(run)
     callbacks = [ConnectRanks(run), NonFiniteGuard(run), ThroughputMonitor(run), scores]
@@ -48,7 +51,7 @@ def make_trainer(
         hardware,
         devices=1 if own_gpu else settings.devices,  # that this process sees
         num_nodes=settings.num_nodes,
-        strategy=_strategy(settings, hardware.accelerator, own_gpu),
+        strategy=_strategy(settings, hardware.accelerator, SameStart if graphed else DDPStrategy, own_gpu),
         max_steps=settings.max_steps,
         max_time=settings.max_time,
         accumulate_grad_batches=accumulate,
@@ -94,12 +97,14 @@ def quiet_trainer(hardware: Hardware, **options: Any) -> pl.Trainer:
     return trainer
 
 
-def _strategy(settings: TrainerConfig, accelerator: str, own_gpu: bool = False) -> str | DDPStrategy:
+def _strategy(
+    settings: TrainerConfig, accelerator: str, strategy: type[DDPStrategy], own_gpu: bool = False
+) -> str | DDPStrategy:
     if settings.world_size == 1 and settings.strategy == "auto":
         return "auto"
     # NCCL kills the process at its time-out; gloo, over which the ranks talk, must report a lost rank before that.
     seconds = settings.timeout + (NCCL_GRACE if accelerator == "gpu" else 0)
-    return DDPStrategy(
+    return strategy(
         # Lightning counts the machine's ranks by this list, and takes the entry of the local rank.
         parallel_devices=[torch.device("cuda", 0)] * settings.devices if own_gpu else None,
         timeout=timedelta(seconds=seconds),

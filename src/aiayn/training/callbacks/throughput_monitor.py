@@ -82,7 +82,7 @@ class ThroughputMonitor(StepCallback):
     def on_micro_batch_end(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
         self.loss_sum = self.loss_sum + outputs["loss_sum"].double()
         self.real += batch.n_src_tokens + batch.n_tokens
-        self.padded += batch.src.numel() + batch.tgt_out.numel()
+        self.padded += batch.n_positions
         if batch.n_tokens and self.flops is not None:
             flops = self.module.flops(batch)
             self.flops = None if flops is None else self.flops + flops

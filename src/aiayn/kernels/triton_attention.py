@@ -1,0 +1,210 @@
+"""Equation (1) among packed sentences, as three Triton kernels.
+
+Query i attends to the keys `key_start[i] <= j < key_end[i]` (`model/masks.py: Ranges`). The encoder's self-attention,
+the decoder's, attention over the source and a window are all of this form, and the shapes depend on the number of
+token slots only, so one CUDA graph serves every batch. Flash attention computes a tile of 64 to 128 positions for each
+sentence; here a tile holds as many short sentences as fit. No sum is atomic, so gradients are the same to the bit each
+time. A query without keys gets zeros.
+"""
+
+import math
+
+import torch
+import triton  # pyright: ignore[reportMissingImports]
+import triton.language as tl  # pyright: ignore[reportMissingImports]
+from torch import Tensor
+
+from aiayn.model.masks import Ranges
+
+
+@triton.jit
+def _load_tile(x, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    rows, columns = first_row + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    inside = (rows < n_rows)[:, None] & (columns < D)[None, :]
+    return tl.load(x + rows[:, None].to(tl.int64) * row_stride + columns[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def _store_tile(x, tile, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    rows, columns = first_row + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    inside = (rows < n_rows)[:, None] & (columns < D)[None, :]
+    pointers = x + rows[:, None].to(tl.int64) * row_stride + columns[None, :]
+    tl.store(pointers, tile.to(x.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _forward_kernel(
+    q, k, v, out, log_sums, key_start, key_end, n_queries, n_keys, scale,
+    q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
+    D_K: tl.constexpr, D_V: tl.constexpr, WIDTH_K: tl.constexpr, WIDTH_V: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One tile of queries of one head: softmax over its keys, tile by tile (online softmax)."""
+    first_query, head = tl.program_id(0) * QUERIES, tl.program_id(1)
+    queries = first_query + tl.arange(0, QUERIES)
+    start = tl.load(key_start + queries, mask=queries < n_queries, other=0)
+    end = tl.load(key_end + queries, mask=queries < n_queries, other=0)
+    q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
+    largest = tl.full([QUERIES], float("-inf"), tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    weighted = tl.zeros([QUERIES, WIDTH_V], tl.float32)
+    last_query = tl.minimum(first_query + QUERIES, n_queries) - 1
+    for first_key in range(tl.load(key_start + first_query), tl.load(key_end + last_query), KEYS):
+        keys = first_key + tl.arange(0, KEYS)
+        k_tile = _load_tile(k + head * k_head, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
+        scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
+        visible = (keys[None, :] >= start[:, None]) & (keys[None, :] < end[:, None])
+        scores = tl.where(visible, scores, float("-inf"))
+        new_largest = tl.maximum(largest, tl.max(scores, 1))
+        shift = tl.where(new_largest == float("-inf"), 0.0, new_largest)
+        exponentials = tl.exp(scores - shift[:, None])
+        rescale = tl.exp(largest - shift)
+        v_tile = _load_tile(v + head * v_head, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
+        product = tl.dot(exponentials.to(v_tile.dtype), v_tile, input_precision=PRECISION)
+        weighted = weighted * rescale[:, None] + product
+        total = total * rescale + tl.sum(exponentials, 1)
+        largest = new_largest
+    has_keys = total > 0
+    divisor = tl.where(has_keys, total, 1.0)
+    _store_tile(
+        out + head * out_head, weighted / divisor[:, None], first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V
+    )
+    log_sum = tl.where(has_keys, largest, 0.0) + tl.log(divisor)
+    tl.store(log_sums + head * n_queries + queries, log_sum, mask=queries < n_queries)
+
+
+@triton.jit
+def _query_gradient_kernel(
+    q, k, v, out, grad_out, grad_q, log_sums, deltas, key_start, key_end, n_queries, n_keys, scale,
+    q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
+    D_K: tl.constexpr, D_V: tl.constexpr, WIDTH_K: tl.constexpr, WIDTH_V: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradient of one tile of queries, and `deltas`: the product of each output with its gradient."""
+    first_query, head = tl.program_id(0) * QUERIES, tl.program_id(1)
+    queries = first_query + tl.arange(0, QUERIES)
+    start = tl.load(key_start + queries, mask=queries < n_queries, other=0)
+    end = tl.load(key_end + queries, mask=queries < n_queries, other=0)
+    q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
+    out_tile = _load_tile(out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
+    grad_tile = _load_tile(grad_out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
+    delta = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
+    tl.store(deltas + head * n_queries + queries, delta, mask=queries < n_queries)
+    log_sum = tl.load(log_sums + head * n_queries + queries, mask=queries < n_queries, other=0.0)
+    gradient = tl.zeros([QUERIES, WIDTH_K], tl.float32)
+    last_query = tl.minimum(first_query + QUERIES, n_queries) - 1
+    for first_key in range(tl.load(key_start + first_query), tl.load(key_end + last_query), KEYS):
+        keys = first_key + tl.arange(0, KEYS)
+        k_tile = _load_tile(k + head * k_head, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
+        v_tile = _load_tile(v + head * v_head, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
+        visible = (keys[None, :] >= start[:, None]) & (keys[None, :] < end[:, None])
+        scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
+        weights = tl.where(visible, tl.exp(scores - log_sum[:, None]), 0.0)
+        grad_weights = tl.dot(grad_tile, tl.trans(v_tile), input_precision=PRECISION)
+        grad_scores = weights * (grad_weights - delta[:, None])
+        gradient += tl.dot(grad_scores.to(k_tile.dtype), k_tile, input_precision=PRECISION)
+    _store_tile(grad_q + head * q_head, gradient * scale, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
+
+
+@triton.jit
+def _key_value_gradient_kernel(
+    q, k, v, grad_out, grad_k, grad_v, log_sums, deltas, key_start, key_end, query_start, query_end,
+    n_queries, n_keys, scale,
+    q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
+    D_K: tl.constexpr, D_V: tl.constexpr, WIDTH_K: tl.constexpr, WIDTH_V: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradients of one tile of keys and values, from the queries that attend to them."""
+    first_key, head = tl.program_id(0) * KEYS, tl.program_id(1)
+    keys = first_key + tl.arange(0, KEYS)
+    k_tile = _load_tile(k + head * k_head, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
+    v_tile = _load_tile(v + head * v_head, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
+    k_gradient = tl.zeros([KEYS, WIDTH_K], tl.float32)
+    v_gradient = tl.zeros([KEYS, WIDTH_V], tl.float32)
+    last_key = tl.minimum(first_key + KEYS, n_keys) - 1
+    for first_query in range(tl.load(query_start + first_key), tl.load(query_end + last_key), QUERIES):
+        queries = first_query + tl.arange(0, QUERIES)
+        start = tl.load(key_start + queries, mask=queries < n_queries, other=0)
+        end = tl.load(key_end + queries, mask=queries < n_queries, other=0)
+        log_sum = tl.load(log_sums + head * n_queries + queries, mask=queries < n_queries, other=0.0)
+        delta = tl.load(deltas + head * n_queries + queries, mask=queries < n_queries, other=0.0)
+        q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
+        grad_tile = _load_tile(grad_out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
+        visible = (keys[:, None] >= start[None, :]) & (keys[:, None] < end[None, :])
+        scores = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * scale
+        weights = tl.where(visible, tl.exp(scores - log_sum[None, :]), 0.0)
+        v_gradient += tl.dot(weights.to(grad_tile.dtype), grad_tile, input_precision=PRECISION)
+        grad_weights = tl.dot(v_tile, tl.trans(grad_tile), input_precision=PRECISION)
+        grad_scores = weights * (grad_weights - delta[None, :])
+        k_gradient += tl.dot(grad_scores.to(q_tile.dtype), q_tile, input_precision=PRECISION)
+    _store_tile(grad_k + head * k_head, k_gradient * scale, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
+    _store_tile(grad_v + head * v_head, v_gradient, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
+
+
+def _constants(q: Tensor, v: Tensor, tile: tuple[int, int, int]) -> dict[str, object]:
+    """The kernels' constants: sizes of heads and of tiles, warps, and how float32 is multiplied."""
+    d_k, d_v = q.size(2), v.size(2)
+    queries, keys, warps = tile
+    return {
+        "D_K": d_k,
+        "D_V": d_v,
+        "WIDTH_K": max(16, triton.next_power_of_2(d_k)),
+        "WIDTH_V": max(16, triton.next_power_of_2(d_v)),
+        "QUERIES": queries,
+        "KEYS": keys,
+        "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
+        "num_warps": warps,
+    }
+
+
+# Queries, keys and warps of a tile: the fastest of 14 for sentences of 20 subwords (docs/results/gpu.md).
+FORWARD_TILE = 64, 32, 4
+QUERY_GRADIENT_TILE = 64, 32, 4
+KEY_GRADIENT_TILE = 16, 64, 2
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, key_start: Tensor, key_end: Tensor) -> tuple[Tensor, Tensor]:
+    """As `kernels/attention.py: range_attention`."""
+    n_queries, n_heads, d_k = q.shape
+    out = q.new_empty(n_queries, n_heads, v.size(2))
+    log_sums = q.new_empty(n_heads, n_queries, dtype=torch.float32)
+    q, k, v = (_with_dense_rows(x) for x in (q, k, v))
+    constants = _constants(q, v, FORWARD_TILE)
+    grid = triton.cdiv(n_queries, constants["QUERIES"]), n_heads
+    _forward_kernel[grid](
+        *(q, k, v, out, log_sums, key_start, key_end),
+        *(n_queries, len(k), 1 / math.sqrt(d_k)),
+        *(stride for x in (q, k, v, out) for stride in x.stride()[:2]),
+        **constants,
+    )
+    return out, log_sums
+
+
+def backward(
+    q: Tensor, k: Tensor, v: Tensor, out: Tensor, log_sums: Tensor, grad_out: Tensor, ranges: Ranges
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `kernels/attention.py: range_attention_gradient`."""
+    n_queries, n_heads, d_k = q.shape
+    n_keys, scale = len(k), 1 / math.sqrt(d_k)
+    # The gradients are as contiguous as the kernels take them to be: written with the strides of q, k and v.
+    q, k, v, grad_out = (x.contiguous() for x in (q, k, v, grad_out))
+    grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
+    deltas = torch.empty_like(log_sums)
+    strides = [stride for x in (q, k, v, out) for stride in x.stride()[:2]]
+    constants = _constants(q, v, QUERY_GRADIENT_TILE)
+    _query_gradient_kernel[triton.cdiv(n_queries, constants["QUERIES"]), n_heads](
+        *(q, k, v, out, grad_out, grad_q, log_sums, deltas, ranges.key_start, ranges.key_end),
+        *(n_queries, n_keys, scale, *strides),
+        **constants,
+    )
+    constants = _constants(q, v, KEY_GRADIENT_TILE)
+    _key_value_gradient_kernel[triton.cdiv(n_keys, constants["KEYS"]), n_heads](
+        *(q, k, v, grad_out, grad_k, grad_v, log_sums, deltas, *ranges),
+        *(n_queries, n_keys, scale, *strides),
+        **constants,
+    )
+    return grad_q, grad_k, grad_v
+
+
+def _with_dense_rows(x: Tensor) -> Tensor:
+    return x if x.stride(2) == 1 else x.contiguous()
