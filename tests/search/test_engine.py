@@ -21,7 +21,6 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, DivergedError, RefusedError
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.embedding import LearnedPositions
-from aiayn.model.masks import Masks
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -353,7 +352,6 @@ CHANGES: dict[str, tuple[Callable[[Transformer], object], str]] = {
         r"encoder\.0\.norm_1",
     ),
     "scale": (lambda m: setattr(m.embedding, "scale", 1.0), "embedding"),
-    "window": (lambda m: setattr(m, "masks", Masks(5)), "the masks"),
     "positions": (lambda m: setattr(m, "src_positions", LearnedPositions(99, 32)), "src_positions"),
 }
 
