@@ -82,7 +82,7 @@ HOMES = {
         "training",
         "__init__",
     },
-    "triton": {"kernels/triton_loss"},
+    "triton": {"kernels/triton_attention", "kernels/triton_loss"},
     "lightning_fabric": {"training/distributed/rank"},
     "lightning_utilities": {"training/background_writer"},
     "numpy": {"data", "evaluation/significance", "reports/differences", "search"},
