@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from aiayn.kernels.windowed_attention import BlockMasks, block_attention
 from measure import draw, interleaved, parse_options, report, spread
 from torch import Tensor, nn
 
-from aiayn.kernels.windowed_attention import BlockMasks, block_attention
 from aiayn.model.attention import MultiHeadAttention
 
 
