@@ -1,7 +1,6 @@
 """What is decided by looking at the machine."""
 
 import os
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -101,22 +100,6 @@ def test_attention_in_cudnn_is_off_on_a_gpu_for_whoever_uses_it(who, monkeypatch
         assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
-
-
-def test_compiling_that_is_asked_for_is_refused_on_a_gpu_without_triton_or_a_compiler(monkeypatch):
-    chosen = composed(*FILES, "trainer.compile=true").trainer
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
-    for triton, compiler in ((None, "/usr/bin/cc"), (object(), None), (object(), "/usr/bin/cc")):
-        monkeypatch.setattr(hardware, "find_spec", lambda name, found=triton: found)
-        monkeypatch.setattr(hardware.shutil, "which", lambda name, found=compiler: found)
-        is_possible = triton and compiler
-        missing = "C compiler" if triton else "Triton"
-        with (
-            nullcontext() if is_possible else pytest.raises(ConfigError, match=rf"compile=true: there is no {missing}")
-        ):
-            choose_hardware(chosen)
 
 
 def test_processes_that_see_one_gpu_each_take_it_whatever_their_number_on_the_machine(monkeypatch):
