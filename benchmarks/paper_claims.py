@@ -124,7 +124,7 @@ def draw_figure_2(model: Transformer, path: Path) -> None:
     """Draws the attention of an encoder layer: its projections, its heads and the shapes between them."""
     attention = next(part for part in model.modules() if isinstance(part, MultiHeadAttention))
     x = torch.randn(2, 7, model.config.d_model)
-    q, k, v = attention.project(x, x)
+    q, (k, v) = attention.queries(x), attention.keys_values(x)
     heads = attention.heads(q, k, v, None)
     figure = new_figure(9, 5)
     axis = figure.subplots()

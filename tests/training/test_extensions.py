@@ -279,7 +279,7 @@ def test_alibi_adds_minus_slope_times_distance_to_the_scores(stack):
     attention = made(ModelConfig(d_model=12, n_heads=4, d_k=5, d_v=3), Place(stack))
     x, rows = torch.randn(2, 7, 12), torch.arange(7)
     mask = rows <= rows[:, None] if stack == "decoder" else torch.tensor([7, 4])[:, None, None, None] > rows
-    q, k, v = attention.project(x, x)
+    q, (k, v) = attention.queries(x), attention.keys_values(x)
     slopes = torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256])[:, None, None]
     scores = q @ k.mT / 5**0.5 - slopes * (rows - rows[:, None]).abs()
     expected = attention.w_o((scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v).transpose(1, 2).flatten(2))
