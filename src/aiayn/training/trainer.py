@@ -51,7 +51,7 @@ def make_trainer(
         hardware,
         devices=1 if own_gpu else settings.devices,  # that this process sees
         num_nodes=settings.num_nodes,
-        strategy=_strategy(settings, hardware.accelerator, SameStart if graphed else DDPStrategy, own_gpu),
+        strategy=_strategy(settings, hardware.accelerator, own_gpu, SameStart if graphed else DDPStrategy),
         max_steps=settings.max_steps,
         max_time=settings.max_time,
         accumulate_grad_batches=accumulate,
@@ -98,7 +98,7 @@ def quiet_trainer(hardware: Hardware, **options: Any) -> pl.Trainer:
 
 
 def _strategy(
-    settings: TrainerConfig, accelerator: str, strategy: type[DDPStrategy], own_gpu: bool = False
+    settings: TrainerConfig, accelerator: str, own_gpu: bool = False, strategy: type[DDPStrategy] = DDPStrategy
 ) -> str | DDPStrategy:
     if settings.world_size == 1 and settings.strategy == "auto":
         return "auto"
