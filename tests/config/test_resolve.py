@@ -115,9 +115,9 @@ schema.Config.__post_init__ = lambda self: (validated.append(type(self).__name__
 import aiayn.training.run as run
 
 fit = run.make_trainer
-def make_trainer(*arguments):
+def make_trainer(*arguments, **settings):
     print(validated)
-    return fit(*arguments)
+    return fit(*arguments, **settings)
 run.make_trainer = make_trainer
 sys.argv = ["train.py", *sys.argv[1:]]
 runpy.run_path({script!r}, run_name="__main__")
