@@ -234,8 +234,15 @@ def said(outcome) -> str:
     return outcome.err
 
 
-@pytest.mark.parametrize("present", [0, 1, 3])
-def test_more_gpus_than_there_are_is_exit_code_2_before_any_data_is_touched(no_gpu, monkeypatch, present):
+@pytest.mark.parametrize(
+    ("present", "said_of_it"),
+    [
+        (0, "trainer.accelerator=gpu: torch"),
+        (1, "trainer.devices=2: this machine has 1 GPUs; lower trainer.devices, or set"),
+        (3, "trainer.devices=4: this machine has 3 GPUs; lower trainer.devices, or set"),
+    ],
+)
+def test_more_gpus_than_there_are_is_exit_code_2_before_any_data_is_touched(no_gpu, monkeypatch, present, said_of_it):
     import torch
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: present)
@@ -244,7 +251,7 @@ def test_more_gpus_than_there_are_is_exit_code_2_before_any_data_is_touched(no_g
 
     line = said(run_application("train.py", *TEXT, *[o for o in TINY if "accelerator" not in o], *wanted))
 
-    assert f"trainer.devices={present + 1}: this machine has {present} GPUs; lower trainer.devices, or set" in line
+    assert said_of_it in line
     assert sorted(no_gpu.iterdir()) == before
 
 
