@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
 from aiayn.config.trainer import limited
-from aiayn.data.batch import Batch, SourceBatch, TrainingBatch, collate, pack, pad_sources, padded
+from aiayn.data.batch import Batch, PackedBatch, SourceBatch, TrainingBatch, collate, pack, pad_sources, padded
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, repetitions
 from aiayn.data.cleaning import learned_target
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
@@ -103,10 +103,10 @@ class TranslationDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         """This rank's micro-batches of an epoch, from the Trainer's present step on."""
         trainer, plan = self.trainer, self.plan
-        count, make = (
-            plan.steps_per_epoch * plan.micro_batches,
-            partial(_training_batch, self.corpus.train, plan, self.config.max_length + 1),
-        )
+        count, train = plan.steps_per_epoch * plan.micro_batches, self.corpus.train
+        make: Callable[[int], TrainingBatch] = partial(_padded_batch, train, plan)
+        if plan.packed:  # the number of slots is computed here, once for all loader processes
+            make = partial(_packed_batch, train, plan, plan.n_slots, self.config.max_length + 1)
         if trainer:
             batches = limited_batches(plan, trainer)
             if batches % trainer.accumulate_grad_batches:
@@ -223,10 +223,12 @@ class TranslationDataModule(pl.LightningDataModule):
         )
 
 
-def _training_batch(split: PreparedSplit, plan: BatchPlan, max_length: int, number: int) -> TrainingBatch:
-    if plan.packed:
-        return pack(split, plan.micro_batch(number), number, plan.n_slots, max_length)
+def _padded_batch(split: PreparedSplit, plan: BatchPlan, number: int) -> Batch:
     return collate(split, plan.micro_batch(number), number)
+
+
+def _packed_batch(split: PreparedSplit, plan: BatchPlan, n_slots: int, max_length: int, number: int) -> PackedBatch:
+    return pack(split, plan.micro_batch(number), number, n_slots, max_length)
 
 
 def _evaluation_batch(split: PreparedSplit, batches: list[np.ndarray], number: int) -> Batch:

@@ -2,7 +2,7 @@
 
 A step of base is a thousand kernels. Started one by one, they take the host 40 to 60 ms, for 3,000 tokens as for
 25,000, and the GPU waits; a graph starts all of them at once. Between the two graphs the ranks add up their gradients,
-which lie in one tensor. That is no part of a graph, so time-outs and lost ranks are noticed as always.
+which lie in one tensor. This happens outside the graphs, so time-outs and lost ranks are noticed as always.
 
 What a graph reads and writes lies in tensors that stay where they are. Whatever only the host knows is written into
 them before each step: token slots, learning rates, the number of the step. The seed of dropout reaches a graph, too.
