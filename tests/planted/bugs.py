@@ -106,14 +106,14 @@ BUGS = [
     Bug(
         "mean_of_means_in_the_loss",
         "training/module.py",
-        "micro_batches / batch.step_tokens",
+        "self.begin_micro_batch(batch) / batch.step_tokens",
         "1 / max(batch.n_tokens, 1)",
         "training/test_module.py::test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device",
     ),
     Bug(
         "accumulated_loss_not_scaled_back",
         "training/module.py",
-        "micro_batches / batch.step_tokens",
+        "self.begin_micro_batch(batch) / batch.step_tokens",
         "1 / batch.step_tokens",
         "training/test_module.py::test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device",
     ),

@@ -58,16 +58,15 @@ class Gated(MultiHeadAttention):
         super().__init__(*sizes)
         self.gate = nn.Parameter(torch.zeros(()))
 
-    def project(self, x, context, position=None):
-        q, k, v = super().project(x, context)
-        rows = torch.arange(x.size(1))[:, None]
-        return q, k, v + self.gate.tanh() * rows
+    def keys_values(self, context, position=None):
+        k, v = super().keys_values(context, position)
+        rows = torch.arange(context.size(1))[:, None]
+        return k, v + self.gate.tanh() * rows
 
 
-class OwnProject(MultiHeadAttention):
-    def project(self, x, context, position=None):
-        q, k, v = super().project(x, context, position)
-        return q, -k, v
+class OnlyForward(MultiHeadAttention):
+    def forward(self, x, context, mask):
+        return -super().forward(x, context, mask)
 
 
 class Unmasked(MultiHeadAttention):
@@ -84,7 +83,7 @@ class Grouped(MultiHeadAttention):
         self.w_k = nn.Linear(d_model, groups * d_k, bias=False)
         self.w_v = nn.Linear(d_model, groups * d_v, bias=False)
 
-    def keys_values(self, context):
+    def keys_values(self, context, position=None):
         return tuple(w(context).unflatten(2, (self.groups, -1)).transpose(1, 2) for w in (self.w_k, self.w_v))
 
     def heads(self, q, k, v, mask):
@@ -149,7 +148,7 @@ def differences(model: Transformer, **options) -> dict[str, float]:
         "distances by rows": ("search", lambda: built(Parts(self_attention=attention_of(Relative)))),
         "far distances by rows": ("search", lambda: built(Parts(self_attention=attention_of(FarRelative)))),
         "rows behind a closed gate": ("search", lambda: built(Parts(self_attention=attention_of(Gated)))),
-        "only one of two methods": ("search", lambda: built(Parts(cross_attention=attention_of(OwnProject)))),
+        "only one of two methods": ("search", lambda: built(Parts(cross_attention=attention_of(OnlyForward)))),
         "only the whole layer": ("search", lambda: built(layer=OwnLayer)),
         "only the whole decoder": ("search", lambda: built(kind=OwnDecode)),
         "no mask": ("padding", lambda: built(Parts(cross_attention=attention_of(Unmasked)))),
@@ -212,9 +211,9 @@ class OwnForward(Transformer):
 
 
 class Fails(MultiHeadAttention):
-    def queries(self, x):
+    def queries(self, x, position=None):
         assert x.size(1) > 2, "of three positions at least"
-        return super().queries(x)
+        return super().queries(x, position)
 
 
 @pytest.mark.parametrize(
