@@ -255,7 +255,7 @@ def test_a_model_with_parts_of_an_extension_is_never_written_as_the_papers(check
 
 
 def test_unknown_formats_missing_libraries_and_folders_in_use_are_named(checkpoint, tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match=r"^--format=onnx: choose one of ctranslate2, marian"):
+    with pytest.raises(ConfigError, match=r"^--format=onnx: choose one of aiayn, ctranslate2, marian"):
         export(checkpoint, "onnx", tmp_path / "model")
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"--format marian needs transformers: pip install 'aiayn\[export\]'"):

@@ -162,15 +162,15 @@ BUGS = [
     Bug(
         "bleu_of_tokenized_hypotheses",
         "evaluation/scoring.py",
-        'return _bleu(lang), str, ""',
-        'return _bleu(lang), partial(moses_tokenized, lang=lang), ""',
+        '(_bleu(lang), str, "")',
+        '(_bleu(lang), partial(moses_tokenized, lang=lang), "")',
         "evaluation/test_scoring.py::test_sacrebleu_takes_the_text_as_it_is_and_leaves_typographic_quotes_to_their_words",
     ),
     Bug(
         "save_straight_to_the_target",
         "files.py",
-        'path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")\n    try:\n        with open',
-        "path\n    try:\n        with open",
+        'path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")\n    try:\n        temporary.unlink(missing_ok=True)',
+        "path\n    try:\n        temporary.unlink(missing_ok=True)",
         "runs/test_checkpoints.py::test_a_full_disk_leaves_the_old_file_and_nothing_else_and_says_what_is_needed",
     ),
     Bug(
@@ -204,8 +204,8 @@ BUGS = [
     Bug(
         "training_defining_option_taken_for_harmless",
         "config/schema.py",
-        "optim: OptimConfig = field(default_factory=OptimConfig)",
-        "optim: OptimConfig = option(factory=OptimConfig, mutable_on_resume=True)",
+        "optim: OptimConfig = section(OptimConfig)",
+        "optim: OptimConfig = section(OptimConfig, mutable_on_resume=True)",
         "config/test_schema.py::test_the_options_that_shape_the_training_may_not_change",
     ),
     Bug(
