@@ -38,5 +38,7 @@ def test_time_grows_with_the_size_of_a_document_and_not_with_its_square(suffix, 
     once = min(seconds(suffix, text) for _ in range(2))
     if once < 0.01:  # too short to be measured: a hundred times would be noticed
         assert seconds(suffix, text + repeated * (36_000 // len(repeated))) < 0.5
-    else:
-        assert min(seconds(suffix, text + repeated * (4_000 // len(repeated))) for _ in range(3)) < 2.5 * once + 0.01
+        return
+    twice = text + repeated * (4_000 // len(repeated))
+    # Both are measured again, for a busy machine slows down one of them; four times the time never looks like twice.
+    assert any(seconds(suffix, twice) < 2.5 * seconds(suffix, text) + 0.01 for _ in range(5))

@@ -64,7 +64,7 @@ def test_a_signal_ends_every_command_even_while_a_library_is_loaded_that_catches
     caught = f"    os.kill(os.getpid(), {int(number)})\nexcept BaseException:\n    raise ImportError from None\n"
     (tmp_path / "torch.py").write_text(f"import os\ntry:\n{caught}")
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
-    command = [sys.executable, "-m", "aiayn", "pack", "x.ckpt", "y.ckpt"]
+    command = [sys.executable, "-m", "aiayn", "export", "x.ckpt", "y", "--format", "aiayn"]
     end = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (end.returncode, end.stderr) == (code, "error: interrupted\n")
 

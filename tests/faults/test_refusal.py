@@ -34,6 +34,7 @@ OTHERWISE = {
     "data.prepare_per_node": "false",
     "data.prepare_processes": "3",
     "data.max_tokens_per_device": "300",
+    "trainer.graphs": "false",
     "trainer.val_every": "5",
     "trainer.val_bleu_sentences": "2",
     "trainer.checkpoint_every": "4",

@@ -78,7 +78,9 @@ def test_a_run_goes_on_only_with_what_it_was_given(config, tmp_path):
 def test_runs_of_unknown_arguments_are_no_seeds_of_each_other():
     def options(name, given):
         measured = {"given": given, "trainer.patience": None}
-        return training_options(SimpleNamespace(options=measured, name=name, precision=None, content={}, step=1))
+        return training_options(
+            SimpleNamespace(options=measured, name=name, precision=None, machine={}, content={}, step=1)
+        )
 
     assert options("a", [f"Own(value={UNKNOWN})"]) != options("b", [f"Own(value={UNKNOWN})"])
     assert options("a", ["Own(value=1)"]) == options("b", ["Own(value=1)"]) != options("b", [])

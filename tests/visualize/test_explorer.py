@@ -19,7 +19,7 @@ from aiayn.visualize.explorer import explorer_page, position_tables, write_explo
 
 def text_of(page: str, name: str) -> str:
     """What a browser shows in the element of this id."""
-    [text] = re.findall(rf'<\w+ id="{name}">(.*?)</', page, re.DOTALL)
+    [text] = re.findall(rf'<\w+ id="{name}"[^>]*>(.*?)</', page, re.DOTALL)
     return unescape(text)
 
 
