@@ -40,5 +40,5 @@ def test_time_grows_with_the_size_of_a_document_and_not_with_its_square(suffix, 
         assert seconds(suffix, text + repeated * (36_000 // len(repeated))) < 0.5
         return
     twice = text + repeated * (4_000 // len(repeated))
-    # Both are measured again, for a busy machine slows down one of them; four times the time never looks like twice.
+    # Both are measured anew each time, for a busy machine slows one of them down; a square would take four times as long.
     assert any(seconds(suffix, twice) < 2.5 * seconds(suffix, text) + 0.01 for _ in range(5))
