@@ -1,4 +1,5 @@
-"""Trains the captions model here and with JoeyNMT 2.3.0, a trainer that nobody here wrote, and compares the results.
+"""Trains the captions model here and with JoeyNMT 2.3.0, a trainer that nobody here wrote, and
+compares the results.
 
     pip install --target joey --no-deps joeynmt==2.3.0 sentencepiece subword-nmt importlib_metadata==8.5.0 zipp mock
     PYTHONPATH=joey python benchmarks/cross_check.py --seeds 0 1 2 3 4 5 6 7 -- \
@@ -6,12 +7,14 @@
     PYTHONPATH=joey python benchmarks/cross_check.py --text iwslt14 --seeds 0 1 2 3 -- \
         data.src_lang=de data.tgt_lang=en data.train=iwslt14/train data.val=iwslt14/valid data.test=iwslt14/test
 
-Three arms: `here` (this program), `joeynmt` (JoeyNMT's model, loss, optimizer, schedule and training loop on the same
-steps of the same ids, from the same initial weights), and `joeynmt-batches` (the same on JoeyNMT's own batches). All in
-float32. Weights of all arms, the mean of the same last checkpoints, are scored by this program's search, and validation
-perplexity is computed here, in plain torch. A run is a line of results/cross_check.jsonl; those that are there are
-kept, so that the command continues. `--curves` trains the first 50 steps of both without dropout and smoothing, where
-they must agree to rounding. Without JoeyNMT, `--report` writes docs/results/cross-check.md anew from the files.
+Three arms: `here` (this program), `joeynmt` (JoeyNMT's model, loss, optimizer, schedule and
+training loop on the same steps of the same ids, from the same initial weights), and
+`joeynmt-batches` (the same on JoeyNMT's own batches). All in float32. Weights of all arms, the mean
+of the same last checkpoints, are scored by this program's search, and validation perplexity is
+computed here, in plain torch. A run is a line of results/cross_check.jsonl; those that are there
+are kept, so that the command continues. `--curves` trains the first 50 steps of both without
+dropout and smoothing, where they must agree to rounding. Without JoeyNMT, `--report` writes
+docs/results/cross-check.md anew from the files.
 """
 
 import argparse
@@ -55,7 +58,12 @@ RESULTS, PAGE, PICTURE = (
 )
 ARMS = ("here", "joeynmt", "joeynmt-batches")
 # float32, and JoeyNMT's epsilon of Adam, which its configuration does not offer.
-EQUAL = ("experiment=captions", "trainer.precision=32-true", "optim.eps=1e-8", "trainer.log_every=1")
+EQUAL = (
+    "experiment=captions",
+    "trainer.precision=32-true",
+    "optim.eps=1e-8",
+    "trainer.log_every=1",
+)
 BLEU_MARGIN, PERPLEXITY_MARGIN = 1.0, 0.01  # fixed before the first run
 CURVE_STEPS = 50
 
@@ -88,7 +96,9 @@ def name_in_joey(name: str) -> str:
     side, layer, rest = name.split(".", 2)
     part = next(part for part in PARTS[side] if rest.startswith(part))
     rest = rest.removeprefix(part)
-    for ours, theirs in WEIGHTS.get(part.rsplit("_", 1)[-1] if "attention" in part else part, {}).items():
+    for ours, theirs in WEIGHTS.get(
+        part.rsplit("_", 1)[-1] if "attention" in part else part, {}
+    ).items():
         rest = rest.replace(f".{ours}.", f".{theirs}.")
     return f"{side}.layers.{layer}.{PARTS[side][part]}{rest}"
 
@@ -96,8 +106,8 @@ def name_in_joey(name: str) -> str:
 def joey_model(config: Config, start: Transformer) -> nn.Module:
     """JoeyNMT's model with the weights of `start`, and without what the paper's model lacks.
 
-    Its biases of attention projections stay zero, its attention weights and inner layers have no dropout (peers.py),
-    its LayerNorm has our epsilon.
+    Its biases of attention projections stay zero, its attention weights and inner layers have no
+    dropout (peers.py), its LayerNorm has our epsilon.
     """
     model = joey(config.model, start.vocab_size)[0]
     weights = dict(model.named_parameters())
@@ -135,14 +145,17 @@ class Steps:
             tokens = sum(int(train.tgt.lengths[part].sum()) for part in parts)
             for part in parts:
                 batch = joey_batch(train.src, train.tgt, part)
-                # JoeyNMT divides a part's loss by its tokens and by the number of parts; the mean is over the step.
+                # JoeyNMT divides a part's loss by its tokens and by the number of parts; the mean
+                # is over the step.
                 batch.ntokens = tokens / len(parts)
                 yield batch
             number += 1
 
 
 class OwnBatches(Steps):
-    """JoeyNMT's batches: shuffled pairs in a row until their padded tokens reach a limit; no buckets."""
+    """JoeyNMT's batches: shuffled pairs in a row until their padded tokens reach a limit; no
+    buckets.
+    """
 
     def __init__(self, data: TranslationDataModule, seed: int):
         super().__init__(data)
@@ -170,7 +183,9 @@ class OwnBatches(Steps):
 
         generator = torch.Generator()
         sampler = RandomSubsetSampler(Pairs(), shuffle=True, generator=generator)  # type: ignore[arg-type]
-        batches = TokenBatchSampler(sampler, batch_size=self.padded_tokens(), drop_last=False, seed=self.seed)
+        batches = TokenBatchSampler(
+            sampler, batch_size=self.padded_tokens(), drop_last=False, seed=self.seed
+        )
         epoch = 0
         while True:
             epoch += 1
@@ -193,7 +208,9 @@ def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray) -> Any:
     def padded(side: Sentences, first: list[int]) -> tuple[Tensor, Tensor]:
         rows = [[*first, *side[pair].tolist(), EOS_ID] for pair in pairs]
         length = max(map(len, rows))
-        return torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows]), torch.tensor([*map(len, rows)])
+        return torch.tensor([row + [PAD_ID] * (length - len(row)) for row in rows]), torch.tensor(
+            [*map(len, rows)]
+        )
 
     ids, lengths = padded(src, [])
     return Batch(
@@ -209,8 +226,12 @@ def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray) -> Any:
     )
 
 
-def train_joey(config: Config, start: Transformer, steps: Steps) -> tuple[dict[str, Tensor], list[float]]:
-    """JoeyNMT's training loop. Returns the mean of the last weights, by our names, and the loss of every step."""
+def train_joey(
+    config: Config, start: Transformer, steps: Steps
+) -> tuple[dict[str, Tensor], list[float]]:
+    """JoeyNMT's training loop. Returns the mean of the last weights, by our names, and the loss of
+    every step.
+    """
     from joeynmt import training
     from joeynmt.config import TrainConfig
 
@@ -248,7 +269,9 @@ def train_joey(config: Config, start: Transformer, steps: Steps) -> tuple[dict[s
     class Recorder(training.TrainManager):
         """Keeps losses and weights instead of writing them."""
 
-        def _log_scores(self, epoch: int, seconds: float, tokens: int, correct: int, loss: float) -> None:
+        def _log_scores(
+            self, epoch: int, seconds: float, tokens: int, correct: int, loss: float
+        ) -> None:
             losses.append(loss)
             if self.stats.steps in averaged:
                 for name, sum_ in total.items():
@@ -267,7 +290,8 @@ def train_joey(config: Config, start: Transformer, steps: Steps) -> tuple[dict[s
             seed=config.seed,
             train_args=SimpleNamespace(**options, _asdict=lambda: options),  # type: ignore[arg-type]
         )
-        # Its schedule is advanced after a step, by the number of the step that has been taken: one step late.
+        # Its schedule is advanced after a step, by the number of the step that has been taken: one
+        # step late.
         advance = manager.scheduler.step
         manager.scheduler.step = lambda taken: advance(taken + 1)
         advance(0)
@@ -285,7 +309,9 @@ def train_here(options: Sequence[str]) -> tuple[dict[str, Tensor], list[float]]:
 
 
 def validation_perplexity(model: Transformer, data: TranslationDataModule) -> float:
-    """exp of the mean negative log-likelihood of the validation set's tokens, end marks counted, in plain torch."""
+    """exp of the mean negative log-likelihood of the validation set's tokens, end marks counted, in
+    plain torch.
+    """
     total, tokens = 0.0, 0
     with torch.no_grad():
         for batch in data.val_dataloader():
@@ -310,13 +336,18 @@ def run(arm: str, options: Sequence[str]) -> dict[str, object]:
     else:
         steps = Steps(data) if arm == "joeynmt" else OwnBatches(data, config.seed)
         weights, losses = train_joey(config, model, steps)
-        losses = [loss + smoothing_constant(config.optim.label_smoothing, model.vocab_size) for loss in losses]
+        losses = [
+            loss + smoothing_constant(config.optim.label_smoothing, model.vocab_size)
+            for loss in losses
+        ]
     seconds = time.process_time() - before
     model.load_state_dict(weights, strict=False)
     model.eval()
     sources, references = text_of(config.data, "test").read()
     translator = Translator(model, data.tokenizer, config.search, "cpu")
-    scores = score(translator.translate(sources), references, config.data.tgt_lang, ("sacrebleu", "chrf"))
+    scores = score(
+        translator.translate(sources), references, config.data.tgt_lang, ("sacrebleu", "chrf")
+    )
     return {
         "arm": arm,
         "seed": config.seed,
@@ -337,18 +368,30 @@ def means_of_tens(losses: Sequence[float]) -> list[float]:
 
 
 def smoothing_constant(smoothing: float, vocab_size: int) -> float:
-    """What JoeyNMT's loss, a divergence, lacks to be a cross entropy: the entropy of the smoothed target.
+    """What JoeyNMT's loss, a divergence, lacks to be a cross entropy: the entropy of the smoothed
+    target.
 
     It gives the right token 1 - smoothing, and the others but <pad> the rest.
     """
     if not smoothing:
         return 0.0
-    return -((1 - smoothing) * math.log(1 - smoothing) + smoothing * math.log(smoothing / (vocab_size - 2)))
+    return -(
+        (1 - smoothing) * math.log(1 - smoothing)
+        + smoothing * math.log(smoothing / (vocab_size - 2))
+    )
 
 
 def curves(options: Sequence[str]) -> dict[str, object]:
-    """Losses of the first steps of both, without dropout and label smoothing: the same to rounding."""
-    options = [*options, "model.dropout=0", "optim.label_smoothing=0", f"trainer.max_steps={CURVE_STEPS}", "seed=0"]
+    """Losses of the first steps of both, without dropout and label smoothing: the same to
+    rounding.
+    """
+    options = [
+        *options,
+        "model.dropout=0",
+        "optim.label_smoothing=0",
+        f"trainer.max_steps={CURVE_STEPS}",
+        "seed=0",
+    ]
     options += ["trainer.val_every=50", "trainer.val_bleu_sentences=0", "trainer.average_last=1"]
     config = aiayn.compose(*options)
     data = TranslationDataModule(config.data, seed=0)
@@ -358,16 +401,26 @@ def curves(options: Sequence[str]) -> dict[str, object]:
     theirs = train_joey(config, model, Steps(data))[1]
     ours = train_here(options)[1]
     apart = max(abs(a - b) / b for a, b in zip(ours, theirs, strict=True))
-    return {"here": ours, "joeynmt": theirs, "largest_relative_difference": apart, "commit": source_commit()}
+    return {
+        "here": ours,
+        "joeynmt": theirs,
+        "largest_relative_difference": apart,
+        "commit": source_commit(),
+    }
 
 
 def equivalent(differences: Sequence[float], margin: float) -> tuple[float, float, float, float]:
-    """Two one-sided t-tests over paired differences: mean, 90 % interval, and the larger p of the two tests."""
+    """Two one-sided t-tests over paired differences: mean, 90 % interval, and the larger p of the
+    two tests.
+    """
     found = np.array(differences)
     error = found.std(ddof=1) / math.sqrt(len(found))
     freedom = len(found) - 1
     low, high = found.mean() + np.array([-1, 1]) * stats.t.ppf(0.95, freedom) * error
-    p = max(stats.t.sf((found.mean() + margin) / error, freedom), stats.t.cdf((found.mean() - margin) / error, freedom))
+    p = max(
+        stats.t.sf((found.mean() + margin) / error, freedom),
+        stats.t.cdf((found.mean() - margin) / error, freedom),
+    )
     return float(found.mean()), float(low), float(high), float(p)
 
 
@@ -381,21 +434,29 @@ def read(text: str) -> dict[str, dict[int, dict]]:
 
 
 def keep(text: str, result: dict[str, object]) -> None:
-    """Adds a result to the file. Raises RefusedError for one of uncommitted code, which nobody could make again."""
+    """Adds a result to the file. Raises RefusedError for one of uncommitted code, which nobody
+    could make again.
+    """
     if str(result["commit"]).endswith("-dirty"):
-        raise RefusedError(f"{RESULTS}: {result['commit']} has uncommitted changes; commit them and run again")
+        raise RefusedError(
+            f"{RESULTS}: {result['commit']} has uncommitted changes; commit them and run again"
+        )
     append_jsonl(RESULTS, [{"text": text, **result}])
 
 
 def tables(found: dict[str, dict[int, dict]]) -> str:
     """The tables of a text in docs/results/cross-check.md."""
-    lines = ["| arm | seeds | test sacreBLEU | chrF | length ratio | dev perplexity | processor s |"]
+    lines = [
+        "| arm | seeds | test sacreBLEU | chrF | length ratio | dev perplexity | processor s |"
+    ]
     lines += ["|---|---|---|---|---|---|---|"]
     for arm, runs in found.items():
         if runs:
             names = ("sacrebleu", "chrf", "length_ratio", "val_ppl")
             columns = [[run[name] for run in runs.values()] for name in names]
-            cells = [f"{np.mean(column):.{d}f}" for column, d in zip(columns, (2, 2, 3, 3), strict=True)]
+            cells = [
+                f"{np.mean(column):.{d}f}" for column, d in zip(columns, (2, 2, 3, 3), strict=True)
+            ]
             if len(runs) > 1:
                 spread = [np.std(column, ddof=1) for column in columns]
                 cells = [f"{cell} ± {s:.2g}" for cell, s in zip(cells, spread, strict=True)]
@@ -405,18 +466,27 @@ def tables(found: dict[str, dict[int, dict]]) -> str:
     if paired:
         lines += [
             "",
-            "| difference to `here`, seed by seed | mean | 90 % interval | margin | p (two one-sided tests) |",
+            "| difference to `here`, seed by seed | mean | 90 % interval | margin | p (two "
+            "one-sided tests) |",
         ]
         lines += ["|---|---|---|---|---|"]
     for arm in paired:
         both = sorted(found[arm].keys() & found["here"].keys())
         bleu = [found[arm][seed]["sacrebleu"] - found["here"][seed]["sacrebleu"] for seed in both]
-        ratio = [math.log(found[arm][seed]["val_ppl"] / found["here"][seed]["val_ppl"]) for seed in both]
+        ratio = [
+            math.log(found[arm][seed]["val_ppl"] / found["here"][seed]["val_ppl"]) for seed in both
+        ]
         mean, low, high, p = equivalent(bleu, BLEU_MARGIN)
-        lines.append(f"| {arm}: sacreBLEU | {mean:+.2f} | [{low:+.2f}, {high:+.2f}] | 1 | {p:.2g} |")
-        mean, low, high, p = (100 * value for value in equivalent(ratio, math.log1p(PERPLEXITY_MARGIN)))
+        lines.append(
+            f"| {arm}: sacreBLEU | {mean:+.2f} | [{low:+.2f}, {high:+.2f}] | 1 | {p:.2g} |"
+        )
+        mean, low, high, p = (
+            100 * value for value in equivalent(ratio, math.log1p(PERPLEXITY_MARGIN))
+        )
         interval = f"[{low:+.2f} %, {high:+.2f} %]"
-        lines.append(f"| {arm}: dev perplexity | {mean:+.2f} % | {interval} | 1 % | {p / 100:.2g} |")
+        lines.append(
+            f"| {arm}: dev perplexity | {mean:+.2f} % | {interval} | 1 % | {p / 100:.2g} |"
+        )
     return "\n".join(lines)
 
 
@@ -430,7 +500,11 @@ def draw_curves(found: dict[str, dict[int, dict]]) -> None:
     [*_, exact] = [line for line in read_jsonl(RESULTS) if line["text"] == "curves"]
     for arm, style in (("here", "-"), ("joeynmt", ":")):
         left.plot(range(1, CURVE_STEPS + 1), exact[arm], style, label=arm, linewidth=2)
-    left.set(title="no dropout, no smoothing: the same to rounding", xlabel="step", ylabel="loss per token (nats)")
+    left.set(
+        title="no dropout, no smoothing: the same to rounding",
+        xlabel="step",
+        ylabel="loss per token (nats)",
+    )
     for arm, style in zip(ARMS, ("-", ":", "--"), strict=True):
         if found[arm]:
             tens = np.array([run["losses"] for run in found[arm].values()]).mean(axis=0)
@@ -442,13 +516,19 @@ def draw_curves(found: dict[str, dict[int, dict]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, nargs="*", default=[])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:2])
-    parser.add_argument("--text", default="captions", help="a name for another text than the captions")
+    parser.add_argument(
+        "--text", default="captions", help="a name for another text than the captions"
+    )
     parser.add_argument("--curves", action="store_true", help="the first steps without dropout")
     parser.add_argument("--report", action="store_true", help="write the page anew")
-    parser.add_argument("options", nargs="*", help="options of the training, such as data.train=PREFIX")
+    parser.add_argument(
+        "options", nargs="*", help="options of the training, such as data.train=PREFIX"
+    )
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     if chosen.curves:
@@ -458,7 +538,11 @@ def main() -> None:
             if seed not in read(chosen.text)[arm]:
                 result = run(arm, [*EQUAL, f"seed={seed}", *chosen.options])
                 keep(chosen.text, result)
-                print(arm, {name: value for name, value in result.items() if name != "losses"}, flush=True)
+                print(
+                    arm,
+                    {name: value for name, value in result.items() if name != "losses"},
+                    flush=True,
+                )
     if chosen.report:
         draw_curves(read("captions"))
         PAGE.write_text(replaced(PAGE.read_text("utf-8"), blocks()), "utf-8")

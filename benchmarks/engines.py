@@ -23,7 +23,8 @@ from aiayn.token_ids import EOS_ID, PAD_ID
 PATIENCE = 2  # the default of our front end and of CTranslate2
 
 Ids = list[list[int]]
-# Sources and outputs without eos; beam size, length penalty |Y|^alpha, fewest and most tokens of an output.
+# Sources and outputs without eos; beam size, length penalty |Y|^alpha, fewest and most tokens of an
+# output.
 Engine = Callable[[Ids, int, float, int, int], Ids]
 
 
@@ -51,7 +52,11 @@ def our_engine(model: Transformer, device: str) -> Engine:
         src = pad_sources(sources).to(device)
         extra = longest - max(map(len, sources))
         search = SearchConfig(
-            beam_size=beam_size, length_penalty=alpha, penalty="power", max_extra_tokens=extra, batch_tokens=1
+            beam_size=beam_size,
+            length_penalty=alpha,
+            penalty="power",
+            max_extra_tokens=extra,
+            batch_tokens=1,
         )
         return [best.tokens for best, *_ in beam_search(model, src, source_mask(src), search)]
 
@@ -62,7 +67,9 @@ def ctranslate2_engine(folder: Path, precision: str, device: str) -> Engine:
     import ctranslate2
 
     threads = torch.get_num_threads()
-    engine = ctranslate2.Translator(str(folder), device, compute_type=precision, intra_threads=threads)
+    engine = ctranslate2.Translator(
+        str(folder), device, compute_type=precision, intra_threads=threads
+    )
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     def translate(sources: Ids, beam_size: int, alpha: float, shortest: int, longest: int) -> Ids:
@@ -70,12 +77,16 @@ def ctranslate2_engine(folder: Path, precision: str, device: str) -> Engine:
             [[tokenizer.id_to_token(token) for token in ids] for ids in sources],
             beam_size=beam_size,
             length_penalty=alpha,
-            patience=2 if alpha else 1,  # with a length penalty, longer outputs can be better than the first ones
+            patience=2
+            if alpha
+            else 1,  # with a length penalty, longer outputs can be better than the first ones
             min_decoding_length=shortest,
             max_decoding_length=longest,
             suppress_sequences=[["<pad>"], ["<s>"]],
         )
-        return [[tokenizer.token_to_id(token) for token in result.hypotheses[0]] for result in found]
+        return [
+            [tokenizer.token_to_id(token) for token in result.hypotheses[0]] for result in found
+        ]
 
     return translate
 
@@ -106,7 +117,8 @@ def marian_engine(folder: Path, precision: str, device: str) -> Engine:
     return translate
 
 
-# Text to text, as a user has it: lines, beam size, batch size. Each engine tokenizes, batches and restores the order.
+# Text to text, as a user has it: lines, beam size, batch size. Each engine tokenizes, batches and
+# restores the order.
 FrontEnd = Callable[[list[str], int, int], list[str]]
 
 
@@ -123,14 +135,19 @@ def our_front_end(run: Path, precision: str, engine: str) -> FrontEnd:
         search = translator.search
 
     def translate(lines: list[str], beam_size: int, batch_size: int) -> list[str]:
-        translator.search, translator.batch_tokens = replace(search, beam_size=beam_size), batch_size
+        translator.search, translator.batch_tokens = (
+            replace(search, beam_size=beam_size),
+            batch_size,
+        )
         return translator.translate(lines)
 
     return translate
 
 
 def ctranslate2_front_end(run: Path, precision: str) -> FrontEnd:
-    """The exported model; CTranslate2 sorts by length itself. The batch size is one of sentences."""
+    """The exported model; CTranslate2 sorts by length itself. The batch size is one of
+    sentences.
+    """
     import ctranslate2
 
     search = load(find_checkpoint(run, None)).config.search
@@ -150,7 +167,9 @@ def ctranslate2_front_end(run: Path, precision: str) -> FrontEnd:
             patience=PATIENCE,
             max_batch_size=batch_size,
         )
-        return tokenizer.decode_batch([[tokenizer.token_to_id(each) for each in one.hypotheses[0]] for one in found])
+        return tokenizer.decode_batch(
+            [[tokenizer.token_to_id(each) for each in one.hypotheses[0]] for one in found]
+        )
 
     return translate
 
@@ -163,7 +182,9 @@ def marian_front_end(run: Path, precision: str) -> FrontEnd:
     tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         export(checkpoint, "marian", Path(folder) / "model")
-        model = MarianMTModel.from_pretrained(folder + "/model", dtype=getattr(torch, precision)).eval()
+        model = MarianMTModel.from_pretrained(
+            folder + "/model", dtype=getattr(torch, precision)
+        ).eval()
     model.generation_config.max_length = None
 
     @torch.inference_mode()

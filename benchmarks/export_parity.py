@@ -1,11 +1,13 @@
-"""Do the exports translate as the run does? Greedy, and beam 4 with and without length penalty, float32.
+"""Do the exports translate as the run does? Greedy, and beam 4 with and without length penalty,
+float32.
 
     python benchmarks/export_parity.py RUN FILE [--sentences 500] [--threads 1]
 
-FILE has source sentences, plain or .gz. Without a length penalty the most probable output can be the empty one: our
-search accepts an end among the best 8 continuations of 4 beams, the other engines one among the best 4. So beam 4 is
-compared as it is and with at least one token. The length penalty is |Y|^alpha everywhere (search.penalty=power), and
-the other engines are told to search for as long as ours does.
+FILE has source sentences, plain or .gz. Without a length penalty the most probable output can be
+the empty one: our search accepts an end among the best 8 continuations of 4 beams, the other
+engines one among the best 4. So beam 4 is compared as it is and with at least one token. The length
+penalty is |Y|^alpha everywhere (search.penalty=power), and the other engines are told to search for
+as long as ours does.
 """
 
 import json
@@ -39,11 +41,17 @@ def log_prob(translator: Translator, source: list[int], output: list[int]) -> fl
 
 def translate(engine: Engine, sources: Ids, beam_size: int, shortest: int, alpha: float) -> Ids:
     batches = [sources[start : start + BATCH_SIZE] for start in range(0, len(sources), BATCH_SIZE)]
-    return [ids for batch in batches for ids in engine(batch, beam_size, alpha, shortest, max(map(len, batch)) + 50)]
+    return [
+        ids
+        for batch in batches
+        for ids in engine(batch, beam_size, alpha, shortest, max(map(len, batch)) + 50)
+    ]
 
 
 def summary(differences: list[dict[str, Any]]) -> dict[str, int]:
-    """Counts the differences that are ties, and those in which our or their output is the more probable one."""
+    """Counts the differences that are ties, and those in which our or their output is the more
+    probable one.
+    """
     gaps = [row["log P of ours"] - row["log P of theirs"] for row in differences]
     return {
         "ties": sum(abs(gap) < TIE for gap in gaps),
@@ -54,7 +62,9 @@ def summary(differences: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse_options(__doc__, arguments, {"run": None, "file": None}, sentences=500, threads=1)
+    options = parse_options(
+        __doc__, arguments, {"run": None, "file": None}, sentences=500, threads=1
+    )
     lines = [line for line in read_lines(Path(options.file)) if line.strip()][: options.sentences]
     checkpoint = load(find_checkpoint(Path(options.run), None))
     translator = load_translator(checkpoint, accelerator="cpu")
@@ -66,13 +76,20 @@ def main(arguments: list[str] | None = None) -> None:
             export(checkpoint, name, folder)
             engines[name] = build(folder, "float32", "cpu")
             tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-            sources[name] = [line.ids for line in tokenizer.encode_batch(lines, add_special_tokens=False)]
+            sources[name] = [
+                line.ids for line in tokenizer.encode_batch(lines, add_special_tokens=False)
+            ]
 
     rows, differences = [], []
     for case in CASES:
-        outputs = {name: translate(engine, sources[name], *case) for name, engine in engines.items()}
+        outputs = {
+            name: translate(engine, sources[name], *case) for name, engine in engines.items()
+        }
         for name in ("ctranslate2", "marian"):
-            where = {"engine": name, **dict(zip(("beam", "least tokens", "alpha"), case, strict=True))}
+            where = {
+                "engine": name,
+                **dict(zip(("beam", "least tokens", "alpha"), case, strict=True)),
+            }
             triples = zip(sources["ours"], outputs["ours"], outputs[name], strict=True)
             found = [
                 where
@@ -80,12 +97,22 @@ def main(arguments: list[str] | None = None) -> None:
                     "line": number,
                     "log P of ours": round(log_prob(translator, source, ours), 4),
                     "log P of theirs": round(log_prob(translator, source, theirs), 4),
-                    **dict(zip(("ours", "theirs"), translator.tokenizer.decode([ours, theirs]), strict=True)),
+                    **dict(
+                        zip(
+                            ("ours", "theirs"),
+                            translator.tokenizer.decode([ours, theirs]),
+                            strict=True,
+                        )
+                    ),
                 }
                 for number, (source, ours, theirs) in enumerate(triples, 1)
                 if ours != theirs
             ]
-            rows.append(where | {"sentences": len(lines), "identical": len(lines) - len(found)} | summary(found))
+            rows.append(
+                where
+                | {"sentences": len(lines), "identical": len(lines) - len(found)}
+                | summary(found)
+            )
             differences += found
     report("export_parity", rows, options.out)
     for row in differences:

@@ -1,11 +1,12 @@
-"""The first losses of the published recipes: whether today's code still takes the same training steps.
+"""The first losses of the published recipes: whether today's code still takes the same training
+steps.
 
     python benchmarks/fingerprints.py            # compares with results/fingerprints.json
     python benchmarks/fingerprints.py --write    # replaces it, in a commit that changes training and says so
 
-A published row is current while the fingerprint of its recipe reproduces. Every recipe trains on the built-in
-phrasebook, because its own text may be absent: 50 steps, seed 0, one thread of a CPU, float32. It takes about five
-processor minutes.
+A published row is current while the fingerprint of its recipe reproduces. Every recipe trains on
+the built-in phrasebook, because its own text may be absent: 50 steps, seed 0, one thread of a CPU,
+float32. It takes about five processor minutes.
 """
 
 import argparse
@@ -35,9 +36,25 @@ def losses_of(recipe: str, folder: Path) -> list[float]:
     text = _write_text(folder / "text")
     run = aiayn.train(
         f"experiment={recipe}",
-        *("data.source=files", "data.vocab_size=2000", "data.hub_path=null", "data.src_lang=en", "data.tgt_lang=de"),
-        *(f"data.train={text}/train", f"data.val={text}/val", "data.test=null", f"data.folder={folder}/prepared"),
-        *("trainer.accelerator=cpu", "trainer.precision=32-true", f"trainer.max_steps={STEPS}", "trainer.log_every=1"),
+        *(
+            "data.source=files",
+            "data.vocab_size=2000",
+            "data.hub_path=null",
+            "data.src_lang=en",
+            "data.tgt_lang=de",
+        ),
+        *(
+            f"data.train={text}/train",
+            f"data.val={text}/val",
+            "data.test=null",
+            f"data.folder={folder}/prepared",
+        ),
+        *(
+            "trainer.accelerator=cpu",
+            "trainer.precision=32-true",
+            f"trainer.max_steps={STEPS}",
+            "trainer.log_every=1",
+        ),
         *(f"trainer.val_every={STEPS}", "trainer.val_bleu_sentences=0", "trainer.patience=null"),
         *(f"trainer.checkpoint_every={STEPS}", "trainer.average_last=1"),
         *("logger=none", "seed=0", f"outputs={folder}/runs"),
@@ -51,7 +68,9 @@ def _write_text(folder: Path) -> Path:
     for split, count in (("train", None), ("val", 50)):
         for number, lang in enumerate(("en", "de")):
             lines = [pair[number] for pair in pairs(split)[:count]]
-            (folder / f"{split}.{lang}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            (folder / f"{split}.{lang}").write_text(
+                "".join(f"{line}\n" for line in lines), encoding="utf-8"
+            )
     return folder
 
 
@@ -60,11 +79,15 @@ def first_difference(stored: list[float], losses: list[float]) -> int | None:
     if len(stored) != len(losses):
         return min(len(stored), len(losses)) + 1
     pairs_of_losses = enumerate(zip(stored, losses, strict=True), start=1)
-    return next((step for step, pair in pairs_of_losses if not math.isclose(*pair, rel_tol=TOLERANCE)), None)
+    return next(
+        (step for step, pair in pairs_of_losses if not math.isclose(*pair, rel_tol=TOLERANCE)), None
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="replace the stored losses")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -78,16 +101,24 @@ def main() -> None:
             losses = [float(f"{loss:.7g}") for loss in losses_of(recipe, Path(folder))]
         recomputed[recipe] = {"commit": commit, "torch": torch.__version__, "losses": losses}
         step = first_difference(stored.get(recipe, {}).get("losses", []), losses)
-        print(f"{recipe}: {'reproduces' if step is None else f'differs from step {step} on'}", flush=True)
+        print(
+            f"{recipe}: {'reproduces' if step is None else f'differs from step {step} on'}",
+            flush=True,
+        )
     if options.write:
         # What reproduces keeps the commit that it was computed at.
         kept = {
             recipe: stored[recipe]
             for recipe, fingerprint in recomputed.items()
-            if recipe in stored and first_difference(stored[recipe]["losses"], fingerprint["losses"]) is None
+            if recipe in stored
+            and first_difference(stored[recipe]["losses"], fingerprint["losses"]) is None
         }
         write_json(FINGERPRINTS, recomputed | kept)
-        print(json.dumps({recipe: fingerprint["losses"][-1] for recipe, fingerprint in recomputed.items()}))
+        print(
+            json.dumps(
+                {recipe: fingerprint["losses"][-1] for recipe, fingerprint in recomputed.items()}
+            )
+        )
 
 
 if __name__ == "__main__":

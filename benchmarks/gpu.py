@@ -2,9 +2,10 @@
 
     python benchmarks/gpu.py [--out OUT] [--rows NAME ...] [--dry-run]
 
-OUT/gpu.json is written after every row: tokens a second of every ten steps, losses, memory. Text is random, in lengths
-like those of WMT14, some sentences longer than 128 subwords. `--dry-run` trains tiny models on a CPU, packed and padded
-alike. `make gpu-wheels` collects what to carry to a machine that has torch and numpy only.
+OUT/gpu.json is written after every row: tokens a second of every ten steps, losses, memory. Text is
+random, in lengths like those of WMT14, some sentences longer than 128 subwords. `--dry-run` trains
+tiny models on a CPU, packed and padded alike. `make gpu-wheels` collects what to carry to a machine
+that has torch and numpy only.
 """
 
 import json
@@ -95,7 +96,9 @@ def measure(folder: Path, row: str, changes: dict[str, str]) -> dict[str, Any]:
     command = [sys.executable, str(ROOT / "train.py"), *options_of(folder, name, changes)]
     start = time.perf_counter()
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=300
+    )
     record: dict[str, Any] = {"row": row, "seconds": round(time.perf_counter() - start, 1)}
     if ended.returncode:
         return record | {"failed": ended.stderr.strip().splitlines()[-1:]}
@@ -123,10 +126,16 @@ def main(arguments: list[str] | None = None) -> None:
             if row.startswith(tuple(chosen.rows)):
                 changes = dict(option.split("=", 1) for option in options)
                 if chosen.dry_run:
-                    changes = {key: value for key, value in changes.items() if key.startswith("trainer.packed")} | TINY
+                    changes = {
+                        key: value
+                        for key, value in changes.items()
+                        if key.startswith("trainer.packed")
+                    } | TINY
                 records.append(measure(Path(folder), row, changes))
                 print(json.dumps(records[-1]), flush=True)
-                atomic_write_text(chosen.out / "gpu.json", json.dumps({"rows": records}, indent=1) + "\n")
+                atomic_write_text(
+                    chosen.out / "gpu.json", json.dumps({"rows": records}, indent=1) + "\n"
+                )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Writes what docs/your-own-text.md says of scores by the number of pairs, and its picture.
 
-A run of results/own_text.jsonl is called pairs_N/seed-K. It is to be run again when there are more; it changes nothing
-outside the marked blocks of the page.
+A run of results/own_text.jsonl is called pairs_N/seed-K. It is to be run again when there are more;
+it changes nothing outside the marked blocks of the page.
 
     python benchmarks/how_much_text.py
 """
@@ -35,11 +35,15 @@ COLUMNS = [
 
 
 def groups() -> dict[int, Group]:
-    """Returns the published runs by their number of pairs. Raises RefusedError for two groups of one number."""
+    """Returns the published runs by their number of pairs. Raises RefusedError for two groups of
+    one number.
+    """
     several = group_runs(published("own_text"))
     found = {int(group.name.split("_")[1]): group for group in several}
     if len(found) < len(several):
-        raise RefusedError("own_text: runs of one number of pairs differ in more than their seed; keep one kind")
+        raise RefusedError(
+            "own_text: runs of one number of pairs differ in more than their seed; keep one kind"
+        )
     return dict(sorted(found.items()))
 
 
@@ -56,7 +60,10 @@ def facts() -> Record:
     for pairs, group in found.items():
         mean, n = samples[pairs].mean, samples[pairs].n
         row = {"pairs": pairs, "steps": group.runs[0].options["trainer.max_steps"], "n": n}
-        row |= {name: sample.mean if (sample := group.sample(metric)) else None for name, metric in MEANS.items()}
+        row |= {
+            name: sample.mean if (sample := group.sample(metric)) else None
+            for name, metric in MEANS.items()
+        }
         rows.append(row | {"sacrebleu": interval(mean, sd / math.sqrt(n), df)})
     return {"sd": sd, "degrees_of_freedom": df, "rows": rows}
 
@@ -68,11 +75,14 @@ def blocks() -> dict[str, str]:
     for row in found["rows"]:
         score = row["sacrebleu"]
         bleu = f"{score.delta:.1f} [{score.low:.1f}, {score.high:.1f}]"
-        shown.append(row | {"pairs": f"{row['pairs']:,}", "steps": f"{row['steps']:,}", "bleu": bleu})
+        shown.append(
+            row | {"pairs": f"{row['pairs']:,}", "steps": f"{row['steps']:,}", "bleu": bleu}
+        )
     spread = wrapped(
-        f"Intervals hold 95 %: Student's t with {found['degrees_of_freedom']} degrees of freedom, from the spread "
-        f"between seeds, a standard deviation of {found['sd']:.2f}, which is taken to be the same for all sizes. They "
-        "do not cover which pairs were drawn, nor the choice of the test sentences."
+        f"Intervals hold 95 %: Student's t with {found['degrees_of_freedom']} degrees of freedom, "
+        f"from the spread between seeds, a standard deviation of {found['sd']:.2f}, which is "
+        "taken to be the same for all sizes. They do not cover which pairs were drawn, nor the "
+        "choice of the test sentences."
     )
     return {"pairs": markdown([Table("", COLUMNS, shown)]).strip(), "pairs-basis": spread}
 
@@ -80,7 +90,10 @@ def blocks() -> dict[str, str]:
 def draw(found: Record) -> None:
     figure = new_figure(6, 3.6, layout="constrained")
     axis = figure.subplots()
-    pairs, means = [row["pairs"] for row in found["rows"]], [row["sacrebleu"] for row in found["rows"]]
+    pairs, means = (
+        [row["pairs"] for row in found["rows"]],
+        [row["sacrebleu"] for row in found["rows"]],
+    )
     for size, one in zip(pairs, means, strict=True):
         axis.plot([size, size], [one.low, one.high], color="C0", alpha=0.4, linewidth=4)
     axis.plot(pairs, [one.delta for one in means], linewidth=1.2)

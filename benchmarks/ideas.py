@@ -1,10 +1,11 @@
-"""Trains the ideas in the table of docs/ideas.md with two seeds each, and writes their scores into it.
+"""Trains the ideas in the table of docs/ideas.md with two seeds each, and writes their scores into
+it.
 
     python benchmarks/ideas.py --train   # 11 processor minutes; runs of outputs/ideas that are scored are kept
     python benchmarks/ideas.py           # only writes the table, from benchmarks/results/ideas.json
 
-The page says what a row is: its second column is an option or a file. A small text, few steps, nothing tuned: signs of
-life.
+The page says what a row is: its second column is an option or a file. A small text, few steps,
+nothing tuned: signs of life.
 """
 
 import json
@@ -67,7 +68,9 @@ def train(how: str, seed: int) -> None:
 
 
 def both_ways() -> list[str]:
-    """Writes the phrasebook as two corpora, one for each direction, and returns the options that mix them."""
+    """Writes the phrasebook as two corpora, one for each direction, and returns the options that
+    mix them.
+    """
     text = Path("outputs/ideas_text")
     text.mkdir(parents=True, exist_ok=True)
     for split in ("train", "val", "test"):
@@ -77,29 +80,66 @@ def both_ways() -> list[str]:
             atomic_write_text(text / f"{split}-{name}.de", "\n".join(tgt) + "\n")
     train = f"data.train=['<2de>{text}/train-there','<2en>{text}/train-back']"
     held_out = [f"data.{split}='<2de>{text}/{split}-there'" for split in ("val", "test")]
-    return ["data=files", "data.src_lang=en", "data.tgt_lang=de", train, *held_out, "data.weights=[1.0,1.0]"]
+    return [
+        "data=files",
+        "data.src_lang=en",
+        "data.tgt_lang=de",
+        train,
+        *held_out,
+        "data.weights=[1.0,1.0]",
+    ]
 
 
 def measured() -> list[dict[str, str | int | float]]:
-    """Returns what `aiayn table` says of every row; it takes apart the seeds of a row that began with other weights."""
-    command = [sys.executable, "-m", "aiayn", "table", str(RUNS), "--baseline", "base", "--format", "json"]
+    """Returns what `aiayn table` says of every row; it takes apart the seeds of a row that began
+    with other weights.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "aiayn",
+        "table",
+        str(RUNS),
+        "--baseline",
+        "base",
+        "--format",
+        "json",
+    ]
     table = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    keys = {"seeds": "n", "sacrebleu": "test/sacrebleu", "sd": "test/sacrebleu_sd", "ppl": "val/ppl"}
+    keys = {
+        "seeds": "n",
+        "sacrebleu": "test/sacrebleu",
+        "sd": "test/sacrebleu_sd",
+        "ppl": "val/ppl",
+    }
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
     for group in table["groups"] + table.get("groups_2", []):  # of the text in both directions
-        found[Path(group["runs"][0]).name.rpartition("_seed-")[0]].append({key: group[keys[key]] for key in keys})
-    return [{"idea": idea} | (groups[0] if len(groups) == 1 else together(groups)) for idea, groups in found.items()]
+        found[Path(group["runs"][0]).name.rpartition("_seed-")[0]].append(
+            {key: group[keys[key]] for key in keys}
+        )
+    return [
+        {"idea": idea} | (groups[0] if len(groups) == 1 else together(groups))
+        for idea, groups in found.items()
+    ]
 
 
 def together(seeds: list[dict[str, float]]) -> dict[str, float]:
     """Returns the row of seeds that are groups of their own."""
     scores, losses = ([seed[key] for seed in seeds] for key in ("sacrebleu", "ppl"))
-    return {"seeds": len(seeds), "sacrebleu": mean(scores), "sd": stdev(scores), "ppl": mean(losses)}
+    return {
+        "seeds": len(seeds),
+        "sacrebleu": mean(scores),
+        "sd": stdev(scores),
+        "ppl": mean(losses),
+    }
 
 
 def with_scores(page: str) -> str:
     """Returns the page with the scores of benchmarks/results/ideas.json."""
-    found = {row["idea"]: row for row in json.loads((RESULTS / "ideas.json").read_text(encoding="utf-8"))["rows"]}
+    found = {
+        row["idea"]: row
+        for row in json.loads((RESULTS / "ideas.json").read_text(encoding="utf-8"))["rows"]
+    }
 
     def scored(match: re.Match[str]) -> str:
         row = found.get(name_of(match[2] or ""))

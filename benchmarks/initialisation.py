@@ -2,10 +2,11 @@
 
     python benchmarks/initialisation.py PREFIX [--src en --tgt de] [--steps 200] [--seeds 0 1 2] [--out FOLDER]
 
-PREFIX names raw text, as for `train.py data=files`. Every run is `model=tiny` with dropout 0.1 in float32, --tokens a
-step, Adam, label smoothing 0.1 and a rate that rises in a straight line to --peak at the last step. A seed draws the
-weights, the order of the steps and dropout. `loss` is the mean per target token of the last quarter of the steps;
-`alike` the mean cosine of the encoder's outputs at two positions of a sentence after training: 1 is a collapse.
+PREFIX names raw text, as for `train.py data=files`. Every run is `model=tiny` with dropout 0.1 in
+float32, --tokens a step, Adam, label smoothing 0.1 and a rate that rises in a straight line to
+--peak at the last step. A seed draws the weights, the order of the steps and dropout. `loss` is the
+mean per target token of the last quarter of the steps; `alike` the mean cosine of the encoder's
+outputs at two positions of a sentence after training: 1 is a collapse.
 """
 
 import statistics
@@ -66,14 +67,18 @@ def train(
     tokens: int,
     peak: float,
 ) -> tuple[float, float]:
-    """Returns the mean loss of the last quarter of the steps and how alike the encoder's outputs are then."""
+    """Returns the mean loss of the last quarter of the steps and how alike the encoder's outputs
+    are then.
+    """
     torch.manual_seed(seed)
     model = Transformer(config, prepared.tokenizer.vocab_size)
     initialise(model)
     accelerate(model.train(), torch.device("cpu"))
     adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
     train = prepared.train
-    plan = BatchPlan(train.src.lengths, train.tgt.lengths, tokens_per_step=tokens, parts=1, seed=seed)
+    plan = BatchPlan(
+        train.src.lengths, train.tgt.lengths, tokens_per_step=tokens, parts=1, seed=seed
+    )
     losses = []
     for step in range(steps):
         batch = collate(prepared.train, plan.micro_batch(step), step)
@@ -98,22 +103,44 @@ def alike(model: Transformer, batch: Batch) -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    sizes = {"steps": 200, "seeds": [0, 1, 2], "peak": 0.0034, "vocab_size": 1000, "tokens": 1024, "threads": 1}
+    sizes = {
+        "steps": 200,
+        "seeds": [0, 1, 2],
+        "peak": 0.0034,
+        "vocab_size": 1000,
+        "tokens": 1024,
+        "threads": 1,
+    }
     options = parse_options(__doc__, arguments, {"prefix": None}, src="en", tgt="de", **sizes)
     text = [f"data.{split}={options.prefix}" for split in ("train", "val", "test")]
-    text += [f"data.src_lang={options.src}", f"data.tgt_lang={options.tgt}", f"data.vocab_size={options.vocab_size}"]
-    fixed = ["model=tiny", "optim=adam", "trainer=default", f"data.tokens_per_step={options.tokens}"]
+    text += [
+        f"data.src_lang={options.src}",
+        f"data.tgt_lang={options.tgt}",
+        f"data.vocab_size={options.vocab_size}",
+    ]
+    fixed = [
+        "model=tiny",
+        "optim=adam",
+        "trainer=default",
+        f"data.tokens_per_step={options.tokens}",
+    ]
     config: Config = run_config(aiayn.compose("data=files", *text, *fixed))
     prepared, model = prepare(config.data), replace(config.model, dropout=0.1)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in INITIALISATIONS}
     for seed in options.seeds:
         for name, initialise in INITIALISATIONS.items():
-            found[name].append(train(prepared, model, initialise, seed, options.steps, options.tokens, options.peak))
+            found[name].append(
+                train(
+                    prepared, model, initialise, seed, options.steps, options.tokens, options.peak
+                )
+            )
             print(f"seed {seed}, {name}: loss {found[name][-1][0]:.3f}", flush=True)
     rows = []
     for name, measured in found.items():
         losses, alikes = zip(*measured, strict=True)
-        by_seed = {f"loss, seed {seed}": loss for seed, loss in zip(options.seeds, losses, strict=True)}
+        by_seed = {
+            f"loss, seed {seed}": loss for seed, loss in zip(options.seeds, losses, strict=True)
+        }
         means = {"loss": statistics.mean(losses), "alike": statistics.mean(alikes)}
         rows.append({"initialisation": name} | means | by_seed)
     report("initialisation", rows, options.out)

@@ -1,19 +1,21 @@
-"""Makes English-German text with and without mark-up from the translation catalogues of real manuals:
+"""Makes English-German text with and without mark-up from the translation catalogues of real
+manuals:
 
     git clone https://github.com/GNOME/gnome-user-docs
     git clone https://github.com/deepin-community/manpages-l10n
     python benchmarks/manuals.py gnome-user-docs/gnome-help/de/de.po manpages-l10n/po/de/man* --out manuals
 
-writes `train` and `val` without mark-up, a sentence per line, and for `benchmarks/markup.py` `gnome` and `man`, a
-paragraph with tags per line. Those come from pages of their own, less what is in the training text, too. The model of
-the published results (15 processor minutes):
+writes `train` and `val` without mark-up, a sentence per line, and for `benchmarks/markup.py`
+`gnome` and `man`, a paragraph with tags per line. Those come from pages of their own, less what is
+in the training text, too. The model of the published results (15 processor minutes):
 
     python train.py data=files data.train=manuals/train data.val=manuals/val data.src_lang=en data.tgt_lang=de \\
       data.vocab_size=4000 data.tokens_per_step=2048 data.max_length=100 model.n_layers=2 model.d_model=192 \\
       model.d_ff=384 model.n_heads=4 model.dropout=0.1 optim.warmup_steps=200 optim.lr_scale=0.5 \\
       trainer.max_steps=1750 trainer.checkpoint_every=50 trainer.average_last=8 logger=none name=manuals
 
-`manuals-reverse`, for `benchmarks/score_filter.py`, has the same options but data.src_lang=de data.tgt_lang=en.
+`manuals-reverse`, for `benchmarks/score_filter.py`, has the same options but data.src_lang=de
+data.tgt_lang=en.
 """
 
 import argparse
@@ -36,7 +38,9 @@ Pair = tuple[str, str]
 def entries(path: Path) -> Iterator[tuple[set[str], str, str]]:
     """Yields the pages and the two texts of every finished entry of a gettext catalogue."""
     for block in path.read_text(encoding="utf-8").split("\n\n"):
-        pages = set(re.findall(r"(\S+\.page):\d+", "".join(re.findall(r"^#:.*", block, re.MULTILINE))))
+        pages = set(
+            re.findall(r"(\S+\.page):\d+", "".join(re.findall(r"^#:.*", block, re.MULTILINE)))
+        )
         for message in read_messages(block, path):
             src, tgt = message.texts["msgid"], message.texts.get("msgstr")
             if src and tgt and not message.is_fuzzy:
@@ -45,7 +49,12 @@ def entries(path: Path) -> Iterator[tuple[set[str], str, str]]:
 
 def from_roff(text: str) -> str:
     """Writes the fonts of a manual page as tags: B<ls> is <b>ls</b>."""
-    text = re.sub(r"\\[,/]|\\&|\\\|", "", text).replace("\\-", "-").replace("\\(aq", "'").replace("&", "&amp;")
+    text = (
+        re.sub(r"\\[,/]|\\&|\\\|", "", text)
+        .replace("\\-", "-")
+        .replace("\\(aq", "'")
+        .replace("&", "&amp;")
+    )
     while FONT.search(text):
         text = FONT.sub(lambda m: f"\1{m[1].lower()}\2{m[2]}\1/{m[1].lower()}\2", text)
     text = text.replace("E<lt>", "&lt;").replace("E<gt>", "&gt;")
@@ -59,7 +68,9 @@ def plain(text: str) -> str:
 
 def sentences(pair: Pair) -> list[Pair]:
     """Cuts a pair into sentences where both sides have the same number of them."""
-    src, tgt = (split_paragraph(text, lang)[1::2] for text, lang in zip(pair, ("en", "de"), strict=True))
+    src, tgt = (
+        split_paragraph(text, lang)[1::2] for text, lang in zip(pair, ("en", "de"), strict=True)
+    )
     return list(zip(src, tgt, strict=True)) if len(src) == len(tgt) else [pair]
 
 
@@ -80,8 +91,12 @@ def is_held_out(page: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("catalogues", nargs="+", type=Path, help=".po files, or folders of them (manual pages)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "catalogues", nargs="+", type=Path, help=".po files, or folders of them (manual pages)"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--lines", type=int, default=500, help="of each text with mark-up")
     args = parser.parse_args()
@@ -91,7 +106,9 @@ def main() -> None:
         for path in sorted(given.glob("*.po")) if given.is_dir() else [given]:
             for pages, *texts in entries(path):
                 kind = "man" if given.is_dir() else "gnome"
-                pair = tuple(" ".join((from_roff(t) if kind == "man" else t).split()) for t in texts)
+                pair = tuple(
+                    " ".join((from_roff(t) if kind == "man" else t).split()) for t in texts
+                )
                 held = [is_held_out(page) for page in pages]
                 if all(held) and TAG.search(pair[0]) and usable(tuple(map(plain, pair))):
                     marked[kind].setdefault(normalised(plain(pair[0])), pair)
@@ -100,7 +117,11 @@ def main() -> None:
     trained = {normalised(side) for pair in training for side in pair}
     args.out.mkdir(parents=True, exist_ok=True)
     for kind, found in marked.items():
-        clean = [p for p in found.values() if not any(normalised(s) in trained for q in sentences_of(p) for s in q)]
+        clean = [
+            p
+            for p in found.values()
+            if not any(normalised(s) in trained for q in sentences_of(p) for s in q)
+        ]
         write(args.out / kind, random.Random(1).sample(clean, min(args.lines, len(clean))))
     pairs = list(training)
     random.Random(1).shuffle(pairs)
@@ -117,7 +138,9 @@ def sentences_of(marked: Pair) -> list[Pair]:
 
 def write(prefix: Path, pairs: list[Pair]) -> None:
     for side, lang in enumerate(("en", "de")):
-        prefix.with_name(f"{prefix.name}.{lang}").write_text("".join(f"{pair[side]}\n" for pair in pairs), "utf-8")
+        prefix.with_name(f"{prefix.name}.{lang}").write_text(
+            "".join(f"{pair[side]}\n" for pair in pairs), "utf-8"
+        )
     print(f"{prefix}: {len(pairs):,} pairs")
 
 

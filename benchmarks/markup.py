@@ -2,12 +2,13 @@
 
     python benchmarks/markup.py RUN --text manuals/gnome manuals/man
 
-Each prefix names source and reference with tags, a paragraph a line, as `benchmarks/manuals.py` makes them. Every text
-is translated sentence by sentence in three ways: with the tags taken out and put back (`format=html` of the server),
-with them left in the text, and without any. `kept` is the share of the source's tags and placeholders that the
-translation has; `well_formed` the share of lines that are well-formed XML, among those that were; `as_reference` the
-share of the translation's elements around the very words that the reference has in such an element. `bleu` compares
-text without tags, `bleu_with_tags` text with them; both are sacreBLEU.
+Each prefix names source and reference with tags, a paragraph a line, as `benchmarks/manuals.py`
+makes them. Every text is translated sentence by sentence in three ways: with the tags taken out and
+put back (`format=html` of the server), with them left in the text, and without any. `kept` is the
+share of the source's tags and placeholders that the translation has; `well_formed` the share of
+lines that are well-formed XML, among those that were; `as_reference` the share of the translation's
+elements around the very words that the reference has in such an element. `bleu` compares text
+without tags, `bleu_with_tags` text with them; both are sacreBLEU.
 """
 
 import xml.etree.ElementTree as ET
@@ -34,26 +35,39 @@ def marks(text: str) -> Counter[str]:
 
 
 def elements(text: str) -> Counter[tuple[Any, ...]] | None:
-    """Returns the elements with text of a line, with that text; None if the line is not well-formed."""
+    """Returns the elements with text of a line, with that text; None if the line is not
+    well-formed.
+    """
     try:
         root = ET.fromstring(f"<p>{text}</p>")
     except ET.ParseError:
         return None
-    found = ((one.tag, *sorted(one.attrib.items()), " ".join("".join(one.itertext()).split())) for one in root.iter())
+    found = (
+        (one.tag, *sorted(one.attrib.items()), " ".join("".join(one.itertext()).split()))
+        for one in root.iter()
+    )
     return Counter(one for number, one in enumerate(found) if number and one[-1])
 
 
-def measured(sources: Sequence[str], translations: Sequence[str], references: Sequence[str], lang: str) -> dict:
+def measured(
+    sources: Sequence[str], translations: Sequence[str], references: Sequence[str], lang: str
+) -> dict:
     """Returns the columns of a way of translating that gives text with tags."""
     wanted, found = [marks(text) for text in sources], [marks(text) for text in translations]
     formed = [number for number, text in enumerate(sources) if elements(text) is not None]
     written = {number: elements(translations[number]) for number in formed}
-    around = [(one, elements(references[number]) or Counter()) for number, one in written.items() if one]
+    around = [
+        (one, elements(references[number]) or Counter()) for number, one in written.items() if one
+    ]
     return {
-        "kept": sum((a & b).total() for a, b in zip(wanted, found, strict=True)) / sum(a.total() for a in wanted),
+        "kept": sum((a & b).total() for a, b in zip(wanted, found, strict=True))
+        / sum(a.total() for a in wanted),
         "well_formed": sum(one is not None for one in written.values()) / len(formed),
-        "as_reference": sum((a & b).total() for a, b in around) / max(1, sum(a.total() for a, _ in around)),
-        "bleu": bleu([plain(text) for text in translations], [plain(text) for text in references], lang),
+        "as_reference": sum((a & b).total() for a, b in around)
+        / max(1, sum(a.total() for a, _ in around)),
+        "bleu": bleu(
+            [plain(text) for text in translations], [plain(text) for text in references], lang
+        ),
         "bleu_with_tags": bleu(list(translations), list(references), lang),
     }
 
@@ -76,7 +90,9 @@ def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
         for texts in (sources, [plain(text) for text in sources])
     )
     left_in = measured(sources, left_in, references, lang)
-    alone = dict.fromkeys(put_back) | {"bleu": bleu(without, [plain(text) for text in references], lang)}
+    alone = dict.fromkeys(put_back) | {
+        "bleu": bleu(without, [plain(text) for text in references], lang)
+    }
     counts = {name: places[name] for name in ("by_model", "by_alignment", "guessed", "removed")}
     none = dict.fromkeys(counts)
     return [
@@ -92,7 +108,11 @@ def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
 def main(arguments: list[str] | None = None) -> None:
     options = parse_options(__doc__, arguments, {"run": None}, text=["manuals/gnome"], threads=1)
     translator = Translator.from_run(options.run, search=SearchOverrides(patience=2))
-    report("markup", [row for prefix in options.text for row in three_ways(translator, prefix)], options.out)
+    report(
+        "markup",
+        [row for prefix in options.text for row in three_ways(translator, prefix)],
+        options.out,
+    )
 
 
 if __name__ == "__main__":

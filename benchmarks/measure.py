@@ -24,20 +24,34 @@ import torch
 from aiayn.files import atomic_write_text
 from aiayn.hardware import describe_machine
 
-LIBRARIES = ("pytorch-lightning", "transformers", "joeynmt", "ctranslate2", "tokenizers", "datasets", "numpy")
+LIBRARIES = (
+    "pytorch-lightning",
+    "transformers",
+    "joeynmt",
+    "ctranslate2",
+    "tokenizers",
+    "datasets",
+    "numpy",
+)
 KEPT = Path(__file__).resolve().parent / "results"  # what pages quote
 OURS = ("aiayn", "ours")  # how the names of our own rows begin
 
 
 def parse_options(
-    doc: str, arguments: list[str] | None, positional: Mapping[str, Any] | None = None, **defaults: Any
+    doc: str,
+    arguments: list[str] | None,
+    positional: Mapping[str, Any] | None = None,
+    **defaults: Any,
 ) -> argparse.Namespace:
-    """Reads the command line: an option of the same type for every default, and --out for the folder of results.
+    """Reads the command line: an option of the same type for every default, and --out for the
+    folder of results.
 
-    False becomes a flag, a list takes several values, None any text. Of `positional`, {name: "?" or None}, those with
-    "?" may be left out. An option `threads` is applied to torch.
+    False becomes a flag, a list takes several values, None any text. Of `positional`, {name: "?" or
+    None}, those with "?" may be left out. An option `threads` is applied to torch.
     """
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, nargs in (positional or {}).items():
         parser.add_argument(name, nargs=nargs)
     for name, default in (defaults | {"out": Path("outputs/benchmarks")}).items():
@@ -56,11 +70,13 @@ def parse_options(
 
 
 class Worker:
-    """Repeats work in a process of its own, undisturbed by the threads and memory of other libraries.
+    """Repeats work in a process of its own, undisturbed by the threads and memory of other
+    libraries.
 
-    The process calls `work = build(*arguments)` once, with as many threads as torch has here, and `work()` whenever the
-    worker is called. `cpu` collects processor seconds of every call, over all threads; `peak_mb` is the peak of memory
-    beyond what imports took. Raises ImportError where a library is missing.
+    The process calls `work = build(*arguments)` once, with as many threads as torch has here, and
+    `work()` whenever the worker is called. `cpu` collects processor seconds of every call, over all
+    threads; `peak_mb` is the peak of memory beyond what imports took. Raises ImportError where a
+    library is missing.
     """
 
     def __init__(self, build: Callable[..., Callable[[], Any]], *arguments: Any):
@@ -101,7 +117,9 @@ def _cpu_seconds() -> float:
 
 
 def _peak_mb() -> float:
-    """This process' own peak: that of `getrusage` begins with the peak of the process that started it."""
+    """This process' own peak: that of `getrusage` begins with the peak of the process that started
+    it.
+    """
     lines = Path("/proc/self/status").read_text(encoding="utf-8").split("\n")
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
@@ -111,9 +129,9 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Returns the seconds of every run in every round after `warmup` rounds.
 
-    Runs take turns, A B C, B C A, ..., so that disturbances from outside affect all of them. No run begins that would
-    probably be going on when `time.monotonic()` is `end`: there may be fewer rounds, only that of the warm-up, or for a
-    run none at all.
+    Runs take turns, A B C, B C A, ..., so that disturbances from outside affect all of them. No run
+    begins that would probably be going on when `time.monotonic()` is `end`: there may be fewer
+    rounds, only that of the warm-up, or for a run none at all.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     names = list(runs)
@@ -127,7 +145,9 @@ def interleaved(
             runs[name]()
             synchronize()
             seconds[name].append(time.perf_counter() - start)
-    return {name: values[min(warmup, len(values) - 1) :] for name, values in seconds.items() if values}
+    return {
+        name: values[min(warmup, len(values) - 1) :] for name, values in seconds.items() if values
+    }
 
 
 def synchronize() -> None:
@@ -138,29 +158,52 @@ def synchronize() -> None:
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Returns the median, and the quartiles around it as low and high."""
-    low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    low, median, high = (
+        statistics.quantiles(values, n=4, method="inclusive")
+        if len(values) > 1
+        else [values[0]] * 3
+    )
     return {"median": median, "low": low, "high": high}
 
 
 def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
     """Prints the machine and a Markdown table of the rows, which have the same keys.
 
-    Writes both with command and commit to OUT/NAME.json: `--out benchmarks/results` is what the pages quote, and takes
-    nothing from a working tree with uncommitted changes.
+    Writes both with command and commit to OUT/NAME.json: `--out benchmarks/results` is what the
+    pages quote, and takes nothing from a working tree with uncommitted changes.
     """
-    machine = describe_machine(torch.device("cuda" if torch.cuda.is_available() else "cpu"), "32-true", 1)
+    machine = describe_machine(
+        torch.device("cuda" if torch.cuda.is_available() else "cpu"), "32-true", 1
+    )
     machine |= {"load": round(os.getloadavg()[0], 1)}
     for library in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             machine[library] = importlib.metadata.version(library)
-    print(f"{name}:", ", ".join(f"{key} {value}" for key, value in machine.items() if value is not None))
+    print(
+        f"{name}:",
+        ", ".join(f"{key} {value}" for key, value in machine.items() if value is not None),
+    )
     cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["| " + " | ".join(f"{c:>{w}}" for c, w in zip(line, widths, strict=True)) + " |" for line in cells]
-    print("\n".join([lines[0], "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|", *lines[1:]]))
+    lines = [
+        "| " + " | ".join(f"{c:>{w}}" for c, w in zip(line, widths, strict=True)) + " |"
+        for line in cells
+    ]
+    print(
+        "\n".join(
+            [
+                lines[0],
+                "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|",
+                *lines[1:],
+            ]
+        )
+    )
     if out:
         if out.resolve() == KEPT and str(machine["commit"]).endswith("-dirty"):
-            raise SystemExit(f"--out {out}: commit {machine['commit']} has uncommitted changes; commit them first")
+            raise SystemExit(
+                f"--out {out}: commit {machine['commit']} has uncommitted changes; commit them "
+                "first"
+            )
         out.mkdir(parents=True, exist_ok=True)
         origin = {"command": shlex.join(["python", *sys.argv]), "commit": machine.pop("commit")}
         record = {"benchmark": name, **origin, "machine": machine, "rows": list(map(dict, rows))}
@@ -168,16 +211,25 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> No
 
 
 def draw(
-    path: Path, panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]], x_label: str, y_label: str
+    path: Path,
+    panels: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
+    x_label: str,
+    y_label: str,
 ) -> None:
-    """Draws log-log curves {panel: {curve: (x, y)}}; those named "~ ..." are references, drawn dashed."""
+    """Draws log-log curves {panel: {curve: (x, y)}}; those named "~ ..." are references, drawn
+    dashed.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.6 * len(panels), 3.8), dpi=80, layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         for name, (x, y) in curves.items():
-            style = {"color": "0.7", "linestyle": "--"} if name.startswith("~") else {"marker": "o", "markersize": 3}
+            style = (
+                {"color": "0.7", "linestyle": "--"}
+                if name.startswith("~")
+                else {"marker": "o", "markersize": 3}
+            )
             axis.loglog(x, y, label=name, linewidth=1.2, **style)
         axis.set(title=title, xlabel=x_label, ylabel=y_label)
         axis.xaxis.minorticks_off()
@@ -188,7 +240,9 @@ def draw(
 
 
 def draw_bars(path: Path, rows: Sequence[Mapping[str, Any]], name: str, value: str) -> None:
-    """Draws a bar for every row: its name, the column `value`, and the columns low and high as its error bar."""
+    """Draws a bar for every row: its name, the column `value`, and the columns low and high as its
+    error bar.
+    """
     from matplotlib.figure import Figure
 
     names, values = ([row[column] for row in rows] for column in (name, value))
@@ -196,7 +250,9 @@ def draw_bars(path: Path, rows: Sequence[Mapping[str, Any]], name: str, value: s
     figure = Figure(figsize=(7, 0.4 * len(rows) + 1), dpi=80, layout="constrained")
     axis = figure.subplots()
     colours = ["C0" if each.startswith(OURS) else "0.7" for each in names]
-    bars = axis.barh(names, values, height=0.6, color=colours, xerr=errors, error_kw={"lw": 1, "ecolor": "0.3"})
+    bars = axis.barh(
+        names, values, height=0.6, color=colours, xerr=errors, error_kw={"lw": 1, "ecolor": "0.3"}
+    )
     axis.bar_label(bars, map(_cell, values), padding=5, fontsize=8)
     axis.margins(x=0.12)
     axis.invert_yaxis()
@@ -211,7 +267,9 @@ def _cell(value: Any) -> str:
 
 
 def gpu_seconds(work: Callable[[], Any]) -> float:
-    """Returns the median seconds that a GPU takes for `work`, by its own clock, of 20 after a warm-up of 0.3 s."""
+    """Returns the median seconds that a GPU takes for `work`, by its own clock, of 20 after a
+    warm-up of 0.3 s.
+    """
     end = time.perf_counter() + 0.3
     while time.perf_counter() < end:
         work()
@@ -233,4 +291,8 @@ def matrix_rate(device: torch.device) -> float:
     def product() -> torch.Tensor:
         return torch.mm(matrix, matrix)
 
-    return 2 * size**3 / (gpu_seconds(product) if device.type == "cuda" else min(timeit.repeat(product, number=1)))
+    return (
+        2
+        * size**3
+        / (gpu_seconds(product) if device.type == "cuda" else min(timeit.repeat(product, number=1)))
+    )

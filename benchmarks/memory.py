@@ -6,7 +6,9 @@ from pathlib import Path
 
 
 class PeakOfAll:
-    """Looks every `EVERY` seconds at how much memory all processes take that this one has started."""
+    """Looks every `EVERY` seconds at how much memory all processes take that this one has
+    started.
+    """
 
     EVERY = 0.5
 

@@ -1,7 +1,9 @@
-"""Writes what docs/results/table3-quarter.md says of thirty epochs, from results/multi30k_quarter.jsonl.
+"""Writes what docs/results/table3-quarter.md says of thirty epochs, from
+results/multi30k_quarter.jsonl.
 
-To be run again when there are more rows or seeds; it changes nothing outside the marked blocks of the page. Its figures
-are means over the seeds of a row, whose runs after the first are named ROW_seed-N.
+To be run again when there are more rows or seeds; it changes nothing outside the marked blocks of
+the page. Its figures are means over the seeds of a row, whose runs after the first are named
+ROW_seed-N.
 
     python benchmarks/collect_results.py outputs/sweeps/multi30k_quarter results/multi30k_quarter.jsonl --command "..."
     python benchmarks/multi30k_quarter.py
@@ -65,13 +67,17 @@ def groups() -> dict[str, Group]:
 def curve(run: MeasuredRun) -> tuple[list[float], list[float]]:
     """Returns the epochs at which a run was validated, and its perplexities."""
     points = series(run.records, "val/ppl")
-    return [EPOCHS * step / run.options["trainer.max_steps"] for step, _ in points], [ppl for _, ppl in points]
+    return [EPOCHS * step / run.options["trainer.max_steps"] for step, _ in points], [
+        ppl for _, ppl in points
+    ]
 
 
 def facts() -> Record:
     """Returns the means of every row that was trained, and its differences from base."""
     trained = groups()
-    rows = {row: {"row": row, "n": len(group.seeds), **_means(group)} for row, group in trained.items()}
+    rows = {
+        row: {"row": row, "n": len(group.seeds), **_means(group)} for row, group in trained.items()
+    }
     compared = compare_groups([*trained.values()], list(METRICS.values()), trained["base"])
     family = corrected(compared)
     for name, metric in METRICS.items():
@@ -86,9 +92,21 @@ def _means(group: Group) -> dict[str, float]:
     curves = [curve(run) for run in group.runs]
     lowest = [min(perplexities) for _, perplexities in curves]
     epochs = [epochs[perplexities.index(min(perplexities))] for epochs, perplexities in curves]
-    found = {"last": METRICS["ppl"], "lowest": lowest, "epoch": epochs, "dev_bleu": Metric("sacrebleu", "val")}
-    found |= {"test_bleu": BLEU, "ratio": BLEU.ratio, "test_accuracy": Metric("token_accuracy", "test")}
-    return {key: mean(of) if isinstance(of, list) else group.sample(of).mean for key, of in found.items()}
+    found = {
+        "last": METRICS["ppl"],
+        "lowest": lowest,
+        "epoch": epochs,
+        "dev_bleu": Metric("sacrebleu", "val"),
+    }
+    found |= {
+        "test_bleu": BLEU,
+        "ratio": BLEU.ratio,
+        "test_accuracy": Metric("token_accuracy", "test"),
+    }
+    return {
+        key: mean(of) if isinstance(of, list) else group.sample(of).mean
+        for key, of in found.items()
+    }
 
 
 def blocks() -> dict[str, str]:
@@ -96,8 +114,12 @@ def blocks() -> dict[str, str]:
     found = facts()
     rows = {record["row"]: record for record in found["rows"]}
     shown = [record | {"name": NAMES[row]} | _changes(record) for row, record in rows.items()]
-    questions = {question: [row for row in asked if row in rows] for question, asked in QUESTIONS.items()}
-    answers = [answer(question, asked, rows, NAMES) for question, asked in questions.items() if asked]
+    questions = {
+        question: [row for row in asked if row in rows] for question, asked in QUESTIONS.items()
+    }
+    answers = [
+        answer(question, asked, rows, NAMES) for question, asked in questions.items() if asked
+    ]
     return {
         "rates": _rates(),
         "thirty": markdown([Table("", COLUMNS, shown)]).strip(),
@@ -108,11 +130,14 @@ def blocks() -> dict[str, str]:
 
 def _rates() -> str:
     """Returns the dev perplexities by which the learning rate of each size was chosen."""
-    perplexities = {run.folder.path.name: run.last("val/ppl") for run in published("multi30k_quarter_rates")}
+    perplexities = {
+        run.folder.path.name: run.last("val/ppl") for run in published("multi30k_quarter_rates")
+    }
     rates = sorted({name.rpartition("-")[2] for name in perplexities})
     rows = dict.fromkeys(name.partition("_lr_scale")[0] for name in sorted(perplexities))
     records = [
-        {"name": NAMES[row], **{rate: perplexities.get(f"{row}_lr_scale-{rate}") for rate in rates}} for row in rows
+        {"name": NAMES[row], **{rate: perplexities.get(f"{row}_lr_scale-{rate}") for rate in rates}}
+        for row in rows
     ]
     columns = [Column("name", "row"), *(Column(rate, f"`{rate}`", 2) for rate in rates)]
     return markdown([Table("", columns, records)]).strip()

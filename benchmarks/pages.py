@@ -1,4 +1,6 @@
-"""The generated blocks of pages: what stands between `<!-- begin NAME -->` and `<!-- end NAME -->`."""
+"""The generated blocks of pages: what stands between `<!-- begin NAME -->` and `<!-- end NAME
+-->`.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

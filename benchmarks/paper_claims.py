@@ -2,8 +2,9 @@
 
     python benchmarks/paper_claims.py [--pairs 20000] [--keys 64] [--out FOLDER]
 
-Footnote 4: the variance of q.k by d_k, and the slope of the softmax with and without the factor. Section 3.5: PE(pos +
-k) as a linear function of PE(pos), drawn. Figures 1 and 2: drawn from what a model calls while it computes one batch.
+Footnote 4: the variance of q.k by d_k, and the slope of the softmax with and without the factor.
+Section 3.5: PE(pos + k) as a linear function of PE(pos), drawn. Figures 1 and 2: drawn from what a
+model calls while it computes one batch.
 """
 
 import math
@@ -23,12 +24,19 @@ from aiayn.model.layers import AddNorm, FeedForward
 from aiayn.model.transformer import Transformer
 from aiayn.reports.drawing import new_figure
 
-COLOURS = {"attention": "#fbe0c3", "add & norm": "#f1f3c1", "feed forward": "#c2e8f7", "embedding": "#fce0e1"}
+COLOURS = {
+    "attention": "#fbe0c3",
+    "add & norm": "#f1f3c1",
+    "feed forward": "#c2e8f7",
+    "embedding": "#fce0e1",
+}
 
 
 @dataclass(frozen=True)
 class Call:
-    """A part that the model called: its name in the paper, where it lives, the shape it gave out, and what it read."""
+    """A part that the model called: its name in the paper, where it lives, the shape it gave out,
+    and what it read.
+    """
 
     label: str
     path: str
@@ -39,11 +47,16 @@ class Call:
 def calls(model: Transformer, src: Tensor, tgt_in: Tensor) -> list[Call]:
     """Returns the parts of Figure 1 in the order in which the model calls them for a batch.
 
-    What a part reads is found by identity: tensors that are the very outputs of parts called before.
+    What a part reads is found by identity: tensors that are the very outputs of parts called
+    before.
     """
     seen: list[Call] = []
-    made: dict[int, tuple[str, Tensor]] = {}  # by id; the tensors are kept, so that no id is used twice
-    added: dict[str, list[str]] = {}  # by path of an AddNorm: the sub-layers that gave it their outputs
+    made: dict[
+        int, tuple[str, Tensor]
+    ] = {}  # by id; the tensors are kept, so that no id is used twice
+    added: dict[
+        str, list[str]
+    ] = {}  # by path of an AddNorm: the sub-layers that gave it their outputs
 
     def sources(inputs: tuple[Any, ...]) -> list[str]:
         found = [made[id(one)][0] for one in inputs if isinstance(one, Tensor) and id(one) in made]
@@ -83,7 +96,9 @@ def _label(path: str, part: nn.Module) -> str:
 
 
 def draw_figure_1(found: list[Call], n_layers: int, path: Path) -> None:
-    """Draws the first layer of each stack as it was called, from the bottom up, and what was given to what."""
+    """Draws the first layer of each stack as it was called, from the bottom up, and what was given
+    to what.
+    """
     figure = new_figure(9, 6.3)
     axis = figure.subplots()
     places: dict[str, tuple[float, float]] = {}
@@ -92,7 +107,9 @@ def draw_figure_1(found: list[Call], n_layers: int, path: Path) -> None:
         for row, call in enumerate(one):
             places[call.path] = (6 * column, row)
             name = f"embedding, {'tgt' if column else 'src'}_positions" if row == 0 else call.path
-            _box(axis, 6 * column, row, f"{call.label}\n{name}  {_shape(call)}", _colour(call.label))
+            _box(
+                axis, 6 * column, row, f"{call.label}\n{name}  {_shape(call)}", _colour(call.label)
+            )
         top = len(one)
         _frame(axis, 6 * column, top - 1, f"{n_layers} x", left=column == 0)
         if column:
@@ -106,22 +123,31 @@ def draw_figure_1(found: list[Call], n_layers: int, path: Path) -> None:
 
 
 def _connect(axis: Any, places: dict[str, tuple[float, float]], source: str, target: str) -> None:
-    """Draws an arrow: straight up, around a sub-layer on the outer side, or from the encoder's top to the decoder."""
+    """Draws an arrow: straight up, around a sub-layer on the outer side, or from the encoder's top
+    to the decoder.
+    """
     x, row = places[target]
     if source == "memory":
         top = max(place[1] for place in places.values() if place[0] == 0)
-        _arrow(axis, [(2, top + 0.75), (2, top + 1.1), (5, top + 1.1), (5, row + 0.4), (6, row + 0.4)])
+        _arrow(
+            axis, [(2, top + 0.75), (2, top + 1.1), (5, top + 1.1), (5, row + 0.4), (6, row + 0.4)]
+        )
         return
     below = places[source][1]
     if row - below == 1:
         _arrow(axis, [(x + 2, below + 0.75), (x + 2, row)])
     else:
         side, outer = (x, x - 0.45) if x == 0 else (x + 4, x + 4.45)
-        _arrow(axis, [(x + 2, below + 0.87), (outer, below + 0.87), (outer, row + 0.4), (side, row + 0.4)])
+        _arrow(
+            axis,
+            [(x + 2, below + 0.87), (outer, below + 0.87), (outer, row + 0.4), (side, row + 0.4)],
+        )
 
 
 def draw_figure_2(model: Transformer, path: Path) -> None:
-    """Draws the attention of an encoder layer: its projections, its heads and the shapes between them."""
+    """Draws the attention of an encoder layer: its projections, its heads and the shapes between
+    them.
+    """
     attention = next(part for part in model.modules() if isinstance(part, MultiHeadAttention))
     x = torch.randn(2, 7, model.config.d_model)
     q, (k, v) = attention.queries(x), attention.keys_values(x)
@@ -132,11 +158,32 @@ def draw_figure_2(model: Transformer, path: Path) -> None:
         middle = column * 3.2 + 1.4
         axis.text(middle, -0.45, f"{name[-1].upper()}  {_size(x)}", ha="center", fontsize=9)
         _arrow(axis, [(middle, -0.25), (middle, 0)])
-        _box(axis, column * 3.2, 0, f"linear {name}\n{_size(getattr(attention, name).weight)}", "#ffffff", width=2.8)
+        _box(
+            axis,
+            column * 3.2,
+            0,
+            f"linear {name}\n{_size(getattr(attention, name).weight)}",
+            "#ffffff",
+            width=2.8,
+        )
         _arrow(axis, [(middle, 0.75), (middle, 1)])
-        _box(axis, column * 3.2, 1, f"{attention.n_heads} heads\n{_size(projected)}", "#e8e1f3", width=2.8)
+        _box(
+            axis,
+            column * 3.2,
+            1,
+            f"{attention.n_heads} heads\n{_size(projected)}",
+            "#e8e1f3",
+            width=2.8,
+        )
         _arrow(axis, [(middle, 1.75), (middle, 2)])
-    _box(axis, 0, 2, f"scaled dot-product attention, all heads at once\n{_size(heads)}", "#e8e1f3", width=9.2)
+    _box(
+        axis,
+        0,
+        2,
+        f"scaled dot-product attention, all heads at once\n{_size(heads)}",
+        "#e8e1f3",
+        width=9.2,
+    )
     _box(axis, 0, 3, f"concat\n{_size(heads.transpose(1, 2).flatten(2))}", "#f1f3c1", width=9.2)
     _box(axis, 0, 4, f"linear w_o\n{_size(attention.w_o.weight)}", "#ffffff", width=9.2)
     for row in (2, 3, 4):
@@ -146,11 +193,17 @@ def draw_figure_2(model: Transformer, path: Path) -> None:
 
 
 def draw_positions(path: Path) -> None:
-    """Draws the matrix that turns PE(pos) into PE(pos + 8), and that products of encodings depend on distances only."""
+    """Draws the matrix that turns PE(pos) into PE(pos + 8), and that products of encodings depend
+    on distances only.
+    """
     d_model, length, shift = 32, 64, 8
     table = sinusoids(length + shift, d_model).double()
-    angles = (shift * 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)).tolist()
-    blocks = [torch.tensor([[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]]) for a in angles]
+    angles = (
+        shift * 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+    ).tolist()
+    blocks = [
+        torch.tensor([[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]]) for a in angles
+    ]
     matrix = torch.block_diag(*blocks).double()
     assert torch.allclose(table[:length] @ matrix.T, table[shift:], atol=1e-6)
     figure = new_figure(9, 4, layout="constrained")
@@ -165,7 +218,9 @@ def draw_positions(path: Path) -> None:
 
 
 def scaling(n_pairs: int, n_keys: int) -> Iterator[dict[str, Any]]:
-    """Yields footnote 4 for several d_k: variance of q.k, median slope of the softmax with the factor and without."""
+    """Yields footnote 4 for several d_k: variance of q.k, median slope of the softmax with the
+    factor and without.
+    """
     for d_k in (4, 16, 64, 256, 512):
         torch.manual_seed(d_k)
         q, k = torch.randn(2, n_pairs, d_k)
@@ -181,7 +236,9 @@ def scaling(n_pairs: int, n_keys: int) -> Iterator[dict[str, Any]]:
 def _slope(scores: Tensor) -> float:
     """The median norm of the softmax's Jacobian."""
     p = scores.softmax(-1)
-    return float((torch.diag_embed(p) - p[:, :, None] * p[:, None, :]).flatten(1).norm(dim=1).median())
+    return float(
+        (torch.diag_embed(p) - p[:, :, None] * p[:, None, :]).flatten(1).norm(dim=1).median()
+    )
 
 
 def _shape(call: Call) -> str:
@@ -215,8 +272,16 @@ def _frame(axis: Any, x: float, rows: int, text: str, left: bool) -> None:
 
 def _arrow(axis: Any, points: list[tuple[float, float]]) -> None:
     """A line through these points, with a head at the last."""
-    axis.plot(*zip(*points[:-1], strict=True), color="black", linewidth=1, solid_capstyle="butt", zorder=1)
-    axis.annotate("", points[-1], points[-2], arrowprops={"arrowstyle": "->", "shrinkA": 0, "shrinkB": 0}, zorder=3)
+    axis.plot(
+        *zip(*points[:-1], strict=True), color="black", linewidth=1, solid_capstyle="butt", zorder=1
+    )
+    axis.annotate(
+        "",
+        points[-1],
+        points[-2],
+        arrowprops={"arrowstyle": "->", "shrinkA": 0, "shrinkB": 0},
+        zorder=3,
+    )
 
 
 def _finish(axis: Any, figure: Any, width: tuple[float, float], height: float, path: Path) -> None:

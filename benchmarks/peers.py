@@ -1,4 +1,6 @@
-"""Other implementations of the same model, from a batch to logits, with dropout where the paper has it."""
+"""Other implementations of the same model, from a batch to logits, with dropout where the paper has
+it.
+"""
 
 import math
 from collections.abc import Callable
@@ -19,10 +21,19 @@ Forward = Callable[[Batch], Tensor]
 def torch_transformer(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, Forward]:
     """torch.nn.Transformer, with embeddings and positions added."""
     body = nn.Transformer(
-        *(config.d_model, config.n_heads, config.n_layers, config.n_layers, config.d_ff, config.dropout),
+        *(
+            config.d_model,
+            config.n_heads,
+            config.n_layers,
+            config.n_layers,
+            config.d_ff,
+            config.dropout,
+        ),
         batch_first=True,
     )
-    for module in body.modules():  # no dropout on attention weights and inside feed-forward networks
+    for (
+        module
+    ) in body.modules():  # no dropout on attention weights and inside feed-forward networks
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = 0.0
         elif isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)):
@@ -34,21 +45,29 @@ def torch_transformer(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, 
 
     def forward(batch: Batch) -> Tensor:
         embedded = [
-            dropout(model["embedding"](ids) * math.sqrt(config.d_model) + model.positions[: ids.size(1)])
+            dropout(
+                model["embedding"](ids) * math.sqrt(config.d_model) + model.positions[: ids.size(1)]
+            )
             for ids in (batch.src, batch.tgt_in)
         ]
         causal = nn.Transformer.generate_square_subsequent_mask(
             batch.tgt_in.size(1), device=batch.tgt_in.device, dtype=torch.bool
         )
         padding = batch.src == PAD_ID
-        hints = {"tgt_is_causal": True, "src_key_padding_mask": padding, "memory_key_padding_mask": padding}
+        hints = {
+            "tgt_is_causal": True,
+            "src_key_padding_mask": padding,
+            "memory_key_padding_mask": padding,
+        }
         return body(*embedded, tgt_mask=causal, **hints) @ model["embedding"].weight.T
 
     return model, forward
 
 
 def marian(config: ModelConfig, vocab_size: int, attention: str) -> tuple[nn.Module, Forward]:
-    """Hugging Face's Marian; `attention` is eager or sdpa. Raises ImportError without `transformers`."""
+    """Hugging Face's Marian; `attention` is eager or sdpa. Raises ImportError without
+    `transformers`.
+    """
     from transformers import MarianConfig, MarianMTModel
 
     ids = {"pad_token_id": PAD_ID, "eos_token_id": EOS_ID, "decoder_start_token_id": BOS_ID}
@@ -63,7 +82,12 @@ def marian(config: ModelConfig, vocab_size: int, attention: str) -> tuple[nn.Mod
 
     def forward(batch: Batch) -> Tensor:
         mask = batch.src_mask[:, 0, 0].long()
-        return model(input_ids=batch.src, attention_mask=mask, decoder_input_ids=batch.tgt_in, use_cache=False).logits
+        return model(
+            input_ids=batch.src,
+            attention_mask=mask,
+            decoder_input_ids=batch.tgt_in,
+            use_cache=False,
+        ).logits
 
     return model, forward
 
@@ -76,7 +100,9 @@ def joey(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, Forward]:
     special = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
     entries = [f"<{name}>" for name in sorted(special, key=special.get)]
     entries += [f"w{i}" for i in range(len(special), vocab_size)]
-    vocabulary = Vocabulary.__new__(Vocabulary)  # its constructor fixes another order of the special tokens
+    vocabulary = Vocabulary.__new__(
+        Vocabulary
+    )  # its constructor fixes another order of the special tokens
     vocabulary.__dict__.update(
         _itos=entries,
         _stoi={entry: i for i, entry in enumerate(entries)},

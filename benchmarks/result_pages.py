@@ -2,7 +2,8 @@
 
     python benchmarks/result_pages.py
 
-A page has such figures between `<!-- begin NAME -->` and `<!-- end NAME -->`; other figures on it say "not kept".
+A page has such figures between `<!-- begin NAME -->` and `<!-- end NAME -->`; other figures on it
+say "not kept".
 """
 
 import json
@@ -46,32 +47,42 @@ def rows_of(benchmark: str) -> list[Record]:
 def plus_minus(sample: Sample | None, decimals: int) -> str:
     if sample is None:
         return ""
-    return f"{sample.mean:.{decimals}f}" + (f" ± {sample.sd:.{decimals}f}" if sample.sd is not None else "")
+    return f"{sample.mean:.{decimals}f}" + (
+        f" ± {sample.sd:.{decimals}f}" if sample.sd is not None else ""
+    )
 
 
 # Multi30k.
 
-PUBLISHED_MULTI30K = {"multi30k_wu2021": (41.02, 33.36, 29.88), "multi30k_wu2021_en_fr": (61.80, 53.46, 44.52)}
+PUBLISHED_MULTI30K = {
+    "multi30k_wu2021": (41.02, 33.36, 29.88),
+    "multi30k_wu2021_en_fr": (61.80, 53.46, 44.52),
+}
 TEST_SETS = ("test", "test_2017_flickr", "test_2017_mscoco")
 
 
 def multi30k() -> dict[str, str]:
     [group] = group_runs(published("multi30k"))
-    scores = {kind: group.sample(Metric(kind, "test")) for kind in ("bleu_tokenized_lc", *METRIC_KINDS)}
+    scores = {
+        kind: group.sample(Metric(kind, "test")) for kind in ("bleu_tokenized_lc", *METRIC_KINDS)
+    }
     records = []
     for kind, sample in scores.items():
         seeds = {f"seed {seed}": value for seed, value in sample.by_seed.items()}
         records.append({"kind": METRICS[kind].title, **seeds, "mean": sample.mean, "sd": sample.sd})
-    columns = [Column("kind", "2016 test set"), *(Column(f"seed {seed}", decimals=2) for seed in group.seeds)]
+    columns = [
+        Column("kind", "2016 test set"),
+        *(Column(f"seed {seed}", decimals=2) for seed in group.seeds),
+    ]
     columns += [Column("mean", decimals=2), Column("sd", "standard deviation", 2)]
     reported = scores["bleu_tokenized_lc"]
     of_mean = stats.t.isf(0.025, reported.n - 1) * reported.sd / math.sqrt(reported.n)
     of_next = of_mean * math.sqrt(reported.n + 1)
     about = (
-        "The authors of Transformer-Tiny (Wu et al. 2021) published one run with lower-cased tokenised BLEU "
-        f"{PUBLISHED_MULTI30K['multi30k_wu2021'][0]}. The {reported.n} seeds here have the mean {reported.mean:.2f} ± "
-        f"{of_mean:.2f} (95 % interval), and one more run would lie within ± {of_next:.2f} of it (95 % prediction "
-        "interval)."
+        "The authors of Transformer-Tiny (Wu et al. 2021) published one run with lower-cased "
+        f"tokenised BLEU {PUBLISHED_MULTI30K['multi30k_wu2021'][0]}. The {reported.n} seeds here "
+        f"have the mean {reported.mean:.2f} ± {of_mean:.2f} (95 % interval), and one more run "
+        f"would lie within ± {of_next:.2f} of it (95 % prediction interval)."
     )
     return {
         "three-seeds": table(columns, records),
@@ -86,12 +97,17 @@ def _wu2021() -> str:
     records = []
     for study, figures in PUBLISHED_MULTI30K.items():
         languages = "English-French" if study.endswith("en_fr") else "English-German"
-        records.append({"run": f"{languages}, published", **dict(zip(TEST_SETS, figures, strict=True))})
+        records.append(
+            {"run": f"{languages}, published", **dict(zip(TEST_SETS, figures, strict=True))}
+        )
         [run] = published(study)
         scores = {name: run.evaluations[name].metrics["bleu_tokenized_lc"] for name in TEST_SETS}
         records.append({"run": f"`{study}`, one run", **scores, "step": run.step})
     titles = dict(zip(TEST_SETS, ("test 2016", "test 2017", "COCO"), strict=True))
-    columns = [Column("run", "lower-cased tokenised BLEU"), *(Column(name, titles[name], 2) for name in TEST_SETS)]
+    columns = [
+        Column("run", "lower-cased tokenised BLEU"),
+        *(Column(name, titles[name], 2) for name in TEST_SETS),
+    ]
     return table([*columns, Column("step", "ended at step")], records)
 
 
@@ -101,7 +117,9 @@ def _multi30k_search() -> str:
     for row in stored["rows"]:
         seeds = [f"{seed['bleu_tokenized_lc']:.2f}" for seed in row.get("seeds", [])]
         records.append({"options": f"`{row['options']}`", **row["mean"], "seeds": ", ".join(seeds)})
-    records.append(stored["ensemble"] | {"options": "all three together, `ensemble=[...]`", "seeds": ""})
+    records.append(
+        stored["ensemble"] | {"options": "all three together, `ensemble=[...]`", "seeds": ""}
+    )
     columns = [Column("options", "`evaluate.py`"), Column("sacrebleu", "sacreBLEU", 2)]
     columns += [Column("bleu_tokenized_lc", "lower-cased tokenised", 2), Column("seeds", "by seed")]
     return table(columns, records)
@@ -111,7 +129,10 @@ def _multi30k_en_fr() -> str:
     [run] = published("multi30k_en_fr")
     kinds = ("bleu_tokenized_lc", "bleu_tokenized", "sacrebleu", "chrf", "ter")
     scores = run.evaluations["test"].metrics
-    columns = [Column("run", "2016 test set"), *(Column(kind, METRICS[kind].title, 2) for kind in kinds)]
+    columns = [
+        Column("run", "2016 test set"),
+        *(Column(kind, METRICS[kind].title, 2) for kind in kinds),
+    ]
     columns.append(Column("ppl", "dev perplexity", 2))
     return table(columns, [{"run": f"seed {run.seed}", **scores, "ppl": run.last("val/ppl")}])
 
@@ -128,9 +149,21 @@ OWN_TEXT = {
 
 
 def steps() -> dict[str, str]:
-    dev = {"captions_parts": Metric("sacrebleu", "val"), "quarter_parts": Metric("bleu_compound_split", "val")}
-    columns = [Column("study", "text"), Column("parts"), Column("ppl", "dev perplexity"), Column("dev", "dev BLEU")]
-    columns += [Column("dev_ratio", "length ratio"), Column("test", "test sacreBLEU"), Column("ratio", "length ratio")]
+    dev = {
+        "captions_parts": Metric("sacrebleu", "val"),
+        "quarter_parts": Metric("bleu_compound_split", "val"),
+    }
+    columns = [
+        Column("study", "text"),
+        Column("parts"),
+        Column("ppl", "dev perplexity"),
+        Column("dev", "dev BLEU"),
+    ]
+    columns += [
+        Column("dev_ratio", "length ratio"),
+        Column("test", "test sacreBLEU"),
+        Column("ratio", "length ratio"),
+    ]
     records, changes = [], []
     for study, bleu in dev.items():
         groups = groups_of(study)
@@ -170,7 +203,11 @@ def _own_text() -> dict[str, str]:
     records: list[Record] = [{"name": name} for name in groups]
     for split in ("val", "test"):
         bleu = Metric("sacrebleu", split)
-        metrics = {"sacreBLEU": (bleu, 2), "chrF": (Metric("chrf", split), 2), "length ratio": (bleu.ratio, 3)}
+        metrics = {
+            "sacreBLEU": (bleu, 2),
+            "chrF": (Metric("chrf", split), 2),
+            "length ratio": (bleu.ratio, 3),
+        }
         metrics["perplexity"] = (Metric("perplexity", split), 2)
         prefix = {"val": "dev", "test": "test"}[split]
         for title, (metric, decimals) in metrics.items():
@@ -178,18 +215,27 @@ def _own_text() -> dict[str, str]:
             for record, group in zip(records, groups.values(), strict=True):
                 record[f"{split} {title}"] = plus_minus(group.sample(metric), decimals)
     base = groups["four parts"]
-    dev = {"dev sacreBLEU": Metric("sacrebleu", "val"), "dev perplexity": Metric("perplexity", "val")}
+    dev = {
+        "dev sacreBLEU": Metric("sacrebleu", "val"),
+        "dev perplexity": Metric("perplexity", "val"),
+    }
     compared = compare_groups([*groups.values()], [*dev.values()], base)
     differences = corrected(compared)
     changes = [
-        {"name": name} | {title: table3_quarter.cell(differences[metric][group.path]) for title, metric in dev.items()}
+        {"name": name}
+        | {
+            title: table3_quarter.cell(differences[metric][group.path])
+            for title, metric in dev.items()
+        }
         for name, group in groups.items()
         if group is not base
     ]
     titled = {title: compared[metric] for title, metric in dev.items()}
     return {
         "own-text": table(columns, records),
-        "own-text-changes": table([Column("name", "against four parts"), *map(Column, dev)], changes),
+        "own-text-changes": table(
+            [Column("name", "against four parts"), *map(Column, dev)], changes
+        ),
         "own-text-basis": wrapped(" ".join(explained("four parts (3 seeds)", titled, differences))),
     }
 
@@ -210,7 +256,9 @@ def paper_checked() -> dict[str, str]:
         "token accuracy": (Metric("token_accuracy", "val"), 1),
         "sacreBLEU": (Metric("sacrebleu", "val"), 1),
     }
-    compared = compare_groups([*groups.values()], [metric for metric, _ in metrics.values()], groups["ls00"])
+    compared = compare_groups(
+        [*groups.values()], [metric for metric, _ in metrics.values()], groups["ls00"]
+    )
     differences = corrected(compared)
     columns = [Column("smoothing", "label smoothing")]
     records: list[Record] = [{"smoothing": f"0.{name[-1]}"} for name in sorted(groups)]
@@ -225,7 +273,9 @@ def paper_checked() -> dict[str, str]:
         "scaling": table(scaling, rows_of("paper_claims")),
         "extrapolation": _extrapolation(),
         "smoothing": table(columns, records),
-        "smoothing-basis": wrapped(" ".join(explained("no smoothing (3 seeds)", titled, differences))),
+        "smoothing-basis": wrapped(
+            " ".join(explained("no smoothing (3 seeds)", titled, differences))
+        ),
     }
 
 
@@ -233,7 +283,8 @@ def _extrapolation() -> str:
     runs = {run.folder.path.name: run for run in published("extrapolation")}
     columns = [Column("positions"), Column("step")]
     records: list[Record] = [
-        {"positions": name, "step": _evaluation(runs[name], "short").step} for name in ("sinusoidal", "learned")
+        {"positions": name, "step": _evaluation(runs[name], "short").step}
+        for name in ("sinusoidal", "learned")
     ]
     for length in ("short", "long"):
         for kind, title, decimals in (
@@ -243,7 +294,9 @@ def _extrapolation() -> str:
         ):
             columns.append(Column(f"{length} {kind}", f"{length}: {title}", decimals))
             for record in records:
-                record[f"{length} {kind}"] = _evaluation(runs[record["positions"]], length).score(kind)
+                record[f"{length} {kind}"] = _evaluation(runs[record["positions"]], length).score(
+                    kind
+                )
     return table(columns, records)
 
 
@@ -275,8 +328,8 @@ def manuals() -> dict[str, str]:
     ]
     same_words = [f"{row['as_reference']:.3f}" for row in markup if row["tags"] == "put back"]
     about = (
-        f"In the two texts {' and '.join(same_words)} of the elements stand around exactly the words that they enclose "
-        "in the reference, which needs the same words."
+        f"In the two texts {' and '.join(same_words)} of the elements stand around exactly the "
+        "words that they enclose in the reference, which needs the same words."
     )
     return {
         "markup": table(columns, markup),
@@ -304,33 +357,39 @@ def performance() -> dict[str, str]:
     [first_step] = rows_of("startup_first_step")
     plans = {row["pairs"]: row for row in rows_of("data_plan")}
     planning = [
-        f"{row['cpu_s']:.1f} processor seconds and {row['total_mb'] / 1000:.1f} GB for {pairs:,} pairs"
+        f"{row['cpu_s']:.1f} processor seconds and {row['total_mb'] / 1000:.1f} GB for {pairs:,} "
+        "pairs"
         for pairs, row in plans.items()
     ]
     padding = mean(row["padding_percent"] for row in plans.values())
     return {
         "serving": table(serving, rows_of("serve")),
         "soak": wrapped(
-            "`--soak` adds clients that disconnect, send malformed JSON, other encodings and 10 MB: beside "
-            f"{soak['other requests']:,} such requests all {soak['honest requests']} honest ones were answered "
-            f"correctly, and memory went from {soak['MB before']:.0f} to {soak['MB after']:.0f} MB."
+            "`--soak` adds clients that disconnect, send malformed JSON, other encodings and 10 "
+            f"MB: beside {soak['other requests']:,} such requests all {soak['honest requests']} "
+            f"honest ones were answered correctly, and memory went from {soak['MB before']:.0f} "
+            f"to {soak['MB after']:.0f} MB."
         ),
-        "first-step": f"The tiny model's first step on a prepared corpus comes {first_step['seconds']:.1f} s after the "
-        "command.",
+        "first-step": f"The tiny model's first step on a prepared corpus comes {first_step['seconds']:.1f} "
+        "s after the command.",
         "preparing": wrapped(_preparing()),
         "planning": wrapped(
-            f"Planning an epoch takes {' and '.join(planning)}, in every process that makes batches. Padding is "
-            f"{padding:.0f} % of the tokens ([why](../fidelity.md#what-a-step-holds))."
+            f"Planning an epoch takes {' and '.join(planning)}, in every process that makes "
+            f"batches. Padding is {padding:.0f} % of the tokens "
+            "([why](../fidelity.md#what-a-step-holds))."
         ),
         "table-1": table(table_1, layers),
     }
 
 
 def _preparing() -> str:
-    rows = [row for path in sorted(BENCHMARKS.glob("data_prepare*.json")) for row in rows_of(path.stem)]
+    rows = [
+        row for path in sorted(BENCHMARKS.glob("data_prepare*.json")) for row in rows_of(path.stem)
+    ]
     sentences = [
-        f"{row['cpu_s']:,.0f} processor seconds and {row['total_mb']:,.0f} MB (the mapped result included) in "
-        f"{row['processes'] + (row['processes'] > 1)} process{'es' * (row['processes'] > 1)} for {row['pairs']:,} pairs"
+        f"{row['cpu_s']:,.0f} processor seconds and {row['total_mb']:,.0f} MB (the mapped result "
+        f"included) in {row['processes'] + (row['processes'] > 1)} "
+        f"process{'es' * (row['processes'] > 1)} for {row['pairs']:,} pairs"
         for row in rows
     ]
     return f"Preparing takes {'; '.join(sentences)}."

@@ -1,10 +1,12 @@
-"""How time and memory of a training step grow with tokens per step, sentence length, vocabulary and depth.
+"""How time and memory of a training step grow with tokens per step, sentence length, vocabulary and
+depth.
 
     python benchmarks/scaling.py [--d-model 256] [--rounds 3] [--threads 1] [--float32] [--only-processes] [--out DIR]
 
-One size grows while the others stay at 2,048 target tokens, sentences of 32, 8,000 vocabulary entries and 2 layers.
-Every point is measured in its own process, and memory is what it takes beyond the libraries; dashed lines are
-proportional growth. At the end `train.py` trains on the phrasebook with one and with two processes, in turn.
+One size grows while the others stay at 2,048 target tokens, sentences of 32, 8,000 vocabulary
+entries and 2 layers. Every point is measured in its own process, and memory is what it takes beyond
+the libraries; dashed lines are proportional growth. At the end `train.py` trains on the phrasebook
+with one and with two processes, in turn.
 """
 
 import argparse
@@ -40,17 +42,23 @@ SIZES = {
 }
 
 
-def step(config: ModelConfig, tokens: int, length: int, vocabulary: int, layers: int, bf16: bool) -> Callable[[], None]:
+def step(
+    config: ModelConfig, tokens: int, length: int, vocabulary: int, layers: int, bf16: bool
+) -> Callable[[], None]:
     """Returns our training step on random sentences of one length on both sides."""
     ids = torch.randint(4, vocabulary, (2, tokens // length, length))
     ids[..., -1] = EOS_ID
     src, tgt = ids
     every = np.full(len(tgt), length)
     batch = Batch(0, src, shift_right(tgt), tgt, (every, every), tgt.numel())
-    return implementation("aiayn", replace(config, n_layers=layers), vocabulary, [[batch]], "cpu", bf16)
+    return implementation(
+        "aiayn", replace(config, n_layers=layers), vocabulary, [[batch]], "cpu", bf16
+    )
 
 
-def measured(config: ModelConfig, sizes: dict[str, int], rounds: int, bf16: bool) -> dict[str, float]:
+def measured(
+    config: ModelConfig, sizes: dict[str, int], rounds: int, bf16: bool
+) -> dict[str, float]:
     """Returns the seconds of a step, low and high, and the MB that it takes."""
     worker = Worker(step, config, *sizes.values(), bf16)
     seconds = spread(interleaved({"step": worker}, rounds)["step"])
@@ -60,9 +68,25 @@ def measured(config: ModelConfig, sizes: dict[str, int], rounds: int, bf16: bool
 
 def training_speed(processes: int, name: str, folder: str) -> float:
     """Returns the target tokens per second of `train.py` with so many processes of one thread."""
-    command = [sys.executable, str(ROOT / "train.py"), "data=phrasebook", "model=tiny", f"name={name}", "logger=none"]
-    command += ["data.vocab_size=2000", "data.tokens_per_step=8192", "data.micro_batches=2", "trainer.max_steps=25"]
-    command += ["trainer.val_every=25", "trainer.val_bleu_sentences=0", "trainer.checkpoint_every=25"]
+    command = [
+        sys.executable,
+        str(ROOT / "train.py"),
+        "data=phrasebook",
+        "model=tiny",
+        f"name={name}",
+        "logger=none",
+    ]
+    command += [
+        "data.vocab_size=2000",
+        "data.tokens_per_step=8192",
+        "data.micro_batches=2",
+        "trainer.max_steps=25",
+    ]
+    command += [
+        "trainer.val_every=25",
+        "trainer.val_bleu_sentences=0",
+        "trainer.checkpoint_every=25",
+    ]
     command += ["trainer.average_last=1", "trainer.log_every=5", f"trainer.devices={processes}"]
     command += ["trainer.accelerator=cpu", f"data.folder={folder}/data"]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -73,7 +97,9 @@ def training_speed(processes: int, name: str, folder: str) -> float:
 
 
 def processes_in_turn(rounds: int) -> list[dict[str, float]]:
-    """Returns the speeds of one and of two processes, and how many times as fast as one, over several rounds."""
+    """Returns the speeds of one and of two processes, and how many times as fast as one, over
+    several rounds.
+    """
     speeds: dict[int, list[float]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(rounds):
@@ -88,7 +114,11 @@ def processes_in_turn(rounds: int) -> list[dict[str, float]]:
 
 def measure_sizes(options: argparse.Namespace) -> None:
     """Reports and draws a step's time and memory as each size grows."""
-    sizes = [f"model.d_model={options.d_model}", f"model.d_ff={4 * options.d_model}", "model.n_heads=4"]
+    sizes = [
+        f"model.d_model={options.d_model}",
+        f"model.d_ff={4 * options.d_model}",
+        "model.n_heads=4",
+    ]
     config = run_config(aiayn.compose("data=phrasebook", "model=base", *sizes)).model
 
     rows: list[dict[str, Any]] = []

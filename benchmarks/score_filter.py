@@ -1,11 +1,13 @@
-"""How well scores tell wrong pairs from right ones: the area under the ROC curve (AUC) on shuffled text.
+"""How well scores tell wrong pairs from right ones: the area under the ROC curve (AUC) on shuffled
+text.
 
     python benchmarks/score_filter.py RUN PREFIX [--reverse RUN2]
 
-Each pair of PREFIX is scored as it is, and with the target of another pair: of any, and of the one whose target is
-nearest in length, which is harder. AUC is the probability that a right pair has a higher score than a wrong one. Scores
-are those of `aiayn score`: log P, log P per subword, and with --reverse the mean of both directions per subword;
-`length` is a baseline without a model, the ratio of the sides' numbers of characters.
+Each pair of PREFIX is scored as it is, and with the target of another pair: of any, and of the one
+whose target is nearest in length, which is harder. AUC is the probability that a right pair has a
+higher score than a wrong one. Scores are those of `aiayn score`: log P, log P per subword, and with
+--reverse the mean of both directions per subword; `length` is a baseline without a model, the ratio
+of the sides' numbers of characters.
 """
 
 import random
@@ -19,7 +21,9 @@ from aiayn.search.translator import Translator
 
 
 def auc(right: Sequence[float], wrong: Sequence[float]) -> float:
-    """Returns the probability that one of `right` is above one of `wrong`; equal ones count half."""
+    """Returns the probability that one of `right` is above one of `wrong`; equal ones count
+    half.
+    """
     above = sum((a > b) + (a == b) / 2 for a in right for b in wrong)
     return above / (len(right) * len(wrong))
 
@@ -47,25 +51,35 @@ def scores(
     """Returns every kind of score of the pairs."""
     pairs = there.score(sources, targets)
     found = {
-        "length": [min(len(a), len(b)) / max(len(a), len(b), 1) for a, b in zip(sources, targets, strict=True)],
+        "length": [
+            min(len(a), len(b)) / max(len(a), len(b), 1)
+            for a, b in zip(sources, targets, strict=True)
+        ],
         "log_p": [pair.log_prob for pair in pairs],
         "per_token": [per_token(pair) for pair in pairs],
     }
     if back:
         others = back.score(targets, sources)
-        found["both"] = [(per_token(a) + per_token(b)) / 2 for a, b in zip(pairs, others, strict=True)]
+        found["both"] = [
+            (per_token(a) + per_token(b)) / 2 for a, b in zip(pairs, others, strict=True)
+        ]
     return found
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse_options(__doc__, arguments, {"run": None, "prefix": None}, reverse=None, threads=1)
+    options = parse_options(
+        __doc__, arguments, {"run": None, "prefix": None}, reverse=None, threads=1
+    )
     there = Translator.from_run(options.run)
     back = Translator.from_run(options.reverse) if options.reverse else None
     sources, targets = (read_lines(f"{options.prefix}.{lang}") for lang in there.languages)
     right, rows = scores(sources, targets, there, back), []
     for name, shuffle in (("any other", any_other), ("nearest in length", nearest_in_length)):
         wrong = scores(sources, shuffle(targets), there, back)
-        rows.append({"wrong_target": name, "pairs": len(sources)} | {key: auc(right[key], wrong[key]) for key in right})
+        rows.append(
+            {"wrong_target": name, "pairs": len(sources)}
+            | {key: auc(right[key], wrong[key]) for key in right}
+        )
     report("score_filter", rows, options.out)
 
 

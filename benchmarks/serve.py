@@ -1,18 +1,22 @@
-"""A translation server under load: many clients at once beside one, and a soak with clients that misbehave.
+"""A translation server under load: many clients at once beside one, and a soak with clients that
+misbehave.
 
     python benchmarks/serve.py RUN FILE [--clients 64] [--requests 512] [--threads 1] [--rounds 6]
                                [--soak 60]
 
-Starts `aiayn serve RUN` in a process of its own and sends it the lines of FILE, one per request: first from one client,
-which waits for every answer, then from --clients at once, each of which does the same. Every answer is compared with
-what Translator gives for the line by itself. Latencies include the clients' own waiting for a processor: clients and
-server share the machine. Processor seconds are the server's.
+Starts `aiayn serve RUN` in a process of its own and sends it the lines of FILE, one per request:
+first from one client, which waits for every answer, then from --clients at once, each of which does
+the same. Every answer is compared with what Translator gives for the line by itself. Latencies
+include the clients' own waiting for a processor: clients and server share the machine. Processor
+seconds are the server's.
 
-With --rounds N one client sends the same requests N times, and the server's memory is read after each: what it keeps
-for a shape of a batch is there after the first round, and what it kept for every request would go on to grow.
+With --rounds N one client sends the same requests N times, and the server's memory is read after
+each: what it keeps for a shape of a batch is there after the first round, and what it kept for
+every request would go on to grow.
 
-With --soak SECONDS there follow that many seconds of honest clients beside others that disconnect, send or read slowly,
-send malformed JSON, other encodings, or 10 MB; then SIGTERM. Lost is an honest request without an answer.
+With --soak SECONDS there follow that many seconds of honest clients beside others that disconnect,
+send or read slowly, send malformed JSON, other encodings, or 10 MB; then SIGTERM. Lost is an honest
+request without an answer.
 """
 
 import contextlib
@@ -110,7 +114,9 @@ class Tally:
             self.wrong.append(f"{line}: {answer.status} {text!r}")
 
 
-def load(server: Server, expected: dict[str, str], lines: list[str], clients: int) -> dict[str, object]:
+def load(
+    server: Server, expected: dict[str, str], lines: list[str], clients: int
+) -> dict[str, object]:
     """Returns a row of figures for the lines sent by so many clients."""
     tally, client = Tally(server, expected), threading.local()
 
@@ -145,7 +151,9 @@ def memory_of_rounds(
 
 
 def rude_clients(server: Server, line: str) -> dict[str, Callable[[], None]]:
-    """Returns what each kind of misbehaving client does once. What is refused must be refused by the right status."""
+    """Returns what each kind of misbehaving client does once. What is refused must be refused by
+    the right status.
+    """
     body = server.body(line)
     head = ["POST /translate HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
     request = "\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body
@@ -199,7 +207,9 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
 
     before = server.memory_mb()
     with ThreadPoolExecutor(HONEST + len(rude)) as clients:
-        working = [clients.submit(honest) for _ in range(HONEST)] + [clients.submit(visit, kind) for kind in rude]
+        working = [clients.submit(honest) for _ in range(HONEST)] + [
+            clients.submit(visit, kind) for kind in rude
+        ]
         time.sleep(seconds)
         memory = server.memory_mb()
         tally.late = True
@@ -224,16 +234,25 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
 
 def main(arguments: list[str] | None = None) -> None:
     files = {"run": None, "file": None}
-    options = parse_options(__doc__, arguments, files, clients=64, requests=512, threads=1, rounds=0, soak=0.0)
+    options = parse_options(
+        __doc__, arguments, files, clients=64, requests=512, threads=1, rounds=0, soak=0.0
+    )
     lines = [line for line in dict.fromkeys(read_lines(options.file)) if line.strip()]
     with ModelAndSearch(accelerator="cpu").open(Path(options.run)) as (translator, _):
         pass
     few = lines[: options.requests]
-    expected = {line: translate_texts(translator, [line], markup=False, paragraphs=True)[0][0] for line in few}
+    expected = {
+        line: translate_texts(translator, [line], markup=False, paragraphs=True)[0][0]
+        for line in few
+    }
     requests = list(itertools.islice(itertools.cycle(few), options.requests))
     with contextlib.closing(Server(options.run, options.threads)) as server:
         if options.rounds:
-            report("serve_memory", memory_of_rounds(server, expected, requests, options.rounds), options.out)
+            report(
+                "serve_memory",
+                memory_of_rounds(server, expected, requests, options.rounds),
+                options.out,
+            )
         load(server, expected, requests[:8], 1)  # warm-up
         rows = [load(server, expected, requests, clients) for clients in (1, options.clients)]
         report("serve", rows, options.out)

@@ -1,11 +1,12 @@
-"""How long it takes until something happens: help, configuration errors, the first step, an evaluation.
+"""How long it takes until something happens: help, configuration errors, the first step, an
+evaluation.
 
     python benchmarks/startup.py [--rounds 5] [--model tiny] [--pairs 2000] [--lines 1000]
 
-Help and errors are compared with an empty Hydra application, in turns. The first step is that of a new run of --model
-on a prepared corpus of --pairs pairs, from the command to its line in the log. Evaluations of one sentence and of
---lines sentences are each divided into translating and the rest: if the rest is the same, nothing is loaded or compiled
-twice.
+Help and errors are compared with an empty Hydra application, in turns. The first step is that of a
+new run of --model on a prepared corpus of --pairs pairs, from the command to its line in the log.
+Evaluations of one sentence and of --lines sentences are each divided into translating and the rest:
+if the rest is the same, nothing is loaded or compiled twice.
 """
 
 import json
@@ -35,7 +36,12 @@ def main(config):
 
 main()
 """
-QUIET = ["hydra.output_subdir=null", "hydra.run.dir=.", "hydra/job_logging=none", "hydra/hydra_logging=none"]
+QUIET = [
+    "hydra.output_subdir=null",
+    "hydra.run.dir=.",
+    "hydra/job_logging=none",
+    "hydra/hydra_logging=none",
+]
 COMMANDS = {
     "empty application": ["empty.py", *QUIET],
     "empty application --help": ["empty.py", "--help"],
@@ -45,38 +51,67 @@ COMMANDS = {
     "evaluate.py --help": [EVALUATE, "--help"],
     "evaluate.py, impossible value": [EVALUATE, "run=x", "split=dev"],
 }
-TEXT = ["data=files", "data.train=train", "data.val=dev", "data.test=test", "data.src_lang=en", "data.tgt_lang=de"]
+TEXT = [
+    "data=files",
+    "data.train=train",
+    "data.val=dev",
+    "data.test=test",
+    "data.src_lang=en",
+    "data.tgt_lang=de",
+]
 TEXT += ["model=base", "optim=adam", "trainer=default", "data.tokens_per_step=8192"]
-ONE_STEP = ["name=run", "logger=none", "trainer.max_steps=1", "trainer.log_every=1", "trainer.val_every=1"]
+ONE_STEP = [
+    "name=run",
+    "logger=none",
+    "trainer.max_steps=1",
+    "trainer.log_every=1",
+    "trainer.val_every=1",
+]
 RUN = [*TEXT, "data.vocab_size=290", *ONE_STEP]
 
 
 def write_text(folder: Path, **pairs: int) -> None:
     """Writes generated sentences to NAME.en and NAME.de, for each name so many pairs."""
     draw = random.Random(0)
-    words = [first + second for first in ("ba", "do", "ke", "li", "mu") for second in ("ren", "sa", "tok", "vi", "")]
+    words = [
+        first + second
+        for first in ("ba", "do", "ke", "li", "mu")
+        for second in ("ren", "sa", "tok", "vi", "")
+    ]
     for name, count in pairs.items():
         sentences = [draw.choices(words, k=draw.randint(3, 20)) for _ in range(count)]
-        (folder / f"{name}.en").write_text("".join(" ".join(sentence) + "\n" for sentence in sentences))
-        (folder / f"{name}.de").write_text("".join(" ".join(sentence[::-1]) + "\n" for sentence in sentences))
+        (folder / f"{name}.en").write_text(
+            "".join(" ".join(sentence) + "\n" for sentence in sentences)
+        )
+        (folder / f"{name}.de").write_text(
+            "".join(" ".join(sentence[::-1]) + "\n" for sentence in sentences)
+        )
 
 
 def start(folder: Path, arguments: list[str], until: str | None = None) -> None:
-    """Runs a program to its end, or kills it at the first line of its log that starts with `until`."""
+    """Runs a program to its end, or kills it at the first line of its log that starts with
+    `until`.
+    """
     line = ""
     command = [sys.executable, *arguments]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
         for line in process.stderr:
             if until and line.startswith(until):
                 process.kill()
                 break
-    assert not until or line.startswith(until), f"{arguments} ended with {process.returncode}: {line}"
+    assert not until or line.startswith(until), (
+        f"{arguments} ended with {process.returncode}: {line}"
+    )
 
 
 def timed(runs: dict[str, Callable[[], None]], rounds: int) -> list[dict[str, Any]]:
     """Returns a row for each run: its seconds, median and quartiles."""
     taken = {name: spread(seconds) for name, seconds in interleaved(runs, rounds).items()}
-    return [{"command": name, "seconds": found.pop("median"), **found} for name, found in taken.items()]
+    return [
+        {"command": name, "seconds": found.pop("median"), **found} for name, found in taken.items()
+    ]
 
 
 def evaluation(folder: Path, test: str) -> dict[str, Any]:
@@ -84,8 +119,14 @@ def evaluation(folder: Path, test: str) -> dict[str, Any]:
     clock = time.perf_counter()
     start(folder, [EVALUATE, "run=outputs/run", f"test={test}", "search.max_extra_tokens=5"])
     seconds = time.perf_counter() - clock
-    result = json.loads((folder / "outputs/run/evaluation" / test / "evaluation.json").read_text(encoding="utf-8"))
-    times = {"seconds": seconds, "translating_s": result["seconds"], "the_rest_s": seconds - result["seconds"]}
+    result = json.loads(
+        (folder / "outputs/run/evaluation" / test / "evaluation.json").read_text(encoding="utf-8")
+    )
+    times = {
+        "seconds": seconds,
+        "translating_s": result["seconds"],
+        "the_rest_s": seconds - result["seconds"],
+    }
     return {"lines": result["lines"]} | times
 
 
@@ -96,7 +137,10 @@ def main(arguments: list[str] | None = None) -> None:
         (folder / "empty.py").write_text(EMPTY, encoding="utf-8")
         write_text(folder, train=options.pairs, dev=10, test=options.lines, one=1)
 
-        rows = timed({name: partial(start, folder, command) for name, command in COMMANDS.items()}, options.rounds)
+        rows = timed(
+            {name: partial(start, folder, command) for name, command in COMMANDS.items()},
+            options.rounds,
+        )
         for row in rows:
             row["over_empty_s"] = row["seconds"] - rows["--help" in row["command"]]["seconds"]
         report("startup", rows, options.out)
@@ -109,7 +153,11 @@ def main(arguments: list[str] | None = None) -> None:
         first = timed({"to the first step": partial(train, until="step 1/")}, options.rounds)
         report("startup_first_step", first, options.out)
         train(until=None)
-        report("startup_evaluation", [evaluation(folder, test) for test in ("one", "test")], options.out)
+        report(
+            "startup_evaluation",
+            [evaluation(folder, test) for test in ("one", "test")],
+            options.out,
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""What the steps of a training hold: lengths, ratios of lengths and padding, by the number of parts of a step.
+"""What the steps of a training hold: lengths, ratios of lengths and padding, by the number of parts
+of a step.
 
     python benchmarks/steps.py data/en-de-0123456789abcdef [--tokens 2048] [--parts 1 4 8]
     python benchmarks/steps.py [--pairs 4500000] [--tokens 25000] [--parts 1 4 8]   # made-up lengths like WMT14's
 
-A row a number of parts; of an epoch's steps 5, 50 and 95 %: the mean target length, target by source tokens, the
-standard deviation of target lengths within a step, target tokens; and the mean padding of a micro-batch.
+A row a number of parts; of an epoch's steps 5, 50 and 95 %: the mean target length, target by
+source tokens, the standard deviation of target lengths within a step, target tokens; and the mean
+padding of a micro-batch.
 """
 
 import sys
@@ -30,7 +32,12 @@ def made_up(pairs: int) -> tuple[np.ndarray, np.ndarray]:
 
 def distribution(src: np.ndarray, tgt: np.ndarray, tokens: int, parts: int) -> dict:
     plan = BatchPlan(src, tgt, tokens_per_step=tokens, parts=parts, seed=0)
-    found: dict[str, list[float]] = {"tgt_length": [], "ratio": [], "deviation": [], "tgt_tokens": []}
+    found: dict[str, list[float]] = {
+        "tgt_length": [],
+        "ratio": [],
+        "deviation": [],
+        "tgt_tokens": [],
+    }
     for step in range(0, plan.steps_per_epoch, max(1, plan.steps_per_epoch // SAMPLED)):
         pairs = np.concatenate(plan.step(step))
         found["tgt_length"].append(tgt[pairs].mean())
@@ -38,7 +45,8 @@ def distribution(src: np.ndarray, tgt: np.ndarray, tokens: int, parts: int) -> d
         found["deviation"].append(tgt[pairs].std())
         found["tgt_tokens"].append(tgt[pairs].sum())
     row = {
-        name: " ".join(f"{value:.3g}" for value in np.percentile(values, (5, 50, 95))) for name, values in found.items()
+        name: " ".join(f"{value:.3g}" for value in np.percentile(values, (5, 50, 95)))
+        for name, values in found.items()
     }
     return (
         {"parts": parts, "tokens": tokens, "steps": plan.steps_per_epoch}
@@ -50,13 +58,19 @@ def distribution(src: np.ndarray, tgt: np.ndarray, tokens: int, parts: int) -> d
 def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     folder = Path(arguments.pop(0)) if arguments and not arguments[0].startswith("-") else None
-    options = parse_options(__doc__, arguments, pairs=4_500_000, tokens=2048 if folder else 25_000, parts=[1, 4, 8])
+    options = parse_options(
+        __doc__, arguments, pairs=4_500_000, tokens=2048 if folder else 25_000, parts=[1, 4, 8]
+    )
     if folder:
         split = PreparedSplit.open(folder, "train")
         src, tgt = split.src.lengths, split.tgt.lengths
     else:
         src, tgt = made_up(options.pairs)
-    report("steps", [distribution(src, tgt, options.tokens, parts) for parts in options.parts], options.out)
+    report(
+        "steps",
+        [distribution(src, tgt, options.tokens, parts) for parts in options.parts],
+        options.out,
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The files of results/: a study of several runs is one file, and its translations another.
 
-`results/NAME.jsonl` has in its first line what all runs of the study share, and in each further line what one run has
-of its own: configuration, machine, counts of the corpus, scores with their signatures, the series of its validations,
-and the command and commit that produced it. `results/translations/NAME.jsonl.xz` has the hypotheses behind the scores,
-line by line, with the SHA-256 of their references.
+`results/NAME.jsonl` has in its first line what all runs of the study share, and in each further
+line what one run has of its own: configuration, machine, counts of the corpus, scores with their
+signatures, the series of its validations, and the command and commit that produced it.
+`results/translations/NAME.jsonl.xz` has the hypotheses behind the scores, line by line, with the
+SHA-256 of their references.
 
     python benchmarks/studies.py results/table3_quarter.jsonl outputs/published   # folders that `aiayn table` reads
     python benchmarks/studies.py results/quickstart.jsonl --rescore my/test.de  # scores the stored translations again
@@ -39,11 +40,15 @@ def write_study(path: Path, runs: Mapping[str, Record]) -> None:
     """Write the runs of a study by name, as `read_study` returns them."""
     shared = functools.reduce(_in_common, runs.values())
     own = [{"run": name, **_without(record, shared)} for name, record in sorted(runs.items())]
-    atomic_write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in (shared, *own)))
+    atomic_write_text(
+        path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in (shared, *own))
+    )
 
 
 def read_study(path: Path) -> dict[str, Record]:
-    """Return the record of each run by name: `config`, `evaluation`, `metrics` and SMALL_FILES without suffix."""
+    """Return the record of each run by name: `config`, `evaluation`, `metrics` and SMALL_FILES
+    without suffix.
+    """
     shared, *own = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     return {record.pop("run"): _merged(shared, record) for record in own}
 
@@ -82,7 +87,9 @@ def thinned(records: Sequence[Record]) -> dict[str, list[Any]]:
     kept = []
     for record in records:
         is_kept = {key: key.startswith("val/") or last_of[key] == record["step"] for key in record}
-        values = {key: _rounded(value) for key, value in record.items() if is_kept[key] and key != "step"}
+        values = {
+            key: _rounded(value) for key, value in record.items() if is_kept[key] and key != "step"
+        }
         if values:
             kept.append({"step": record["step"], **values})
     keys = dict.fromkeys(key for record in kept for key in record)
@@ -108,7 +115,10 @@ def unpack(study: Path, folder: Path) -> Path:
         columns = record["metrics"]
         rows = zip(*columns.values(), strict=True)
         records = [dict(zip(columns, row, strict=True)) for row in rows]
-        write_jsonl(run.metrics, [{key: value for key, value in row.items() if value is not None} for row in records])
+        write_jsonl(
+            run.metrics,
+            [{key: value for key, value in row.items() if value is not None} for row in records],
+        )
         for test_set, scores in record["evaluation"].items():
             evaluation = run.evaluation(test_set)
             evaluation.folder.mkdir(parents=True)
@@ -117,13 +127,18 @@ def unpack(study: Path, folder: Path) -> Path:
 
 
 def _drop_former_options(study: Path, configs: Sequence[Record]) -> None:
-    """Drop options that this version does not have. Raises RefusedError if the runs of the study differ in them."""
+    """Drop options that this version does not have. Raises RefusedError if the runs of the study
+    differ in them.
+    """
     known = options_of(Config)
     for key in dict.fromkeys(key for config in configs for key in flatten(config)):
         if key in known or key.startswith("extension."):
             continue
         if len({repr(flatten(config).get(key)) for config in configs}) > 1:
-            raise RefusedError(f"{study}: its runs differ in {key}, which this version does not have; train them again")
+            raise RefusedError(
+                f"{study}: its runs differ in {key}, which this version does not have; train them "
+                "again"
+            )
         section, _, option = key.rpartition(".")
         for config in configs:
             (config[section] if section else config).pop(option)
@@ -140,8 +155,12 @@ def translations_of(study: Path) -> Path:
 
 
 def write_translations(study: Path, translations: Sequence[Record]) -> None:
-    """Write translations: `run`, `test_set`, `reference_sha256`, and numbered `hypotheses`, each [line, text]."""
-    content = "".join(json.dumps(translation, ensure_ascii=False) + "\n" for translation in translations)
+    """Write translations: `run`, `test_set`, `reference_sha256`, and numbered `hypotheses`, each
+    [line, text].
+    """
+    content = "".join(
+        json.dumps(translation, ensure_ascii=False) + "\n" for translation in translations
+    )
     path = translations_of(study)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, lzma.compress(content.encode(), preset=9))
@@ -165,7 +184,8 @@ def translation(run: str, test_set: str, hypotheses: list[str], references: list
 
 
 def rescored(study: Path, references: Sequence[list[str]]) -> Iterator[tuple[str, Record, Record]]:
-    """Yield (RUN/TEST SET, stored scores, scores computed again) of each translation of one of these references.
+    """Yield (RUN/TEST SET, stored scores, scores computed again) of each translation of one of
+    these references.
 
     Raises RefusedError if a stored translation is not the one that was scored.
     """
@@ -176,20 +196,28 @@ def rescored(study: Path, references: Sequence[list[str]]) -> Iterator[tuple[str
         scores = runs[stored["run"]]["evaluation"][stored["test_set"]]
         hypotheses = [text for _, text in stored["hypotheses"]]
         if lines_sha256(hypotheses) != scores["hypotheses_sha256"]:
-            raise RefusedError(f"{study}: {name}: these translations are not those that were scored; collect again")
+            raise RefusedError(
+                f"{study}: {name}: these translations are not those that were scored; collect again"
+            )
         if reference := by_checksum.get(stored["reference_sha256"]):
             yield name, scores["metrics"], score(hypotheses, reference, scores["tgt_lang"]).metrics
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("study", type=Path, help="results/NAME.jsonl")
     parser.add_argument("folder", type=Path, nargs="?", help="where the folders of its runs go")
-    parser.add_argument("--rescore", type=Path, nargs="+", default=[], metavar="REFERENCE", help="reference files")
+    parser.add_argument(
+        "--rescore", type=Path, nargs="+", default=[], metavar="REFERENCE", help="reference files"
+    )
     options = parser.parse_args()
     if options.folder:
         print(unpack(options.study, options.folder))
-    for name, stored, again in rescored(options.study, [read_lines(path) for path in options.rescore]):
+    for name, stored, again in rescored(
+        options.study, [read_lines(path) for path in options.rescore]
+    ):
         for kind, value in stored.items():
             print(f"{name} {kind}: stored {value}, computed again {again[kind]}")
 

@@ -3,8 +3,9 @@
     python benchmarks/table1.py [--lengths 64 128 ...] [--width 512] [--window 64] [--kernel 3] [--batch 1] [--rounds 5]
                                 [--threads 1] [--device cuda] [--out FOLDER]
 
-Layers of equal width d (a multiple of 64): self-attention over all n positions, restricted to a window of r, recurrent
-(LSTM) and convolutional (kernel k, odd). Whole layers are measured, with the projections of attention (n d²), which
+Layers of equal width d (a multiple of 64): self-attention over all n positions, restricted to a
+window of r, recurrent (LSTM) and convolutional (kernel k, odd). Whole layers are measured, with the
+projections of attention (n d²), which
 the paper's table leaves out: so full attention grows as n² only once n is well above d.
 """
 
@@ -20,7 +21,9 @@ from aiayn.model.attention import MultiHeadAttention
 
 
 def forward(layer: nn.Module, window: int | None, x: Tensor) -> Tensor:
-    """Runs a layer over x (B, n, d); attention within a window if one is given. Returns (B, n, d)."""
+    """Runs a layer over x (B, n, d); attention within a window if one is given. Returns (B, n,
+    d).
+    """
     if isinstance(layer, nn.LSTM):
         return layer(x)[0]
     if isinstance(layer, nn.Conv1d):
@@ -50,7 +53,9 @@ def exponent(lengths: list[int], seconds: list[float]) -> float:
 def main(arguments: list[str] | None = None) -> None:
     lengths = [64, 128, 256, 512, 1024, 2048, 4096]
     sizes = {"width": 512, "window": 64, "kernel": 3, "batch": 1}
-    options = parse_options(__doc__, arguments, lengths=lengths, **sizes, rounds=5, threads=1, device="cpu")
+    options = parse_options(
+        __doc__, arguments, lengths=lengths, **sizes, rounds=5, threads=1, device="cpu"
+    )
     d, r, k, lengths = options.width, options.window, options.kernel, options.lengths
     attention = MultiHeadAttention(d, d // 64, 64, 64)
     attention.attention = block_attention
@@ -74,11 +79,22 @@ def main(arguments: list[str] | None = None) -> None:
         for name, medians in seconds.items():
             times = {f"n={n}, ms": 1000 * s for n, s in zip(lengths, medians, strict=True)}
             growth = round(exponent(lengths, medians), 2)
-            rows.append({"layer": name, "direction": direction, "stated": layers[name][0], **times, "~ n^": growth})
+            rows.append(
+                {
+                    "layer": name,
+                    "direction": direction,
+                    "stated": layers[name][0],
+                    **times,
+                    "~ n^": growth,
+                }
+            )
         panels[direction] = {name: (lengths, medians) for name, medians in seconds.items()}
         slowest = max(medians[-1] for medians in seconds.values())
         for power, name in ((1, "~ n"), (2, "~ n²")):
-            panels[direction][name] = (lengths, [slowest * (n / lengths[-1]) ** power for n in lengths])
+            panels[direction][name] = (
+                lengths,
+                [slowest * (n / lengths[-1]) ** power for n in lengths],
+            )
     report("table1", rows, options.out)
     draw(options.out / "table1.png", panels, "sequence length n", "seconds per layer")
 

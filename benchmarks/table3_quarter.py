@@ -1,4 +1,5 @@
-"""Writes the table and the answers of docs/results/table3-quarter.md from results/table3_quarter.jsonl.
+"""Writes the table and the answers of docs/results/table3-quarter.md from
+results/table3_quarter.jsonl.
 
 To be run again when there are more seeds; it changes nothing outside the marked blocks of the page.
 
@@ -31,13 +32,25 @@ NAMES = {
     **{"c_dmodel256": "(C) `d_model` 64", "c_dmodel1024": "(C) `d_model` 256"},
     **{"c_dff1024": "(C) `d_ff` 256", "c_dff4096": "(C) `d_ff` 1024"},
     **{"d_drop00": "(D) no dropout", "d_drop02": "(D) dropout `0.2`"},
-    **{"d_ls00": "(D) no label smoothing", "d_ls02": "(D) label smoothing `0.2`", "e_learned": "(E) learned positions"},
+    **{
+        "d_ls00": "(D) no label smoothing",
+        "d_ls02": "(D) label smoothing `0.2`",
+        "e_learned": "(E) learned positions",
+    },
 }
 QUESTIONS = {
     "Does a single head cost, do a few?": ("a_h1", "a_h4"),
     "Do too many?": ("a_h16", "a_h32"),
     "Does a smaller `d_k` cost?": ("b_dk16", "b_dk32"),
-    "Is bigger better?": ("c_n2", "c_n4", "c_n8", "c_dmodel256", "c_dmodel1024", "c_dff1024", "c_dff4096"),
+    "Is bigger better?": (
+        "c_n2",
+        "c_n4",
+        "c_n8",
+        "c_dmodel256",
+        "c_dmodel1024",
+        "c_dff1024",
+        "c_dff4096",
+    ),
     "Does dropout help?": ("d_drop00", "d_drop02"),
     "Does label smoothing cost perplexity and gain BLEU?": ("d_ls00", "d_ls02"),
     "Do learned positions equal sinusoids?": ("e_learned",),
@@ -55,12 +68,17 @@ def blocks() -> dict[str, str]:
     means = {record["row"]: record for record in tables.records["table_3_quarter"]}
     names = {row: name[4:] for row, name in NAMES.items()}
     base = means["base"]
-    figures = [f"{name} {base[key].mean:.{decimals}f} ± {base[key].sd:.{decimals}f}" for name, key, decimals in BASE]
+    figures = [
+        f"{name} {base[key].mean:.{decimals}f} ± {base[key].sd:.{decimals}f}"
+        for name, key, decimals in BASE
+    ]
     about = f"Base has {', '.join(figures)} (mean and standard deviation of {base['n']} seeds)."
     return {
         "base": wrapped(" ".join([about, *changes_of(tables).after])),
         "rows": markdown([_table(means, changes)]).strip(),
-        "answers": "\n".join(answer(question, rows, changes, names) for question, rows in QUESTIONS.items()),
+        "answers": "\n".join(
+            answer(question, rows, changes, names) for question, rows in QUESTIONS.items()
+        ),
         "cpu": wrapped(_from_cpu_to_gpu()),
     }
 
@@ -70,17 +88,24 @@ def _from_cpu_to_gpu() -> str:
     on_gpu, on_cpu = ({run.folder.path.name: run for run in published(study)} for study in STUDIES)
     names = sorted(on_gpu.keys() & on_cpu.keys())
     sentences = []
-    for title, metric in (("perplexity", Metric("val/ppl")), ("BLEU", Metric("bleu_compound_split", "val"))):
+    for title, metric in (
+        ("perplexity", Metric("val/ppl")),
+        ("BLEU", Metric("bleu_compound_split", "val")),
+    ):
         pairs = [(metric.of(on_gpu[name]), metric.of(on_cpu[name])) for name in names]
         test = stats.ttest_rel(*zip(*pairs, strict=True))
         low, high = test.confidence_interval()
         change = mean(gpu - cpu for gpu, cpu in pairs)
         largest = max(abs(gpu - cpu) for gpu, cpu in pairs)
         p = f"p {test.pvalue:.3f}"
-        sentences.append(f"{title} by {change:+.2f} [{low:+.2f}, {high:+.2f}] ({p}, at most {largest:.2f} in one run)")
+        sentences.append(
+            f"{title} by {change:+.2f} [{low:+.2f}, {high:+.2f}] ({p}, at most {largest:.2f} in "
+            "one run)"
+        )
     return (
-        "Two seeds of base and 13 rows also ran on one CPU core each. From there to the GPU the same row and seed "
-        f"changes {' and '.join(sentences)}: mean of {len(names)} pairs, 95 % interval and p of a paired t-test."
+        "Two seeds of base and 13 rows also ran on one CPU core each. From there to the GPU the "
+        f"same row and seed changes {' and '.join(sentences)}: mean of {len(names)} pairs, 95 % "
+        "interval and p of a paired t-test."
     )
 
 
@@ -118,8 +143,12 @@ def cell(change: Difference) -> str:
     return f"**{text}**" if change.is_significant else text
 
 
-def answer(question: str, rows: Iterable[str], changes: Mapping[str, Record], names: Mapping[str, str]) -> str:
-    """Returns what the changes of these rows say to a question: better or worse where significant."""
+def answer(
+    question: str, rows: Iterable[str], changes: Mapping[str, Record], names: Mapping[str, str]
+) -> str:
+    """Returns what the changes of these rows say to a question: better or worse where
+    significant.
+    """
     parts = []
     for key, metric in (("ppl", "perplexity"), ("bleu", "BLEU")):
         verdicts: dict[str, list[str]] = {}
@@ -129,7 +158,9 @@ def answer(question: str, rows: Iterable[str], changes: Mapping[str, Record], na
         if len(verdicts) == 1:
             said = [*verdicts]
         parts.append(f"{metric}: " + "; ".join(said))
-    return wrapped(f"- **{question}** " + ". ".join(part[0].upper() + part[1:] for part in parts) + ".", "  ")
+    return wrapped(
+        f"- **{question}** " + ". ".join(part[0].upper() + part[1:] for part in parts) + ".", "  "
+    )
 
 
 def verdict(change: Difference, key: str) -> str:
@@ -145,14 +176,19 @@ def _listed(names: list[str]) -> str:
 def draw_differences(table: Table, path: Path) -> None:
     """Draws what each row changes against the baseline, a panel for each metric.
 
-    Discs with their 95 % intervals are measured, red where significant after correction; a row of the paper's has its
-    change there as a ring. Writes a PNG.
+    Discs with their 95 % intervals are measured, red where significant after correction; a row of
+    the paper's has its change there as a ring. Writes a PNG.
     """
     found = {
-        column: [isinstance(record.get(column.key), Difference) for record in table.records] for column in table.columns
+        column: [isinstance(record.get(column.key), Difference) for record in table.records]
+        for column in table.columns
     }
     columns = [column for column, has in found.items() if any(has)]
-    rows = [record for place, record in enumerate(table.records) if any(found[column][place] for column in columns)]
+    rows = [
+        record
+        for place, record in enumerate(table.records)
+        if any(found[column][place] for column in columns)
+    ]
     figure = new_figure(5 * len(columns), 1.4 + 0.27 * len(rows), layout="constrained")
     panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
     for axis, column in zip(panels, columns, strict=True):

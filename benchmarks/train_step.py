@@ -4,12 +4,13 @@
                                     [--steps 3] [--rounds 9] [--threads 2] [--device cuda] [--compile] [--float32]
                                     [--peers NAME ...]
 
-PREFIX names raw text, as for `train.py data=files`; the default is the generated phrasebook. All implementations take
-the first steps of `train.py`, each of --parts micro-batches of other lengths, whose gradients they accumulate, with the
-same loss (label smoothing 0.1), Adam (fused) and dropout, in bfloat16 autocast (or --float32). Our step is that of
-`train.py`, dropout reseeding included; --compile adds it with `trainer.compile=true`. The matrix rate is the
-speed of the feed-forward network's first product, measured in turn with the steps; the share of it that a step reaches
-counts matrix products only (`aiayn.model.flops`, real tokens).
+PREFIX names raw text, as for `train.py data=files`; the default is the generated phrasebook. All
+implementations take the first steps of `train.py`, each of --parts micro-batches of other lengths,
+whose gradients they accumulate, with the same loss (label smoothing 0.1), Adam (fused) and dropout,
+in bfloat16 autocast (or --float32). Our step is that of `train.py`, dropout reseeding included;
+--compile adds it with `trainer.compile=true`. The matrix rate is the
+speed of the feed-forward network's first product, measured in turn with the steps; the share of it
+that a step reaches counts matrix products only (`aiayn.model.flops`, real tokens).
 """
 
 from collections.abc import Callable
@@ -39,12 +40,18 @@ PRODUCTS = 100  # matrix products that take about as long as a step of the base 
 
 
 def first_steps(config: Config, count: int) -> tuple[list[list[Batch]], int]:
-    """Returns the first steps of a run, each as its micro-batches, and the size of the vocabulary."""
+    """Returns the first steps of a run, each as its micro-batches, and the size of the
+    vocabulary.
+    """
     prepared = prepare(config.data)
     tokens, parts, split = config.data.tokens_per_step, config.data.parts_per_step, prepared.train
-    plan = BatchPlan(split.src.lengths, split.tgt.lengths, tokens_per_step=tokens, parts=parts, seed=0)
+    plan = BatchPlan(
+        split.src.lengths, split.tgt.lengths, tokens_per_step=tokens, parts=parts, seed=0
+    )
     numbers = (range(step * parts, (step + 1) * parts) for step in range(count))
-    return [[collate(split, plan.micro_batch(n), n) for n in step] for step in numbers], prepared.tokenizer.vocab_size
+    return [
+        [collate(split, plan.micro_batch(n), n) for n in step] for step in numbers
+    ], prepared.tokenizer.vocab_size
 
 
 def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Tensor]:
@@ -55,18 +62,26 @@ def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Te
     def loss(batch: Batch) -> Tensor:
         torch.manual_seed(dropout_seed(0, batch.number))
         states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
-        return output_cross_entropy(states, model.output, batch.tgt_out, 0.1, compiled and states.is_cuda)
+        return output_cross_entropy(
+            states, model.output, batch.tgt_out, 0.1, compiled and states.is_cuda
+        )
 
     return loss
 
 
 def their_loss(forward: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
     smoothed = {"ignore_index": PAD_ID, "label_smoothing": 0.1, "reduction": "sum"}
-    return lambda batch: F.cross_entropy(forward(batch).flatten(0, 1), batch.tgt_out.flatten(), **smoothed)
+    return lambda batch: F.cross_entropy(
+        forward(batch).flatten(0, 1), batch.tgt_out.flatten(), **smoothed
+    )
 
 
 def training(
-    model: nn.Module, loss: Callable[[Batch], Tensor], steps: list[list[Batch]], device: str, bf16: bool
+    model: nn.Module,
+    loss: Callable[[Batch], Tensor],
+    steps: list[list[Batch]],
+    device: str,
+    bf16: bool,
 ) -> Callable[[], None]:
     """Returns a function that trains these steps."""
     model.to(device).train()
@@ -86,9 +101,16 @@ def training(
 
 
 def implementation(
-    name: str, config: ModelConfig, vocab_size: int, steps: list[list[Batch]], device: str, bf16: bool
+    name: str,
+    config: ModelConfig,
+    vocab_size: int,
+    steps: list[list[Batch]],
+    device: str,
+    bf16: bool,
 ) -> Callable[[], None]:
-    """Returns the training of aiayn, by name compiled, or of one of PEERS; raises ImportError without it."""
+    """Returns the training of aiayn, by name compiled, or of one of PEERS; raises ImportError
+    without it.
+    """
     torch.manual_seed(0)
     if name in PEERS:
         model, forward = PEERS[name](config, vocab_size)
@@ -98,9 +120,14 @@ def implementation(
 
 
 def products(config: ModelConfig, rows: int, device: str, bf16: bool) -> Callable[[], None]:
-    """Returns a function that multiplies rows with the first matrix of the feed-forward network, PRODUCTS times."""
+    """Returns a function that multiplies rows with the first matrix of the feed-forward network,
+    PRODUCTS times.
+    """
     like = {"device": device, "dtype": torch.bfloat16 if bf16 else torch.float32}
-    x, w = torch.randn(rows, config.d_model, **like), torch.randn(config.d_model, config.d_ff, **like)
+    x, w = (
+        torch.randn(rows, config.d_model, **like),
+        torch.randn(config.d_model, config.d_ff, **like),
+    )
     out = torch.empty(rows, config.d_ff, **like)
 
     def multiply() -> None:
@@ -119,11 +146,20 @@ def main(arguments: list[str] | None = None) -> None:
     sizes: dict[str, Any] = {"model": "base", "tokens": 4096, "parts": 4, "steps": 3, "rounds": 9}
     sizes |= {"threads": 1, "device": "cpu"}
     flags = {"compile": False, "float32": False, "peers": list(PEERS)}
-    options = parse_options(__doc__, arguments, {"prefix": "?"}, src="en", tgt="de", **sizes, **flags)
+    options = parse_options(
+        __doc__, arguments, {"prefix": "?"}, src="en", tgt="de", **sizes, **flags
+    )
     text = ["data=phrasebook"]
     if options.prefix:
-        text = ["data=files", *(f"data.{split}={options.prefix}" for split in ("train", "val", "test"))]
-        text += [f"data.src_lang={options.src}", f"data.tgt_lang={options.tgt}", "data.vocab_size=10000"]
+        text = [
+            "data=files",
+            *(f"data.{split}={options.prefix}" for split in ("train", "val", "test")),
+        ]
+        text += [
+            f"data.src_lang={options.src}",
+            f"data.tgt_lang={options.tgt}",
+            "data.vocab_size=10000",
+        ]
         text += ["optim=adam", "trainer=default"]
     text += [f"data.tokens_per_step={options.tokens}", f"data.parts_per_step={options.parts}"]
     whole_config = run_config(aiayn.compose(*text, f"model={options.model}"))
@@ -132,7 +168,9 @@ def main(arguments: list[str] | None = None) -> None:
     workers, bf16 = {}, not options.float32
     for name in ["aiayn", *["aiayn, compiled"] * options.compile, *options.peers]:
         try:
-            workers[name] = Worker(implementation, name, config, vocab_size, steps, options.device, bf16)
+            workers[name] = Worker(
+                implementation, name, config, vocab_size, steps, options.device, bf16
+            )
         except ImportError as error:
             print(f"without {name}: {error}")
     workers["products"] = Worker(products, config, options.tokens, options.device, bf16)
@@ -140,7 +178,14 @@ def main(arguments: list[str] | None = None) -> None:
     batches = [batch for step in steps for batch in step]
     # A round is one pass through all steps, so that every round is the same work.
     seconds = {name: spread(taken) for name, taken in interleaved(workers, options.rounds).items()}
-    rate = PRODUCTS * 2 * options.tokens * config.d_model * config.d_ff / seconds.pop("products")["median"]
+    rate = (
+        PRODUCTS
+        * 2
+        * options.tokens
+        * config.d_model
+        * config.d_ff
+        / seconds.pop("products")["median"]
+    )
     tokens = sum(batch.n_tokens for batch in batches)
     needed = sum(flops(config, vocab_size, batch) for batch in batches)
     rows = [
@@ -157,9 +202,12 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     report("train_step", rows, options.out)
     draw_bars(options.out / "train_step.png", rows, "step of", "target tokens/s")
-    widths = ", ".join(f"{len(batch.src)} x {batch.src.size(1)}+{batch.tgt_in.size(1)}" for batch in batches)
+    widths = ", ".join(
+        f"{len(batch.src)} x {batch.src.size(1)}+{batch.tgt_in.size(1)}" for batch in batches
+    )
     print(
-        f"matrix rate {rate / 1e9:,.0f} GFLOP/s; {needed / tokens / 1e6:,.0f} MFLOP per target token; batches {widths}"
+        f"matrix rate {rate / 1e9:,.0f} GFLOP/s; {needed / tokens / 1e6:,.0f} MFLOP per target "
+        f"token; batches {widths}"
     )
 
 

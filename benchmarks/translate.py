@@ -1,22 +1,24 @@
-"""Translation beside CTranslate2 and Hugging Face's generate: the same weights, sentences and beams.
+"""Translation beside CTranslate2 and Hugging Face's generate: the same weights, sentences and
+beams.
 
     python benchmarks/translate.py RUN --text FILE --reference FILE [--beams 1 4] [--batches 16 64 256] [--alone]
     python benchmarks/translate.py [--lengths-of FILE] [--sentences 128] [--batch 32] [--beams 1 4]
     both: [--rounds 3] [--threads 1] [--minutes 8] [--engines NAME ...]; the second: [--device cuda]
 
-With a RUN every engine translates a file of real sentences from text to text, as its user does: `aiayn translate`
-without its start-up, and what it exports to. Batch sizes are searched (of sentences; ours is of padded tokens times
-beams, 64 times as many), and the table has the best of each. With --alone every line is a call of its own, as from one
-user of a server. Memory is what an engine takes beyond its imports.
+With a RUN every engine translates a file of real sentences from text to text, as its user does:
+`aiayn translate` without its start-up, and what it exports to. Batch sizes are searched (of
+sentences; ours is of padded tokens times beams, 64 times as many), and the table has the best of
+each. With --alone every line is a call of its own, as from one user of a server. Memory is what an
+engine takes beyond its imports.
 
-Without one it is the paper's base model with random weights. It does not end its sentences, so every engine is told how
-many tokens to write: those of the source and one more. Sources are random subwords with the lengths of the sentences in
-FILE (1.3 subwords a word; plain or .gz), or lengths of a log-normal distribution with a mean of 27. A batch has at most
---batch sentences of one length.
+Without one it is the paper's base model with random weights. It does not end its sentences, so
+every engine is told how many tokens to write: those of the source and one more. Sources are random
+subwords with the lengths of the sentences in FILE (1.3 subwords a word; plain or .gz), or lengths
+of a log-normal distribution with a mean of 27. A batch has at most --batch sentences of one length.
 
-Every engine has its own process, and they take turns. Processor seconds are given too, because other programs on the
-machine disturb them less. After --minutes no further round begins, and what was measured so far is printed. An engine
-that is not installed is skipped.
+Every engine has its own process, and they take turns. Processor seconds are given too, because
+other programs on the machine disturb them less. After --minutes no further round begins, and what
+was measured so far is printed. An engine that is not installed is skipped.
 """
 
 import itertools
@@ -84,7 +86,10 @@ def sources(lengths_of: str | None, count: int, batch_size: int) -> list[Ids]:
         lines = [line for line in read_lines(Path(lengths_of)) if line.strip()]
         lengths = [round(1.3 * len(line.split())) for line in dice.sample(lines, count)]
     else:
-        lengths = [max(1, min(100, round(dice.lognormvariate(math.log(27) - 0.18, 0.6)))) for _ in range(count)]
+        lengths = [
+            max(1, min(100, round(dice.lognormvariate(math.log(27) - 0.18, 0.6))))
+            for _ in range(count)
+        ]
     lengths.sort(reverse=True)
     batches = []
     for length, alike in itertools.groupby(lengths):
@@ -104,10 +109,11 @@ FRONT_ENDS = {
 def file_translation(
     kind: str, precision: str, run: Path, lines: list[str], beam_size: int, batch_sizes: list[int]
 ) -> Callable[[], tuple[list[str], int]]:
-    """Returns a function that translates the lines with an engine that is built here, and says its batch size.
+    """Returns a function that translates the lines with an engine that is built here, and says its
+    batch size.
 
-    The batch size is the one with which the engine translates every fourth line in the fewest processor seconds.
-    Without batch sizes it is one: every line is translated alone.
+    The batch size is the one with which the engine translates every fourth line in the fewest
+    processor seconds. Without batch sizes it is one: every line is translated alone.
     """
     engine, factor = FRONT_ENDS[kind](run, precision), 64 if kind in ("ours", "torch") else 1
     if not batch_sizes:
@@ -141,7 +147,9 @@ def compare_on_file(options: Any) -> None:
 def file_rows(
     workers: dict[str, Worker], beam_size: int, references: list[str], rounds: int, end: float
 ) -> list[dict[str, Any]]:
-    """Runs the workers in turns and returns a row for each; the fewest seconds are those that others disturb least."""
+    """Runs the workers in turns and returns a row for each; the fewest seconds are those that
+    others disturb least.
+    """
     outputs: dict[str, tuple[list[str], int]] = {}
     runs = {name: lambda name=name: outputs.update({name: workers[name]()}) for name in workers}
     seconds = interleaved(runs, rounds, end=end)
@@ -174,7 +182,9 @@ def translation(
         model.load_state_dict(checkpoint.weights)
         engine = our_engine(accelerate(model.eval(), torch.device(device), translates=True), device)
     else:
-        engine = {"ctranslate2": ctranslate2_engine, "marian": marian_engine}[kind](folder / kind, precision, device)
+        engine = {"ctranslate2": ctranslate2_engine, "marian": marian_engine}[kind](
+            folder / kind, precision, device
+        )
     lengths = [len(batch[0]) + 1 for batch in batches]
     return lambda: [
         ids
@@ -185,9 +195,23 @@ def translation(
 
 def main(arguments: list[str] | None = None) -> None:
     work = {"lengths_of": None, "sentences": 128, "batch": 32, "engines": list(ENGINES)}
-    text = {"text": None, "reference": None, "beams": [1, 4], "batches": [16, 64, 256], "alone": False}
+    text = {
+        "text": None,
+        "reference": None,
+        "beams": [1, 4],
+        "batches": [16, 64, 256],
+        "alone": False,
+    }
     options = parse_options(
-        __doc__, arguments, {"run": "?"}, **text, **work, rounds=3, threads=1, device="cpu", minutes=8.0
+        __doc__,
+        arguments,
+        {"run": "?"},
+        **text,
+        **work,
+        rounds=3,
+        threads=1,
+        device="cpu",
+        minutes=8.0,
     )
     if options.run:
         compare_on_file(options)
@@ -199,7 +223,9 @@ def main(arguments: list[str] | None = None) -> None:
     report("translate", rows, options.out)
 
 
-def prescribed_rows(options: Any, batches: list[Ids], beam_size: int, end: float) -> list[dict[str, Any]]:
+def prescribed_rows(
+    options: Any, batches: list[Ids], beam_size: int, end: float
+) -> list[dict[str, Any]]:
     """Runs the engines in turns on prescribed lengths and returns a row for each."""
     workers: dict[str, Worker] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +248,9 @@ def prescribed_rows(options: Any, batches: list[Ids], beam_size: int, end: float
     tokens = sum(len(ids) + 1 for batch in batches for ids in batch)
     for name, taken in seconds.items():
         # Not every engine writes the last token, which is forced.
-        same = sum(a[: len(b) - 1] == b[:-1] for a, b in zip(outputs[first], outputs[name], strict=True))
+        same = sum(
+            a[: len(b) - 1] == b[:-1] for a, b in zip(outputs[first], outputs[name], strict=True)
+        )
         rows.append(
             {
                 "engine": name,

@@ -1,4 +1,5 @@
-"""What `mkdocs build` does besides: pages of other folders, a page of the API for every room, links out of docs/.
+"""What `mkdocs build` does besides: pages of other folders, a page of the API for every room, links
+out of docs/.
 
 https://www.mkdocs.org/dev-guide/plugins/#events explains the functions' names.
 """
@@ -19,7 +20,11 @@ from aiayn.config.schema import Config
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")  # of the folder above, shown beside those of docs/
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+)  # of the folder above, shown beside those of docs/
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -36,10 +41,20 @@ def rooms() -> dict[str, list[str]]:
 
 def options_page() -> str:
     """Returns every option of `train` and `evaluate` with its type, default and help."""
-    lines = ["# Options", "", "`group=file` chooses values, `key=value` changes one. `--help` prints this list, too."]
+    lines = [
+        "# Options",
+        "",
+        "`group=file` chooses values, `key=value` changes one. `--help` prints this list, too.",
+    ]
     for command, schema in (("train", Config), ("evaluate", EvaluateConfig)):
         values = default_values(command)
-        lines += ["", f"## aiayn {command}", "", "| option | type | default | meaning |", "|---|---|---|---|"]
+        lines += [
+            "",
+            f"## aiayn {command}",
+            "",
+            "| option | type | default | meaning |",
+            "|---|---|---|---|",
+        ]
         for key, option in options_of(schema).items():
             kind: Any = option.type
             cells = [
@@ -48,13 +63,20 @@ def options_page() -> str:
                 f"`{as_option(values[key])}`",
                 option.metadata["help"],
             ]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("None", "null") for cell in cells) + " |")
+            lines.append(
+                "| "
+                + " | ".join(cell.replace("|", "\\|").replace("None", "null") for cell in cells)
+                + " |"
+            )
     return "\n".join(lines) + "\n"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Lists the pages of the API, which are made here, after the others."""
-    config.nav = [*(config.nav or []), {"API": ["reference/index.md", *(f"reference/{room}.md" for room in rooms())]}]
+    config.nav = [
+        *(config.nav or []),
+        {"API": ["reference/index.md", *(f"reference/{room}.md" for room in rooms())]},
+    ]
     return config
 
 
@@ -62,20 +84,30 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds pages that are not in docs/."""
     for name in PAGES:
         content = (ROOT / name).read_text(encoding="utf-8")
-        files.append(File.generated(config, "index.md" if name == "README.md" else name, content=content))
+        files.append(
+            File.generated(config, "index.md" if name == "README.md" else name, content=content)
+        )
     files.append(File.generated(config, "options.md", content=options_page()))
     listed = []
     for room, modules in rooms().items():
         text = "\n\n".join(f"::: {module}" for module in modules)
-        files.append(File.generated(config, f"reference/{room}.md", content=f"# {room}\n\n{text}\n"))
+        files.append(
+            File.generated(config, f"reference/{room}.md", content=f"# {room}\n\n{text}\n")
+        )
         listed.append(f"- [{room}]({room}.md): {', '.join(f'`{module}`' for module in modules)}")
-    content = "# API reference\n\nMade from the docstrings, a page for each room.\n\n" + "\n".join(listed) + "\n"
+    content = (
+        "# API reference\n\nMade from the docstrings, a page for each room.\n\n"
+        + "\n".join(listed)
+        + "\n"
+    )
     files.append(File.generated(config, "reference/index.md", content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads links out of docs/ to pages of the site, modules to the API; others become their text."""
+    """Leads links out of docs/ to pages of the site, modules to the API; others become their
+    text.
+    """
     above = page.file.src_uri in ("index.md", *PAGES)  # these are written for the folder above
 
     def rewritten(match: re.Match[str]) -> str:
@@ -84,7 +116,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if "://" in target or not path or page.file.src_uri.startswith("reference/"):
             return match[0]
         folder = Path(page.file.src_uri).parent
-        place = ((ROOT if above else ROOT / "docs" / folder) / path).resolve().relative_to(ROOT.resolve()).as_posix()
+        place = (
+            ((ROOT if above else ROOT / "docs" / folder) / path)
+            .resolve()
+            .relative_to(ROOT.resolve())
+            .as_posix()
+        )
         anchor = f"#{anchor}" if anchor and not re.match(r"L\d", anchor) else ""
         if place == "README.md":
             return f"[{text}]({relpath('index.md', folder)}{anchor})"
@@ -93,7 +130,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if place.startswith("docs/") and place.endswith(".md"):
             return f"[{text}]({relpath(place.removeprefix('docs/'), folder)}{anchor})"
         if place.startswith("src/aiayn/") and place.endswith(".py"):
-            module = place.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            module = (
+                place.removeprefix("src/")
+                .removesuffix(".py")
+                .removesuffix("/__init__")
+                .replace("/", ".")
+            )
             room = place.split("/")[2] if place.count("/") > 2 else "aiayn"
             return f"[{text}]({relpath(f'reference/{room}.md', folder)}#{module})"
         return text

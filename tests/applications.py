@@ -1,6 +1,7 @@
 """What many tests begin with: entry points, configurations and a little text.
 
-Entry points run inside the test process, as a command line would run them: new interpreters cost seconds each.
+Entry points run inside the test process, as a command line would run them: new interpreters cost
+seconds each.
 """
 
 import contextlib
@@ -45,7 +46,9 @@ class Outcome(NamedTuple):
 
 
 def slow_but(kept: Iterable[Any], cases: Iterable[Any]) -> list[Any]:
-    """The cases of a test, of which all but the kept ones run with --slow only. A tuple is for several parameters."""
+    """The cases of a test, of which all but the kept ones run with --slow only. A tuple is for
+    several parameters.
+    """
     kept = list(kept)
 
     def marked(case: Any) -> Any:
@@ -60,14 +63,19 @@ def run_application(script: str, *arguments: str) -> Outcome:
 
     The scripts' pictures are empty: most of a tiny run's time would go into them.
     """
-    # As Python opens them: what cannot be encoded is an error on the one, and an escape on the other.
+    # As Python opens them: what cannot be encoded is an error on the one, and an escape on the
+    # other.
     out, err = (
         io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors, write_through=True)
         for errors in ("strict", "backslashreplace")
     )
     handlers = {number: signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGHUP)}
     state = Singleton.get_state()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         patch.setattr(sys, "argv", [script, *last_of_each(arguments)])
         patch.setenv("HYDRA_FULL_ERROR", "1")
         compose_once(patch)
@@ -85,7 +93,8 @@ def run_application(script: str, *arguments: str) -> Outcome:
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         finally:
-            # What an application leaves behind for the whole process: Hydra's state, handlers, this stderr.
+            # What an application leaves behind for the whole process: Hydra's state, handlers, this
+            # stderr.
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             Singleton.set_state(state)
@@ -95,14 +104,22 @@ def run_application(script: str, *arguments: str) -> Outcome:
 
 
 def last_of_each(arguments: Sequence[str]) -> list[str]:
-    """Returns arguments with the last value of each key only: tests add options to those of TEXT and TINY."""
-    last = {argument.lstrip("+").partition("=")[0]: argument for argument in arguments if "=" in argument}
+    """Returns arguments with the last value of each key only: tests add options to those of TEXT
+    and TINY.
+    """
+    last = {
+        argument.lstrip("+").partition("=")[0]: argument
+        for argument in arguments
+        if "=" in argument
+    }
     kept = [argument for argument in arguments if "=" not in argument or argument in last.values()]
     return list(dict.fromkeys(kept)) if len(kept) < len(arguments) else list(arguments)
 
 
 def compose_once(patch: pytest.MonkeyPatch) -> None:
-    """Hydra composes a tenth of a second longer than it must, to see whether a file sets hydra.mode. None does here."""
+    """Hydra composes a tenth of a second longer than it must, to see whether a file sets
+    hydra.mode. None does here.
+    """
     patch.setattr(Hydra, "get_mode", lambda *arguments, **options: None)
 
 
@@ -117,7 +134,9 @@ def spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
     if "pytorch_lightning" in sys.modules:  # else no training draws in this process
         from aiayn.visualize import heatmaps
 
-        patch.setattr(heatmaps, "draw_cross_attention", lambda data, path: drawing.save_figure(None, path))
+        patch.setattr(
+            heatmaps, "draw_cross_attention", lambda data, path: drawing.save_figure(None, path)
+        )
 
 
 @functools.cache
@@ -125,8 +144,12 @@ def _empty_picture(kind: str, render: Callable = drawing.render) -> bytes:
     return render(drawing.new_figure(2, 1), kind)
 
 
-def in_new_interpreter(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python SCRIPT ARGUMENTS` in a folder, in a process of its own, for what only that can show."""
+def in_new_interpreter(
+    folder: Path, script: str, *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """`python SCRIPT ARGUMENTS` in a folder, in a process of its own, for what only that can
+    show.
+    """
     return subprocess.run(
         [sys.executable, ROOT / script, *last_of_each(arguments)],
         cwd=folder,
@@ -139,8 +162,16 @@ def in_new_interpreter(folder: Path, script: str, *arguments: str) -> subprocess
 
 
 # Text that `write_text` wrote to train and dev; the latter is tested on, too.
-TEXT = ("data=files", "data.train=train", "data.val=dev", "data.test=dev", "data.src_lang=en", "data.tgt_lang=de")
-# The small run, which every test that trains begins with: a model and text of which a step takes milliseconds ...
+TEXT = (
+    "data=files",
+    "data.train=train",
+    "data.val=dev",
+    "data.test=dev",
+    "data.src_lang=en",
+    "data.tgt_lang=de",
+)
+# The small run, which every test that trains begins with: a model and text of which a step takes
+# milliseconds ...
 SMALL = (
     "model.n_layers=1",
     "model.d_model=16",
@@ -171,7 +202,8 @@ TINY = (
     "trainer.val_bleu_sentences=2",
     "trainer.checkpoint_every=1",
 )
-# ... or for twelve steps of two micro-batches each, with a checkpoint every third and two validations.
+# ... or for twelve steps of two micro-batches each, with a checkpoint every third and two
+# validations.
 TWELVE_STEPS = (
     *SMALL,
     "model.dropout=0.2",
@@ -189,19 +221,31 @@ TWELVE_STEPS = (
 
 
 def text_in(folder: Path, tgt_lang: str = "de") -> list[str]:
-    """Options of the text FOLDER/train, FOLDER/val and FOLDER/test, to be prepared in FOLDER/prepared."""
+    """Options of the text FOLDER/train, FOLDER/val and FOLDER/test, to be prepared in
+    FOLDER/prepared.
+    """
     splits = [f"data.{split}={folder}/{split}" for split in ("train", "val", "test")]
-    return ["data=files", *splits, "data.src_lang=en", f"data.tgt_lang={tgt_lang}", f"data.folder={folder}/prepared"]
+    return [
+        "data=files",
+        *splits,
+        "data.src_lang=en",
+        f"data.tgt_lang={tgt_lang}",
+        f"data.folder={folder}/prepared",
+    ]
 
 
 def composed(*overrides: str) -> Config:
-    """The configuration that `python train.py` runs with, given these arguments; its name is `run` unless given.
+    """The configuration that `python train.py` runs with, given these arguments; its name is `run`
+    unless given.
 
     With `data=files` what the arguments leave to the program is that of base.
     """
     if "data=files" in overrides:
         given = {override.partition("=")[0] for override in overrides}
-        overrides = (*(f"{key}={value}" for key, value in FIXED.items() if key not in given), *overrides)
+        overrides = (
+            *(f"{key}={value}" for key, value in FIXED.items() if key not in given),
+            *overrides,
+        )
     options = composed_options(*overrides)
     return run_config(dataclasses.replace(options, name=options.name or "run"))
 
@@ -237,17 +281,29 @@ def small_model(**changes: Any) -> ModelConfig:
 
 
 def write_run(folder: Path, src_lang: str = "en", tgt_lang: str = "de") -> Path:
-    """A run's folder with two checkpoints of different tiny models, `last` and `averaged`, that translate nonsense."""
+    """A run's folder with two checkpoints of different tiny models, `last` and `averaged`, that
+    translate nonsense.
+    """
     import torch
 
     from aiayn.data.tokenizer import Tokenizer
     from aiayn.model.transformer import Transformer
     from aiayn.runs import checkpoints
 
-    text = ["data=files", "data.train=x", "data.val=x", f"data.src_lang={src_lang}", f"data.tgt_lang={tgt_lang}"]
+    text = [
+        "data=files",
+        "data.train=x",
+        "data.val=x",
+        f"data.src_lang={src_lang}",
+        f"data.tgt_lang={tgt_lang}",
+    ]
     options = [*text, "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
-    config = composed(*options, "model.n_heads=2", "search.beam_size=3", "search.max_extra_tokens=4")
-    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280)
+    config = composed(
+        *options, "model.n_heads=2", "search.beam_size=3", "search.max_extra_tokens=4"
+    )
+    tokenizer = Tokenizer.train(
+        [["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280
+    )
     (folder / "checkpoints").mkdir(parents=True)
     torch.manual_seed(2)
     for name in ("last", "averaged"):
@@ -270,11 +326,15 @@ def write_pairs(prefix: Path, count: int, seed: int) -> None:
         Path(f"{prefix}.{lang}").write_text(text, encoding="utf-8")
 
 
-def reversed_digits(count: int, seed: int, shortest: int, longest: int) -> tuple[list[str], list[str]]:
+def reversed_digits(
+    count: int, seed: int, shortest: int, longest: int
+) -> tuple[list[str], list[str]]:
     """Digits in words, and the same digits reversed in figures."""
     words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
     rng = random.Random(seed)
-    drawn = [[rng.randrange(10) for _ in range(rng.randint(shortest, longest))] for _ in range(count)]
+    drawn = [
+        [rng.randrange(10) for _ in range(rng.randint(shortest, longest))] for _ in range(count)
+    ]
     english = [" ".join(words[digit] for digit in digits) for digits in drawn]
     return english, [" ".join(str(digit) for digit in reversed(digits)) for digits in drawn]
 
@@ -287,7 +347,9 @@ def write_text(folder: Path) -> None:
 
 @contextlib.contextmanager
 def stopped_in(step: int, number: int = signal.SIGTERM) -> Iterator[pytest.ExceptionInfo]:
-    """A training inside this context gets a signal amid the micro-batches of a step, by which it must end."""
+    """A training inside this context gets a signal amid the micro-batches of a step, by which it
+    must end.
+    """
     from aiayn.errors import InterruptedRunError
     from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 

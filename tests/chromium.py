@@ -1,4 +1,6 @@
-"""A headless Chromium, driven through a pipe by the DevTools protocol: no driver program, no port, no library."""
+"""A headless Chromium, driven through a pipe by the DevTools protocol: no driver program, no port,
+no library.
+"""
 
 import fcntl
 import json
@@ -9,7 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NAMES = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
 SECONDS = 400  # until an answer is late; a busy machine needs a few
 
 
@@ -34,7 +42,8 @@ class Chromium:
             "--remote-debugging-pipe",
             f"--user-data-dir={profile}",
         ]
-        # The browser reads from descriptor 3 and writes to 4. Ours are far above, so that none is overwritten.
+        # The browser reads from descriptor 3 and writes to 4. Ours are far above, so that none is
+        # overwritten.
         commands, self._to = (self._above(end) for end in os.pipe())
         self._from, answers = (self._above(end) for end in os.pipe())
         self._process = os.posix_spawn(
@@ -55,7 +64,9 @@ class Chromium:
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
         target = self.command("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.command("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.command("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.command(f"{domain}.enable")
 
@@ -75,7 +86,9 @@ class Chromium:
             os.waitpid(self._process, 0)
 
     def command(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Sends a command and waits for its answer. Events that come in between are kept in `events`."""
+        """Sends a command and waits for its answer. Events that come in between are kept in
+        `events`.
+        """
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -102,10 +115,16 @@ class Chromium:
         return json.loads(message)
 
     def open(self, address: str, width: int = 1300, height: int = 900, dark: bool = False) -> None:
-        """Loads a page, from nothing, in a window of this size; what happened before is forgotten."""
+        """Loads a page, from nothing, in a window of this size; what happened before is
+        forgotten.
+        """
         self.command("Page.navigate", url="about:blank")
         self.command(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", features=[scheme])
@@ -136,10 +155,20 @@ class Chromium:
 
     def press(self, key: str) -> None:
         """A key by its name: Tab, Enter, Escape, ArrowDown ..."""
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        codes = {
+            "Tab": 9,
+            "Enter": 13,
+            "Escape": 27,
+            "ArrowLeft": 37,
+            "ArrowUp": 38,
+            "ArrowRight": 39,
+            "ArrowDown": 40,
+        }
         options = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
         text = {"text": "\r"} if key == "Enter" else {}
-        self.command("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **options, **text)
+        self.command(
+            "Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", **options, **text
+        )
         self.command("Input.dispatchKeyEvent", type="keyUp", **options)
 
     def complaints(self) -> list[str]:
@@ -149,10 +178,19 @@ class Chromium:
         for event in self.events:
             details = event.get("params", {})
             if event["method"] == "Runtime.exceptionThrown":
-                found.append(details["exceptionDetails"].get("exception", {}).get("description", "exception"))
-            elif event["method"] == "Runtime.consoleAPICalled" and details["type"] in ("error", "warning", "assert"):
+                found.append(
+                    details["exceptionDetails"].get("exception", {}).get("description", "exception")
+                )
+            elif event["method"] == "Runtime.consoleAPICalled" and details["type"] in (
+                "error",
+                "warning",
+                "assert",
+            ):
                 found.append(str(details["args"]))
-            elif event["method"] == "Log.entryAdded" and details["entry"]["level"] in ("error", "warning"):
+            elif event["method"] == "Log.entryAdded" and details["entry"]["level"] in (
+                "error",
+                "warning",
+            ):
                 found.append(details["entry"]["text"])
         return found
 
@@ -160,14 +198,16 @@ class Chromium:
         """Every address that was asked for since `open`, the page's own among them."""
         self.run("0")
         return [
-            event["params"]["request"]["url"] for event in self.events if event["method"] == "Network.requestWillBeSent"
+            event["params"]["request"]["url"]
+            for event in self.events
+            if event["method"] == "Network.requestWillBeSent"
         ]
 
     def _middle(self, selector: str) -> tuple[float, float]:
         place = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            " if (!e) return null; e.scrollIntoView({block: 'center', inline: 'center'});"
-            " const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); if (!e) return "
+            "null; e.scrollIntoView({block: 'center', inline: 'center'}); const b = "
+            "e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
         if place is None:
             raise LookupError(f"the page has no {selector}")

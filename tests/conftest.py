@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-# Equality to the bit holds for one number of threads only, and small tensors are fastest on one: CTranslate2's, too,
-# which wait for each other on a busy machine.
+# Equality to the bit holds for one number of threads only, and small tensors are fastest on one:
+# CTranslate2's, too, which wait for each other on a busy machine.
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
@@ -28,13 +28,17 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="aiayn-state-")
 # No machine loses its power during a test.
 os.fsync = lambda descriptor: None
 
-# What a shell starts in the background ignores Ctrl-C, what nohup starts the terminal's end, and so do their children;
-# the tests send both.
-for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+# What a shell starts in the background ignores Ctrl-C, what nohup starts the terminal's end, and so
+# do their children; the tests send both.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-# Time limits and the check for slow drawing of examples would depend on how fast and how busy the machine is.
+# Time limits and the check for slow drawing of examples would depend on how fast and how busy the
+# machine is.
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
@@ -44,8 +48,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
 
 
-# Files that take longest. They are begun first, or the last of several workers would end long after the others.
-LONGEST = ("sweep/test_sweep.py", "faults/test_kills.py", "training/test_extensions.py", "faults/test_ranks.py")
+# Files that take longest. They are begun first, or the last of several workers would end long after
+# the others.
+LONGEST = (
+    "sweep/test_sweep.py",
+    "faults/test_kills.py",
+    "training/test_extensions.py",
+    "faults/test_ranks.py",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -57,7 +67,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays: no test spends its time on searching the libraries' many objects for garbage."""
+    """What is loaded by now stays: no test spends its time on searching the libraries' many objects
+    for garbage.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
@@ -70,7 +82,8 @@ def _same_start() -> Iterator[None]:
     hangup = signal.getsignal(signal.SIGHUP)
     yield
     signal.signal(signal.SIGHUP, hangup)  # a server's command ignores it
-    # CTranslate2 sets the threads of the OpenMP that torch uses, too. Afterwards: a module's fixtures come first.
+    # CTranslate2 sets the threads of the OpenMP that torch uses, too. Afterwards: a module's
+    # fixtures come first.
     torch.set_num_threads(1)
 
 

@@ -1,4 +1,6 @@
-"""The console script: text in, text out, one line per error. Runs are real folders with tiny models."""
+"""The console script: text in, text out, one line per error. Runs are real folders with tiny
+models.
+"""
 
 import gzip
 import io
@@ -79,13 +81,18 @@ def test_a_file_a_compressed_file_and_standard_input_give_the_same(run, translat
     assert output("translate", run, "-", text=TEXT + end) == expected
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_dropped_from_files_and_standard_input(run, tmp_path, monkeypatch):
+def test_a_byte_order_mark_and_windows_line_ends_are_dropped_from_files_and_standard_input(
+    run, tmp_path, monkeypatch
+):
     text = b"\xef\xbb\xbf" + b"the old house\r\n\r\ntwo \xef\xbb\xbfcats"
     (tmp_path / "text").write_bytes(text)
     for size in (4, 1 << 17):
         monkeypatch.setattr(texts, "STREAM_BYTES", size)
         for source, given in ((tmp_path / "text", b""), ("-", text)):
-            objects = [json.loads(line) for line in output("translate", run, source, "--format", "jsonl", text=given)]
+            objects = [
+                json.loads(line)
+                for line in output("translate", run, source, "--format", "jsonl", text=given)
+            ]
             assert [one["source"] for one in objects] == ["the old house", "", "two \ufeffcats"]
 
 
@@ -98,10 +105,13 @@ def test_the_chunks_of_a_long_text_leave_no_trace(run, translator, tmp_path, mon
     monkeypatch.setattr(texts, "STREAM_BYTES", 31)
     assert output("translate", run, text=text) == expected
     assert output("translate", run, tmp_path / "text") == expected
-    objects = [json.loads(line) for line in output("translate", run, "--format", "jsonl", text=text)]
+    objects = [
+        json.loads(line) for line in output("translate", run, "--format", "jsonl", text=text)
+    ]
     assert [(one["index"], one["source"]) for one in objects] == list(enumerate(lines))
     assert output("translate", run, "--n-best", 1, text=text) == [
-        f"{number} ||| {best.text} ||| {best.score:.4f}" for number, [best] in enumerate(translator.n_best(lines, 1))
+        f"{number} ||| {best.text} ||| {best.score:.4f}"
+        for number, [best] in enumerate(translator.n_best(lines, 1))
     ]
 
 
@@ -132,22 +142,45 @@ def test_scores_stand_after_the_last_tab(run, translator):
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_jsonl_has_an_object_for_each_translation_with_scores_and_an_alignment_of_every_token(run, translator, n):
-    found = [json.loads(line) for line in output("translate", run, "--format", "jsonl", "--n-best", n)]
-    expected = [(index, best) for index, candidates in enumerate(translator.n_best(LINES, n)) for best in candidates]
+def test_jsonl_has_an_object_for_each_translation_with_scores_and_an_alignment_of_every_token(
+    run, translator, n
+):
+    found = [
+        json.loads(line) for line in output("translate", run, "--format", "jsonl", "--n-best", n)
+    ]
+    expected = [
+        (index, best)
+        for index, candidates in enumerate(translator.n_best(LINES, n))
+        for best in candidates
+    ]
     assert [(one["index"], one["source"], one["translation"]) for one in found] == [
         (index, LINES[index].removesuffix("\r"), best.text) for index, best in expected
     ]
-    assert [one["tokens"] for one in found] == [translator.tokenizer.tokens(best.tokens) for _, best in expected]
+    assert [one["tokens"] for one in found] == [
+        translator.tokenizer.tokens(best.tokens) for _, best in expected
+    ]
     for name in ("score", "log_prob"):
-        assert [one[name] for one in found] == pytest.approx([getattr(best, name) for _, best in expected], rel=1e-5)
+        assert [one[name] for one in found] == pytest.approx(
+            [getattr(best, name) for _, best in expected], rel=1e-5
+        )
     for one in found:
         assert set(one) == {
-            *("index", "source", "translation", "score", "log_prob", "source_tokens", "tokens", "alignment")
+            *(
+                "index",
+                "source",
+                "translation",
+                "score",
+                "log_prob",
+                "source_tokens",
+                "tokens",
+                "alignment",
+            )
         }
         assert len(one["alignment"]) == len(one["tokens"])
         assert all(0 <= place < len(one["source_tokens"]) for place in one["alignment"])
-        assert one["source_tokens"] == translator.tokenizer.tokens(translator.source_ids([one["source"]])[0])
+        assert one["source_tokens"] == translator.tokenizer.tokens(
+            translator.source_ids([one["source"]])[0]
+        )
     assert any(place > 0 for one in found for place in one["alignment"])
 
 
@@ -156,19 +189,45 @@ def test_one_column_is_translated_and_the_others_are_kept_to_the_byte(run, trans
     text = "\n".join(map("\t".join, rows)) + "\n\nz\tthe cat\n"
     found = translator.translate([row[1] for row in rows] + ["the cat"])
     expected = ["\t".join([row[0], new, *row[2:]]) for row, new in zip(rows, found, strict=False)]
-    assert output("translate", run, "--tsv", 2, text=text.encode()) == [*expected, "", f"z\t{found[-1]}"]
+    assert output("translate", run, "--tsv", 2, text=text.encode()) == [
+        *expected,
+        "",
+        f"z\t{found[-1]}",
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "text", "error", "message"),
     [
-        (["--tsv", "2"], b"a\tb\nc\n", DataError, r"^line 2 has 1 columns: --tsv 2 needs 2; correct it$"),
-        (["--tsv", "2", "--scores"], b"a\tb", ConfigError, "leave out --n-best, --scores and --format"),
-        (["--tsv", "2", "--n-best", "2"], b"a\tb", ConfigError, "leave out --n-best, --scores and --format"),
-        (["--tsv", "2", "--format", "jsonl"], b"a\tb", ConfigError, "leave out --n-best, --scores and --format"),
+        (
+            ["--tsv", "2"],
+            b"a\tb\nc\n",
+            DataError,
+            r"^line 2 has 1 columns: --tsv 2 needs 2; correct it$",
+        ),
+        (
+            ["--tsv", "2", "--scores"],
+            b"a\tb",
+            ConfigError,
+            "leave out --n-best, --scores and --format",
+        ),
+        (
+            ["--tsv", "2", "--n-best", "2"],
+            b"a\tb",
+            ConfigError,
+            "leave out --n-best, --scores and --format",
+        ),
+        (
+            ["--tsv", "2", "--format", "jsonl"],
+            b"a\tb",
+            ConfigError,
+            "leave out --n-best, --scores and --format",
+        ),
     ],
 )
-def test_a_row_without_the_column_is_named_and_other_forms_of_output_are_refused(run, arguments, text, error, message):
+def test_a_row_without_the_column_is_named_and_other_forms_of_output_are_refused(
+    run, arguments, text, error, message
+):
     with pytest.raises(error, match=message):
         raise invoke("translate", run, *arguments, text=text).exception
 
@@ -178,11 +237,15 @@ def languages(translator) -> tuple[str, str]:
     return translator.languages
 
 
-def test_a_table_with_the_languages_over_its_columns_gets_the_targets_filled(run, translator, tmp_path, monkeypatch):
+def test_a_table_with_the_languages_over_its_columns_gets_the_targets_filled(
+    run, translator, tmp_path, monkeypatch
+):
     languages(translator)
     monkeypatch.setattr(sys.modules["aiayn.cli.translate"], "FILE_LINES", 2)
     rows = ["1\tthe old house\t", "", "2\ttwo cats\told", "3\tthe man\t"]
-    (tmp_path / "x.tsv").write_text("\n".join(["id\tEnglish (US)\tGerman (DE)", *rows]) + "\n", encoding="utf-8")
+    (tmp_path / "x.tsv").write_text(
+        "\n".join(["id\tEnglish (US)\tGerman (DE)", *rows]) + "\n", encoding="utf-8"
+    )
     new = translator.translate(["the old house", "the man"])
     assert output("translate", run, tmp_path / "x.tsv") == [
         "id\tEnglish (US)\tGerman (DE)",
@@ -193,12 +256,21 @@ def test_a_table_with_the_languages_over_its_columns_gets_the_targets_filled(run
     ]
 
 
-def test_json_objects_get_the_translation_as_a_field_and_keep_all_else_as_it_came(run, translator, tmp_path):
+def test_json_objects_get_the_translation_as_a_field_and_keep_all_else_as_it_came(
+    run, translator, tmp_path
+):
     languages(translator)
-    lines = [r'{"id": 1e400, "en":"two cats", "x":"\ud83d"}', "", '{"n": 1.10, "n": 2,"en": "the man"}']
+    lines = [
+        r'{"id": 1e400, "en":"two cats", "x":"\ud83d"}',
+        "",
+        '{"n": 1.10, "n": 2,"en": "the man"}',
+    ]
     with gzip.open(tmp_path / "x.jsonl.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
-    first, second = (json.dumps(text, ensure_ascii=False) for text in translator.translate(["two cats", "the man"]))
+    first, second = (
+        json.dumps(text, ensure_ascii=False)
+        for text in translator.translate(["two cats", "the man"])
+    )
     assert output("translate", run, tmp_path / "x.jsonl.gz") == [
         f'{lines[0][:-1]}, "de": {first}}}',
         "",
@@ -207,14 +279,18 @@ def test_json_objects_get_the_translation_as_a_field_and_keep_all_else_as_it_cam
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_a_document_keeps_all_but_its_texts_and_its_mark_up_is_counted(run, translator, tmp_path, name):
+def test_a_document_keeps_all_but_its_texts_and_its_mark_up_is_counted(
+    run, translator, tmp_path, name
+):
     (tmp_path / name).write_bytes(DOCUMENTS[name])
     document = read_document(tmp_path / name, languages(translator))
     kept = [one for one in document.pieces if isinstance(one, str)]
 
     result = invoke("translate", run, tmp_path / name)
 
-    [expected], _ = translate_texts(translator, [document.pieces], document.markup, paragraphs=document.is_prose)
+    [expected], _ = translate_texts(
+        translator, [document.pieces], document.markup, paragraphs=document.is_prose
+    )
     assert result.stdout_bytes == expected.encode() != DOCUMENTS[name]
     assert re.search(".*".join(map(re.escape, kept)), result.stdout_bytes.decode(), re.DOTALL)
     assert ("mark-up: " in result.stderr) == any(
@@ -229,10 +305,14 @@ def test_a_document_in_which_no_text_is_found_comes_back_and_the_user_is_told(ru
     assert (result.stdout_bytes, f"{tmp_path}/x.srt: " in result.stderr) == (content, True)
 
 
-def test_an_unknown_suffix_asks_for_format_text_which_reads_any_file_as_lines(run, translator, tmp_path):
+def test_an_unknown_suffix_asks_for_format_text_which_reads_any_file_as_lines(
+    run, translator, tmp_path
+):
     for name in ("x.rst", "x.md", "x.docx"):
         (tmp_path / name).write_text("the cat\n", encoding="utf-8")
-        assert output("translate", run, tmp_path / name, "--format", "text") == translator.translate(["the cat"])
+        assert output(
+            "translate", run, tmp_path / name, "--format", "text"
+        ) == translator.translate(["the cat"])
     with pytest.raises(DataError, match=r"x\.rst: .*add --format text"):
         raise invoke("translate", run, tmp_path / "x.rst").exception
 
@@ -241,8 +321,9 @@ def test_a_translation_memory_becomes_one_of_both_languages(run, translator, tmp
     languages(translator)
     units = (
         '<tu tuid="a&amp;1"><tuv xml:lang="en-US"><seg>the <b>old</b> house &lt; 5</seg></tuv>'
-        '<tuv xml:lang="de"><seg>alt</seg></tuv></tu>'
-        '<tu><tuv xml:lang="fr"><seg>chat</seg></tuv></tu><tu><tuv xml:lang="en"><seg>two cats</seg></tuv></tu>'
+        '<tuv xml:lang="de"><seg>alt</seg></tuv></tu><tu><tuv '
+        'xml:lang="fr"><seg>chat</seg></tuv></tu><tu><tuv xml:lang="en"><seg>two '
+        "cats</seg></tuv></tu>"
     )
     (tmp_path / "x.tmx").write_text(f"<tmx><body>{units}</body></tmx>", encoding="utf-8")
     result = invoke("translate", run, tmp_path / "x.tmx")
@@ -258,7 +339,12 @@ def test_a_translation_memory_becomes_one_of_both_languages(run, translator, tmp
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
-        ("x.tsv", [], DataError, r"x\.tsv: no languages over the columns: add --tsv N to translate column N"),
+        (
+            "x.tsv",
+            [],
+            DataError,
+            r"x\.tsv: no languages over the columns: add --tsv N to translate column N",
+        ),
         ("x.csv", [], DataError, r"x\.csv: no languages over the columns"),
         ("x.docx", [], DataError, r"x\.docx: office documents are not read"),
         (
@@ -274,22 +360,33 @@ def test_a_translation_memory_becomes_one_of_both_languages(run, translator, tmp
             ConfigError,
             r"--markup writes one .* leave out --n-best, --scores",
         ),
-        ("x.en", ["--paragraphs", "--sample"], ConfigError, r"--paragraphs writes one .* leave out --sample"),
+        (
+            "x.en",
+            ["--paragraphs", "--sample"],
+            ConfigError,
+            r"--paragraphs writes one .* leave out --sample",
+        ),
     ],
 )
-def test_files_of_known_endings_are_never_translated_as_lines(run, tmp_path, name, options, error, message):
+def test_files_of_known_endings_are_never_translated_as_lines(
+    run, tmp_path, name, options, error, message
+):
     (tmp_path / name).write_text("the\tcat\n", encoding="utf-8")
     with pytest.raises(error, match=message):
         raise invoke("translate", run, tmp_path / name, *options).exception
 
 
-def test_mark_up_is_kept_and_counted_and_sentences_are_translated_one_by_one(run, translator, tmp_path):
+def test_mark_up_is_kept_and_counted_and_sentences_are_translated_one_by_one(
+    run, translator, tmp_path
+):
     lines = ["<b>the old</b> house", "", "two {x} cats. The man sees!"]
     text = "\n".join(lines).encode()
     result = invoke("translate", run, "--markup", "--paragraphs", text=text)
     expected, _ = translate_texts(translator, lines, paragraphs=True)
     assert result.stdout.split("\n")[:-1] == expected
-    assert re.search(r"^mark-up: 2 tags and placeholders: \d as the model wrote", result.stderr, re.MULTILINE)
+    assert re.search(
+        r"^mark-up: 2 tags and placeholders: \d as the model wrote", result.stderr, re.MULTILINE
+    )
     new = translator.translate(["two {x} cats.", "The man sees!"])
     assert output("translate", run, "--paragraphs", text=text)[2] == " ".join(new)
     (tmp_path / "x.tsv").write_bytes(b"a\ttwo cats. The man\n")
@@ -299,7 +396,10 @@ def test_mark_up_is_kept_and_counted_and_sentences_are_translated_one_by_one(run
 
 def test_tags_that_the_model_invents_are_removed_and_counted(run, monkeypatch):
     def n_best(self, lines, n, on_batch=None, first_line=1):
-        return [[Translation(f"<b>{line}</b> {{x}}", 0.0, 0.0, self.source_ids([line])[0])] for line in lines]
+        return [
+            [Translation(f"<b>{line}</b> {{x}}", 0.0, 0.0, self.source_ids([line])[0])]
+            for line in lines
+        ]
 
     monkeypatch.setattr(LineTranslator, "n_best", n_best)
     result = invoke("translate", run, "--markup", text=b"the <i>old</i> house\n")
@@ -313,19 +413,27 @@ def test_a_server_keeps_few_kernels_in_memory(run, monkeypatch):
     monkeypatch.setenv(name, "")
     monkeypatch.delenv(name)
     served = []
-    monkeypatch.setattr("aiayn.server.serve.serve", lambda *arguments: served.append(os.environ[name]))
+    monkeypatch.setattr(
+        "aiayn.server.serve.serve", lambda *arguments: served.append(os.environ[name])
+    )
     assert invoke("serve", run, "--engine", "torch").exit_code == 0
     assert served == ["128"]
 
 
-def test_an_exported_checkpoint_is_half_as_large_translates_alone_and_is_never_written_over(run, tmp_path):
+def test_an_exported_checkpoint_is_half_as_large_translates_alone_and_is_never_written_over(
+    run, tmp_path
+):
     packed, exact = tmp_path / "model.ckpt", tmp_path / "exact.ckpt"
 
     [line] = output("export", run, packed, "--format", "aiayn")
-    output("export", run, exact, "--format", "aiayn", "--precision", "float32", "--checkpoint", "last")
+    output(
+        "export", run, exact, "--format", "aiayn", "--precision", "float32", "--checkpoint", "last"
+    )
 
     assert line == f"{packed}  {packed.stat().st_size / 1e6:.1f} MB"
-    weights, halved = (checkpoints.load(path).weights for path in (run / "checkpoints/averaged.ckpt", packed))
+    weights, halved = (
+        checkpoints.load(path).weights for path in (run / "checkpoints/averaged.ckpt", packed)
+    )
     assert all(torch.equal(halved[name], weights[name].bfloat16().float()) for name in weights)
     assert packed.stat().st_size < exact.stat().st_size
     assert output("translate", exact) == output("translate", run, "--checkpoint", "last")
@@ -351,7 +459,9 @@ def test_a_shell_completes_commands_and_options(monkeypatch, capsys):
     assert complete("aiayn translate --n", monkeypatch, capsys) == ["--n-best"]
 
 
-def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(run, translator, tmp_path, monkeypatch):
+def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(
+    run, translator, tmp_path, monkeypatch
+):
     monkeypatch.setattr(sys.modules["aiayn.cli.score"], "FILE_LINES", 4)
     translations = translator.translate(LINES)
     (tmp_path / "src").write_bytes(TEXT)
@@ -365,13 +475,19 @@ def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(r
     tokens = sum(len(pair.tokens) for pair in pairs)
     word, value, rest = result.stderr.split(" ", 2)
     assert (word, rest) == ("perplexity", f"(6 lines, {tokens} subwords with end marks)\n")
-    assert float(value) == pytest.approx(perplexity(sum(pair.log_prob for pair in pairs), tokens), rel=1e-4)
-    objects = [json.loads(line) for line in invoke(*arguments, "--format", "jsonl").stdout.split("\n")[:-1]]
+    assert float(value) == pytest.approx(
+        perplexity(sum(pair.log_prob for pair in pairs), tokens), rel=1e-4
+    )
+    objects = [
+        json.loads(line) for line in invoke(*arguments, "--format", "jsonl").stdout.split("\n")[:-1]
+    ]
     assert [(one["index"], one["translation"]) for one in objects] == list(enumerate(translations))
     assert [one["token_log_probs"] for one in objects] == [
         pytest.approx(pair.token_log_probs, abs=2e-5) for pair in pairs
     ]
-    assert [one["tokens"] for one in objects] == [translator.tokenizer.tokens(pair.tokens) for pair in pairs]
+    assert [one["tokens"] for one in objects] == [
+        translator.tokenizer.tokens(pair.tokens) for pair in pairs
+    ]
     assert objects[0]["tokens"][-1] == "</s>"
     # Shorter by a line: exit code 3 with both counts.
     (tmp_path / "tgt").write_text("a\nb\n", encoding="utf-8")
@@ -382,13 +498,22 @@ def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(r
 
 def test_scores_per_token_and_of_a_file_of_pairs(run, translator, tmp_path):
     pairs = [("the old house", "das alte Haus"), ("two cats", "zwei Katzen"), ("", "")]
-    (tmp_path / "x.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs[:2]) + "\n", encoding="utf-8")
+    (tmp_path / "x.tsv").write_text(
+        "".join(f"{src}\t{tgt}\n" for src, tgt in pairs[:2]) + "\n", encoding="utf-8"
+    )
     sources, targets = zip(*pairs, strict=True)
-    means = [pair.log_prob / max(len(pair.tokens), 1) for pair in translator.score([*sources], [*targets])]
+    means = [
+        pair.log_prob / max(len(pair.tokens), 1)
+        for pair in translator.score([*sources], [*targets])
+    ]
 
-    printed = [float(line) for line in output("score", run, tmp_path / "x.tsv", "--per-token", text=b"")]
+    printed = [
+        float(line) for line in output("score", run, tmp_path / "x.tsv", "--per-token", text=b"")
+    ]
     assert printed == pytest.approx(means, abs=2e-5)
-    with pytest.raises(ConfigError, match="--per-token prints one number for each pair; leave out --format"):
+    with pytest.raises(
+        ConfigError, match="--per-token prints one number for each pair; leave out --format"
+    ):
         raise invoke("score", run, tmp_path / "x.tsv", "--per-token", "--format", "jsonl").exception
     with pytest.raises(ConfigError, match=r"x\.en: name the file with its translations, too"):
         raise invoke("score", run, tmp_path / "x.en").exception
@@ -410,8 +535,21 @@ def test_search_options_and_checkpoint_reach_the_search(run):
     from aiayn.config.search import SearchOverrides
 
     search = SearchOverrides(beam_size=5, length_penalty=2.5)
-    expected = [c.text for cs in Translator.from_run(run, "last", search).n_best(LINES, 5) for c in cs]
-    options = ("--beam-size", 5, "--length-penalty", 2.5, "--checkpoint", "last", "--n-best", 5, "--engine", "torch")
+    expected = [
+        c.text for cs in Translator.from_run(run, "last", search).n_best(LINES, 5) for c in cs
+    ]
+    options = (
+        "--beam-size",
+        5,
+        "--length-penalty",
+        2.5,
+        "--checkpoint",
+        "last",
+        "--n-best",
+        5,
+        "--engine",
+        "torch",
+    )
     assert [line.split(" ||| ")[1] for line in output("translate", run, *options)] == expected
 
 
@@ -438,7 +576,9 @@ def test_what_a_user_gets_wrong_is_named(run, arguments, text, error, message):
 
 
 def test_attention_writes_a_page_and_the_papers_figures(run, tmp_path):
-    drawn = [f"{name}.{kind}" for name in ("figure_3", "figure_4", "figure_5") for kind in ("png", "svg")]
+    drawn = [
+        f"{name}.{kind}" for name in ("figure_3", "figure_4", "figure_5") for kind in ("png", "svg")
+    ]
     names = ["index.html", *drawn]
     assert output("attention", run, "the old house", "--out", tmp_path / "new") == [
         str(tmp_path / "new" / n) for n in names
@@ -483,8 +623,12 @@ def test_attention_reads_the_words_of_a_parser_as_translate_does(run, tmp_path, 
         (["translate", "{run}", "--n-best", "0"], 2, None),
     ],
 )
-def test_an_error_is_one_line_and_the_exit_code_of_the_contract(run, monkeypatch, capsys, arguments, code, line):
-    monkeypatch.setattr(sys, "argv", ["aiayn", *(argument.format(run=run) for argument in arguments)])
+def test_an_error_is_one_line_and_the_exit_code_of_the_contract(
+    run, monkeypatch, capsys, arguments, code, line
+):
+    monkeypatch.setattr(
+        sys, "argv", ["aiayn", *(argument.format(run=run) for argument in arguments)]
+    )
     monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:
         cli.main()
@@ -507,13 +651,16 @@ def test_debug_adds_the_traceback(run, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("users", "spins"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")]
+    ("users", "spins"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
 )
 def test_waiting_threads_spin_briefly_unless_the_user_says_otherwise(monkeypatch, users, spins):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
     code = "import os, aiayn.cli; print(os.environ.get('GOMP_SPINCOUNT'))"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | users)
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | users
+    )
     assert shown.stdout == f"{spins}\n"
 
 
@@ -567,7 +714,9 @@ def test_on_a_terminal_there_is_a_prompt_until_the_end_of_input(run, translator)
     os.close(ours)
 
 
-def test_from_file_to_file_a_terminal_shows_how_far_it_is_and_is_left_clean(run, translator, tmp_path):
+def test_from_file_to_file_a_terminal_shows_how_far_it_is_and_is_left_clean(
+    run, translator, tmp_path
+):
     (tmp_path / "text").write_bytes(TEXT)
 
     def shown(out: int) -> bytes:
@@ -589,7 +738,9 @@ def test_from_file_to_file_a_terminal_shows_how_far_it_is_and_is_left_clean(run,
         terminal = re.sub(rb"\x1b\[[0-9;]*m", b"", shown(file.fileno()))
     assert b"6/6" in terminal
     assert terminal.endswith(b"\x1b[2K")
-    assert (tmp_path / "out").read_text(encoding="utf-8").split("\n")[:-1] == translator.translate(LINES)
+    assert (tmp_path / "out").read_text(encoding="utf-8").split("\n")[:-1] == translator.translate(
+        LINES
+    )
     # What reads a pipe may write to the same terminal.
     assert shown(subprocess.PIPE) == b"engine   CTranslate2, float32, cpu\r\n"
 
@@ -597,7 +748,11 @@ def test_from_file_to_file_a_terminal_shows_how_far_it_is_and_is_left_clean(run,
 def test_a_full_disk_is_one_line_and_exit_code_6(run):
     with open("/dev/full", "wb") as full:
         ended = subprocess.run(
-            [*PROGRAM, "translate", str(run)], input=b"a\n", stdout=full, stderr=subprocess.PIPE, env=ENVIRONMENT
+            [*PROGRAM, "translate", str(run)],
+            input=b"a\n",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
         )
     assert ended.returncode == 6
     assert ended.stderr.endswith(
@@ -616,7 +771,9 @@ def test_a_line_without_end_on_standard_input_is_named_and_not_collected(monkeyp
 
     stream = Endless()
     monkeypatch.setattr(sys, "stdin", type("Input", (), {"buffer": stream}))
-    with pytest.raises(DataError, match="standard input: line 1 is longer than 32,768 bytes; split it"):
+    with pytest.raises(
+        DataError, match="standard input: line 1 is longer than 32,768 bytes; split it"
+    ):
         list(texts.stream_chunks())
 
 

@@ -17,7 +17,9 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").r
 HOMES = (ROOT, ROOT / "src/aiayn", ROOT / "src", ROOT / "src/aiayn/training")
 LINK = re.compile(r"\[`([^`\]]+)`\]\(([^)\s]+\.py)\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
-SOURCE = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py")))
+SOURCE = "\n".join(
+    path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py"))
+)
 
 OF_LIBRARIES = {
     "ModelCheckpoint",
@@ -46,7 +48,11 @@ def defined(path: Path) -> set[str]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            names |= {f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+            names |= {
+                f"{node.name}.{inner.name}"
+                for inner in node.body
+                if isinstance(inner, ast.FunctionDef)
+            }
         if isinstance(node, ast.Assign):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return names
@@ -96,7 +102,11 @@ def test_the_baseline_that_the_page_on_sweeps_names_is_a_row_of_its_sweep():
 
 @every_page
 def test_every_class_that_a_page_names_occurs_in_the_source(page):
-    classes = {quoted for quoted in QUOTED.findall(read(page)) if re.fullmatch(r"([A-Z]+[a-z]+){2,}\w*", quoted)}
+    classes = {
+        quoted
+        for quoted in QUOTED.findall(read(page))
+        if re.fullmatch(r"([A-Z]+[a-z]+){2,}\w*", quoted)
+    }
 
     assert [name for name in classes - OF_LIBRARIES if not re.search(rf"\b{name}\b", SOURCE)] == []
 
@@ -109,7 +119,11 @@ def test_every_test_that_a_page_names_exists(page):
 
 
 def test_the_page_on_reliability_has_its_promises_and_says_where_they_are_tested():
-    section = read(ROOT / "docs/reliability.md").split("## What is promised and tested")[1].split("\n## ")[0]
+    section = (
+        read(ROOT / "docs/reliability.md")
+        .split("## What is promised and tested")[1]
+        .split("\n## ")[0]
+    )
 
     assert len([line for line in section.split("\n") if line.startswith("| **")]) >= 11
     assert "`tests/faults`" in section
@@ -124,7 +138,9 @@ def test_contributing_names_every_room():
 def test_the_readme_names_every_room():
     tree = read(ROOT / "README.md").split("## How it is built")[1].split("```")[1]
 
-    assert {module.split("/")[0] for module in MODULES} - {"__init__", "__main__"} <= set(re.findall(r"\w+", tree))
+    assert {module.split("/")[0] for module in MODULES} - {"__init__", "__main__"} <= set(
+        re.findall(r"\w+", tree)
+    )
 
 
 def test_the_page_on_run_folders_lists_every_file():
@@ -141,5 +157,6 @@ def test_the_readme_links_every_page():
     assert [
         page
         for page in PAGES
-        if page.is_relative_to(ROOT / "docs") and f"({page.relative_to(ROOT).as_posix()})" not in readme
+        if page.is_relative_to(ROOT / "docs")
+        and f"({page.relative_to(ROOT).as_posix()})" not in readme
     ] == []

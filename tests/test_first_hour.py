@@ -1,4 +1,6 @@
-"""A stranger's first hour: a fresh clone, an empty environment, and commands as they are printed."""
+"""A stranger's first hour: a fresh clone, an empty environment, and commands as they are
+printed.
+"""
 
 import os
 import re
@@ -15,14 +17,23 @@ BASE_PYTHON = Path(getattr(sys, "_base_executable", sys.executable)).resolve().p
 
 
 def type_in(folder: Path, commands: str) -> subprocess.CompletedProcess[str]:
-    """Types commands into a new shell in which nothing is set, as after `env -i`; the first failure ends it."""
+    """Types commands into a new shell in which nothing is set, as after `env -i`; the first failure
+    ends it.
+    """
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    network = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
+    network = {
+        name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))
+    }
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", commands],
         cwd=folder,
-        env=network | {"PATH": f"{BASE_PYTHON}:/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8"},
+        env=network
+        | {
+            "PATH": f"{BASE_PYTHON}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -44,8 +55,12 @@ def clone(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(clone) -> Path:
-    """The clone as `make install` leaves it, with the packages of the tests in place of a download."""
-    subprocess.run([BASE_PYTHON / "python3", "-m", "venv", "--without-pip", clone / ".venv"], check=True)
+    """The clone as `make install` leaves it, with the packages of the tests in place of a
+    download.
+    """
+    subprocess.run(
+        [BASE_PYTHON / "python3", "-m", "venv", "--without-pip", clone / ".venv"], check=True
+    )
     [site] = (clone / ".venv/lib").glob("python*/site-packages")
     packages = [path for path in sys.path if path.endswith("site-packages")]
     (site / "tests.pth").write_text("\n".join([str(clone / "src"), *packages]) + "\n")
@@ -69,7 +84,9 @@ def test_a_printed_command_works_in_the_shell_in_which_it_is_read(installed):
     inactive = type_in(installed, f".venv/bin/{split.format('one')}")
     active = type_in(installed, f"source .venv/bin/activate; {split.format('two')}")
 
-    typed = {answer.stdout: answer.stdout.partition("next ")[2].strip() for answer in (inactive, active)}
+    typed = {
+        answer.stdout: answer.stdout.partition("next ")[2].strip() for answer in (inactive, active)
+    }
     assert typed[inactive.stdout].startswith(".venv/bin/aiayn train "), inactive.stderr
     assert typed[active.stdout].startswith("aiayn train "), active.stderr
     shown = type_in(installed, f"{typed[inactive.stdout]} --cfg job")
@@ -80,14 +97,20 @@ def test_a_printed_command_works_in_the_shell_in_which_it_is_read(installed):
 def test_make_names_the_activation_wherever_it_ends(installed):
     for target in ("install", "quickstart"):
         lines = subprocess.run(
-            ["make", "-n", "-o", ".venv/.installed", target], cwd=installed, capture_output=True, text=True, check=True
+            ["make", "-n", "-o", ".venv/.installed", target],
+            cwd=installed,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         assert "source .venv/bin/activate" in lines.partition("next:")[2]
 
 
 @pytest.mark.slow
 def test_the_commands_of_the_readme_run_in_order_in_an_empty_environment(tmp_path):
-    """Only the repository's address is replaced. Data sets and weeks of training are not on every machine."""
+    """Only the repository's address is replaced. Data sets and weeks of training are not on every
+    machine.
+    """
     for number, name in enumerate(("train", "dev", "test", "other")):
         write_pairs(tmp_path / "my" / name, 300 if name == "train" else 20, seed=number)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

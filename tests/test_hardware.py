@@ -44,11 +44,15 @@ FILES = ("data=files", "data.train=x", "data.val=x")
         (None, ("data.max_length=20000", "data.tokens_per_step=30000"), 20_001),
     ],
 )
-def test_a_device_takes_by_default_as_many_tokens_as_fit_its_memory(gigabytes, options, expected, monkeypatch):
+def test_a_device_takes_by_default_as_many_tokens_as_fit_its_memory(
+    gigabytes, options, expected, monkeypatch
+):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0 if gigabytes is None else 2)
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
     monkeypatch.setattr(
-        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=gigabytes * 1_000_000_000)
+        torch.cuda,
+        "get_device_properties",
+        lambda device: SimpleNamespace(total_memory=gigabytes * 1_000_000_000),
     )
     assert tokens_per_device(composed(*FILES, *options)) == expected
 
@@ -57,7 +61,9 @@ def test_a_device_takes_by_default_as_many_tokens_as_fit_its_memory(gigabytes, o
     ("capability", "in_bfloat16", "precision"),
     [((6, 1), False, "32-true"), ((7, 5), False, "16-mixed"), ((8, 0), True, "bf16-mixed")],
 )
-def test_training_computes_in_what_the_tensor_cores_of_a_gpu_have(capability, in_bfloat16, precision, monkeypatch):
+def test_training_computes_in_what_the_tensor_cores_of_a_gpu_have(
+    capability, in_bfloat16, precision, monkeypatch
+):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: in_bfloat16)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
@@ -66,7 +72,9 @@ def test_training_computes_in_what_the_tensor_cores_of_a_gpu_have(capability, in
     assert choose_hardware(composed(*FILES).trainer).precision == precision
     set_to = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", set_to.append)
-    assert choose_hardware(composed(*FILES, "trainer.precision=tf32").trainer).precision == "32-true"
+    assert (
+        choose_hardware(composed(*FILES, "trainer.precision=tf32").trainer).precision == "32-true"
+    )
     choose_hardware(composed(*FILES, "trainer.precision=32-true").trainer)
     assert set_to == ["high", "highest"]
 
@@ -103,33 +111,59 @@ def test_attention_in_cudnn_is_off_on_a_gpu_for_whoever_uses_it(who, monkeypatch
 
 
 def test_processes_that_see_one_gpu_each_take_it_whatever_their_number_on_the_machine(monkeypatch):
-    """As started by SLURM with --gpus-per-task=1; here the second of two on the second of two machines."""
-    ours = {"SLURM_LOCALID": 1, "SLURM_PROCID": 3, "SLURM_NODEID": 1, "SLURM_NTASKS": 4, "SLURM_NTASKS_PER_NODE": 2}
-    settings = composed(*FILES, "trainer.devices=2", "trainer.num_nodes=2", "trainer.accelerator=gpu").trainer
+    """As started by SLURM with --gpus-per-task=1; here the second of two on the second of two
+    machines.
+    """
+    ours = {
+        "SLURM_LOCALID": 1,
+        "SLURM_PROCID": 3,
+        "SLURM_NODEID": 1,
+        "SLURM_NTASKS": 4,
+        "SLURM_NTASKS_PER_NODE": 2,
+    }
+    settings = composed(
+        *FILES, "trainer.devices=2", "trainer.num_nodes=2", "trainer.accelerator=gpu"
+    ).trainer
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
     monkeypatch.setattr(rank_zero_only, "rank", 0)  # the Trainer sets it
     with pytest.raises(ConfigError, match=r"trainer\.devices=2: this machine has 1 GPUs"):
         choose_hardware(settings)
-    for name, value in (ours | {"SLURM_JOB_NAME": "job", "SLURM_JOB_ID": 7, "SLURM_NODELIST": "n[1-2]"}).items():
+    for name, value in (
+        ours | {"SLURM_JOB_NAME": "job", "SLURM_JOB_ID": 7, "SLURM_NODELIST": "n[1-2]"}
+    ).items():
         monkeypatch.setenv(name, str(value))
     assert choose_hardware(settings).accelerator == "gpu"
 
     strategy = _strategy(settings, "gpu", has_own_gpu(settings))
     trainer = pl.Trainer(
-        accelerator="gpu", devices=1, num_nodes=2, strategy=strategy, logger=False, enable_checkpointing=False
+        accelerator="gpu",
+        devices=1,
+        num_nodes=2,
+        strategy=strategy,
+        logger=False,
+        enable_checkpointing=False,
     )
     assert (trainer.world_size, trainer.global_rank, trainer.num_devices) == (4, 3, 2)
-    assert (strategy.root_device, strategy.determine_ddp_device_ids()) == (torch.device("cuda", 0), [0])
+    assert (strategy.root_device, strategy.determine_ddp_device_ids()) == (
+        torch.device("cuda", 0),
+        [0],
+    )
     strategy.cluster_environment.validate_settings(trainer.num_devices, trainer.num_nodes)
 
 
 def test_a_model_that_a_gpu_cannot_train_is_refused_before_it_is_built(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=900_000_000))
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_properties",
+        lambda device: SimpleNamespace(total_memory=900_000_000),
+    )
     config = composed(*FILES, "model=base", "data.vocab_size=37000")
     check_size(config.model, 37_000)  # 63 M parameters
-    with pytest.raises(ConfigError, match=r"take 1 GB with gradients and Adam's moments, and this GPU has 1;"):
+    with pytest.raises(
+        ConfigError, match=r"take 1 GB with gradients and Adam's moments, and this GPU has 1;"
+    ):
         check_size(config.model, 37_000, "gpu")
 
 
@@ -162,7 +196,9 @@ def test_a_narrow_model_trains_in_few_threads_unless_the_environment_says_how_ma
 
 @pytest.mark.parametrize(("accelerator", "more"), [("gpu", NCCL_GRACE), ("cpu", 0)])
 def test_nccl_waits_longer_than_the_ranks_wait_for_each_other(accelerator, more):
-    strategy = _strategy(composed(*FILES, "trainer.devices=2", "trainer.timeout=70").trainer, accelerator)
+    strategy = _strategy(
+        composed(*FILES, "trainer.devices=2", "trainer.timeout=70").trainer, accelerator
+    )
     assert strategy._timeout.total_seconds() == 70 + more
 
 
@@ -207,19 +243,63 @@ JOB = {"SLURM_JOB_GPUS": "0,1"}
 @pytest.mark.parametrize(
     ("options", "cuda", "driver", "job", "refusal"),
     [
-        (("trainer.devices=8",), None, False, {}, "trainer.devices=8: torch .* build for CPUs; .* TORCH=cuda"),
-        (("trainer.devices=8",), "13.0", False, {}, "trainer.devices=8: this machine has no NVIDIA driver"),
-        (("trainer.num_nodes=2",), "13.0", True, {}, "trainer.num_nodes=2: torch finds no GPU; see whether nvidia-smi"),
-        ((), None, True, {}, "accelerator=auto: this machine has an NVIDIA driver, but torch .* build for CPUs"),
-        ((), None, False, JOB, "accelerator=auto: SLURM gave this job GPUs .SLURM_JOB_GPUS=0,1., but torch"),
+        (
+            ("trainer.devices=8",),
+            None,
+            False,
+            {},
+            "trainer.devices=8: torch .* build for CPUs; .* TORCH=cuda",
+        ),
+        (
+            ("trainer.devices=8",),
+            "13.0",
+            False,
+            {},
+            "trainer.devices=8: this machine has no NVIDIA driver",
+        ),
+        (
+            ("trainer.num_nodes=2",),
+            "13.0",
+            True,
+            {},
+            "trainer.num_nodes=2: torch finds no GPU; see whether nvidia-smi",
+        ),
+        (
+            (),
+            None,
+            True,
+            {},
+            "accelerator=auto: this machine has an NVIDIA driver, but torch .* build for CPUs",
+        ),
+        (
+            (),
+            None,
+            False,
+            JOB,
+            "accelerator=auto: SLURM gave this job GPUs .SLURM_JOB_GPUS=0,1., but torch",
+        ),
         ((), None, False, {"SLURM_GPUS_ON_NODE": "0"}, None),
         ((), None, False, {}, None),
-        (("trainer.accelerator=gpu",), None, False, {}, "trainer.accelerator=gpu: torch .* build for CPUs"),
-        (("trainer.accelerator=gpu",), "13.0", True, {"CUDA_VISIBLE_DEVICES": ""}, "gpu: CUDA_VISIBLE_DEVICES= hides"),
+        (
+            ("trainer.accelerator=gpu",),
+            None,
+            False,
+            {},
+            "trainer.accelerator=gpu: torch .* build for CPUs",
+        ),
+        (
+            ("trainer.accelerator=gpu",),
+            "13.0",
+            True,
+            {"CUDA_VISIBLE_DEVICES": ""},
+            "gpu: CUDA_VISIBLE_DEVICES= hides",
+        ),
         (("trainer.devices=8", "trainer.accelerator=cpu"), None, True, JOB, None),
     ],
 )
-def test_a_training_that_asks_for_gpus_never_moves_to_cpus_by_itself(options, cuda, driver, job, refusal, monkeypatch):
+def test_a_training_that_asks_for_gpus_never_moves_to_cpus_by_itself(
+    options, cuda, driver, job, refusal, monkeypatch
+):
     for name in [name for name in os.environ if name.startswith(("SLURM_", "CUDA_"))]:
         monkeypatch.delenv(name)
     for name, value in job.items():

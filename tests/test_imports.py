@@ -17,7 +17,8 @@ from applications import ROOT, TEXT, TINY, write_text
 
 SOURCE = ROOT / "src"
 MODULES = {
-    path.relative_to(SOURCE).with_suffix("").as_posix().removeprefix("aiayn/"): path for path in SOURCE.rglob("*.py")
+    path.relative_to(SOURCE).with_suffix("").as_posix().removeprefix("aiayn/"): path
+    for path in SOURCE.rglob("*.py")
 }
 
 
@@ -31,7 +32,8 @@ def imported_room(name: str) -> str | None:
     return {"aiayn": inner.split(".")[0], "hydra_plugins": package}.get(package)
 
 
-# Room: the rooms that it may import from, besides itself. `__init__` holds the version and the public functions.
+# Room: the rooms that it may import from, besides itself. `__init__` holds the version and the
+# public functions.
 GROUND = {"errors", "files", "hardware", "signals", "token_ids", "config", "runs"}
 WALLS = {
     "__init__": {"config", "data", "errors", "signals", "search", "training", "evaluation", "runs"},
@@ -52,17 +54,43 @@ WALLS = {
     "export": GROUND | {"data", "model", "search", "reports"},
     "parsing": {"data", "errors", "files", "config", "runs"},
     "reports": {"config", "errors", "files", "runs", "model", "parsing"},
-    "visualize": {"config", "errors", "files", "hardware", "token_ids", "reports", "data", "model", "search"},
+    "visualize": {
+        "config",
+        "errors",
+        "files",
+        "hardware",
+        "token_ids",
+        "reports",
+        "data",
+        "model",
+        "search",
+    },
     "server": {"config", "errors", "data", "search", "documents"},
-    "evaluation": GROUND - {"hardware", "signals", "token_ids"} | {"data", "search", "reports", "parsing"},
-    "training": GROUND | {"data", "model", "kernels", "search", "evaluation", "reports", "visualize", "parsing"},
+    "evaluation": GROUND - {"hardware", "signals", "token_ids"}
+    | {"data", "search", "reports", "parsing"},
+    "training": GROUND
+    | {"data", "model", "kernels", "search", "evaluation", "reports", "visualize", "parsing"},
     "sweep": GROUND | {"data", "reports"},
     "hydra_plugins": {"config", "errors", "runs", "sweep"},
     "cli": GROUND
-    | {"data", "model", "kernels", "search", "export", "evaluation", "reports", "visualize", "training"}
+    | {
+        "data",
+        "model",
+        "kernels",
+        "search",
+        "export",
+        "evaluation",
+        "reports",
+        "visualize",
+        "training",
+    }
     | {"parsing", "server", "phrasebook", "sweep", "documents"},
 }
-LEARNING = {"training/module", "training/loss", "training/schedule"}  # these know nothing of files and scores
+LEARNING = {
+    "training/module",
+    "training/loss",
+    "training/schedule",
+}  # these know nothing of files and scores
 
 # Library: the modules, or rooms, that may import it.
 HYDRA = {
@@ -118,14 +146,31 @@ HOMES = {
 }
 # Slow or optional: never imported before they are needed.
 LAZY = {
-    *("datasets", "huggingface_hub", "pyarrow", "wandb", "wandb_workspaces", "matplotlib", "sacremoses"),
+    *(
+        "datasets",
+        "huggingface_hub",
+        "pyarrow",
+        "wandb",
+        "wandb_workspaces",
+        "matplotlib",
+        "sacremoses",
+    ),
     *("submitit", "sentencex", "ctranslate2"),
 }
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
     *("__init__", "errors", "files", "signals", "runs/__init__", "runs/run_folder", "runs/results"),
-    *("runs/continuation", "runs/extensions", "runs/metrics", "runs/validations", "server/__init__", "server/options"),
-    *(name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")),  # Hydra loads plugins
+    *(
+        "runs/continuation",
+        "runs/extensions",
+        "runs/metrics",
+        "runs/validations",
+        "server/__init__",
+        "server/options",
+    ),
+    *(
+        name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")
+    ),  # Hydra loads plugins
 }
 INSTALLED_WITH = {
     "lightning_fabric": "pytorch_lightning",
@@ -134,8 +179,8 @@ INSTALLED_WITH = {
     "markdown_it": "markdown-it-py",
 }
 
-# Lines of text end at LF only, so these are the places where text is no corpus: messages, and line breaks of every kind
-# that a model wrote and that must become spaces.
+# Lines of text end at LF only, so these are the places where text is no corpus: messages, and line
+# breaks of every kind that a model wrote and that must become spaces.
 MAY_SPLIT_LINES = {"config/messages", "search/line_translator"}
 
 
@@ -150,11 +195,16 @@ def imports(tree: ast.Module) -> Iterator[Import]:
     def inside(is_wanted: Callable[[ast.AST], bool]) -> set[ast.AST]:
         return {inner for node in ast.walk(tree) if is_wanted(node) for inner in ast.walk(node)}
 
-    typing = inside(lambda node: isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    typing = inside(
+        lambda node: isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    )
     lazy = typing | inside(lambda node: isinstance(node, (ast.FunctionDef, ast.Lambda)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (Import(alias.name, node.lineno, node in lazy, node in typing) for alias in node.names)
+            yield from (
+                Import(alias.name, node.lineno, node in lazy, node in typing)
+                for alias in node.names
+            )
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"relative import in line {node.lineno}"
             # `from aiayn.cli import texts` imports aiayn.cli.texts.
@@ -174,7 +224,9 @@ OURS = {"aiayn", "hydra_plugins", "_typeshed"}  # the last exists for type check
 
 @cache
 def trees() -> dict[str, ast.Module]:
-    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in sorted(MODULES.items())}
+    return {
+        name: ast.parse(path.read_text(encoding="utf-8")) for name, path in sorted(MODULES.items())
+    }
 
 
 @cache
@@ -188,7 +240,9 @@ def lives_in(module: str, homes: set[str]) -> bool:
 
 def test_every_module_stands_in_a_known_room():
     assert {room(module) for module in MODULES} == set(WALLS)
-    assert not (SOURCE / "hydra_plugins/__init__.py").exists(), "other packages' plugins live there too"
+    assert not (SOURCE / "hydra_plugins/__init__.py").exists(), (
+        "other packages' plugins live there too"
+    )
 
 
 def test_imports_only_point_back():
@@ -198,21 +252,33 @@ def test_imports_only_point_back():
         if module in LEARNING:
             allowed = allowed - {"evaluation", "reports", "visualize"}
         seen = [(module, imported_room(found.name), found.line) for found in imported]
-        wrong += [(module, name, line) for module, name, line in seen if name and name not in allowed]
+        wrong += [
+            (module, name, line) for module, name, line in seen if name and name not in allowed
+        ]
 
     assert wrong == []
 
 
 def test_no_modules_import_each_other_in_a_circle_not_even_inside_functions():
-    found = {module: {one.name for one in imported if not one.typing} for module, imported in all_imports().items()}
+    found = {
+        module: {one.name for one in imported if not one.typing}
+        for module, imported in all_imports().items()
+    }
 
-    order = TopologicalSorter({module: {OWN[name] for name in names & OWN.keys()} for module, names in found.items()})
+    order = TopologicalSorter(
+        {module: {OWN[name] for name in names & OWN.keys()} for module, names in found.items()}
+    )
 
     assert set(order.static_order()) == set(MODULES)  # raises CycleError, which names the modules
 
 
 def test_the_model_knows_no_options_but_its_own():
-    seen = {found.name for module, imported in all_imports().items() if room(module) == "model" for found in imported}
+    seen = {
+        found.name
+        for module, imported in all_imports().items()
+        if room(module) == "model"
+        for found in imported
+    }
 
     assert {name for name in seen if name.startswith("aiayn.config")} == {"aiayn.config.model"}
 
@@ -220,14 +286,24 @@ def test_the_model_knows_no_options_but_its_own():
 def test_every_library_is_imported_in_its_home_only():
     wrong = []
     for module, imported in all_imports().items():
-        libraries = {found.name.split(".")[0] for found in imported} - sys.stdlib_module_names - OURS
-        wrong += [(module, library) for library in libraries if not lives_in(module, HOMES.get(library, set()))]
+        libraries = (
+            {found.name.split(".")[0] for found in imported} - sys.stdlib_module_names - OURS
+        )
+        wrong += [
+            (module, library)
+            for library in libraries
+            if not lives_in(module, HOMES.get(library, set()))
+        ]
 
     assert wrong == []
 
 
 def test_only_sources_of_text_import_the_phrasebook():
-    seen = [(module, imported_room(found.name)) for module, imported in all_imports().items() for found in imported]
+    seen = [
+        (module, imported_room(found.name))
+        for module, imported in all_imports().items()
+        for found in imported
+    ]
     importers = {module for module, name in seen if name == "phrasebook"}
 
     assert {module for module in importers if room(module) != "phrasebook"} == {"data/sources"}
@@ -235,7 +311,10 @@ def test_only_sources_of_text_import_the_phrasebook():
 
 def test_heavy_and_optional_libraries_are_imported_when_they_are_needed():
     eager = [
-        (module, found.name.split(".")[0]) for module in MODULES for found in all_imports()[module] if not found.lazy
+        (module, found.name.split(".")[0])
+        for module in MODULES
+        for found in all_imports()[module]
+        if not found.lazy
     ]
 
     assert [(module, name) for module, name in eager if name in LAZY - {room(module)}] == []
@@ -243,16 +322,25 @@ def test_heavy_and_optional_libraries_are_imported_when_they_are_needed():
 
 def test_what_runs_before_the_configuration_holds_imports_nothing_slow():
     light = {"hydra", "omegaconf", "typer", "yaml", "filelock", *sys.stdlib_module_names, *OURS}
-    eager = [(module, found.name) for module in LIGHT for found in all_imports()[module] if not found.lazy]
+    eager = [
+        (module, found.name)
+        for module in LIGHT
+        for found in all_imports()[module]
+        if not found.lazy
+    ]
 
     assert [(module, name) for module, name in eager if name.split(".")[0] not in light] == []
     ours = {dotted(module) for module in LIGHT}
-    assert [(module, name) for module, name in eager if imported_room(name) and name not in ours] == []
+    assert [
+        (module, name) for module, name in eager if imported_room(name) and name not in ours
+    ] == []
 
 
 def test_every_imported_library_is_a_declared_dependency():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
+    extras = [
+        requirement for extra in project["optional-dependencies"].values() for requirement in extra
+    ]
     declared = {requirement.split(">")[0] for requirement in [*project["dependencies"], *extras]}
     needed = {INSTALLED_WITH.get(library, library).replace("_", "-") for library in HOMES}
 
@@ -261,16 +349,26 @@ def test_every_imported_library_is_a_declared_dependency():
 
 
 def test_everything_declared_is_pinned_in_constraints_by_an_exact_version_without_local_label():
-    pins = [line for line in (ROOT / "constraints.txt").read_text().split("\n") if line and not line.startswith("#")]
+    pins = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().split("\n")
+        if line and not line.startswith("#")
+    ]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
+    extras = [
+        requirement for extra in project["optional-dependencies"].values() for requirement in extra
+    ]
     wanted = {
-        requirement for requirement in [*project["dependencies"], *extras] if not requirement.startswith("aiayn[")
+        requirement
+        for requirement in [*project["dependencies"], *extras]
+        if not requirement.startswith("aiayn[")
     }
 
     pinned = dict(pin.split("==") for pin in pins)
 
-    assert {requirement.split(">")[0] for requirement in wanted} <= {name.lower() for name in pinned}
+    assert {requirement.split(">")[0] for requirement in wanted} <= {
+        name.lower() for name in pinned
+    }
     assert pinned["torch"] == "2.13.0"
     assert not any("+" in version for version in pinned.values())
 
@@ -280,7 +378,12 @@ def test_entry_points_are_short_and_nothing_imports_them(script):
     assert (ROOT / script).read_text().count("\n") < 60
 
     name = script.removesuffix(".py")
-    assert not [found for imported in all_imports().values() for found in imported if found.name.split(".")[0] == name]
+    assert not [
+        found
+        for imported in all_imports().values()
+        for found in imported
+        if found.name.split(".")[0] == name
+    ]
 
 
 def test_no_module_has_a_name_that_says_nothing():
@@ -309,7 +412,11 @@ def banned(module: str, tree: ast.Module) -> Iterator[str]:
             yield f"{called}() in line {node.lineno}"
         if called == "torch.load" and options.get("weights_only") != "True":
             yield f"torch.load without weights_only=True in line {node.lineno}"
-        if options.get("weights_only") == "False" or options.get("shell") == "True" or "trust_remote_code" in options:
+        if (
+            options.get("weights_only") == "False"
+            or options.get("shell") == "True"
+            or "trust_remote_code" in options
+        ):
             yield f"{called}({options}) in line {node.lineno}"
         if last in ("extractall", "allow_pickle") or options.get("allow_pickle") == "True":
             yield f"{called}() in line {node.lineno}"
@@ -318,7 +425,11 @@ def banned(module: str, tree: ast.Module) -> Iterator[str]:
 
 
 def test_loading_never_runs_code_and_only_lf_ends_a_line():
-    found = [(module, call.split()[0]) for module, tree in trees().items() for call in banned(module, tree)]
+    found = [
+        (module, call.split()[0])
+        for module, tree in trees().items()
+        for call in banned(module, tree)
+    ]
     assert found == [("config/extensions", "exec()")]  # of files that the user names
 
 
@@ -340,9 +451,15 @@ for sys.argv in {commands}:
 
 
 def in_a_fresh_interpreter(folder: Path, *commands: list[str], absent: list[str]) -> list[dict]:
-    """Runs commands one after the other where some libraries do not exist. Returns exit codes and what was loaded."""
-    code = DRIVER.format(absent=absent, commands=[[str(ROOT / script), *rest] for script, *rest in commands])
-    ended = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=600)
+    """Runs commands one after the other where some libraries do not exist. Returns exit codes and
+    what was loaded.
+    """
+    code = DRIVER.format(
+        absent=absent, commands=[[str(ROOT / script), *rest] for script, *rest in commands]
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=600
+    )
     assert ended.returncode == 0, ended.stderr
     return [json.loads(line) for line in ended.stdout.split("\n") if line.startswith('{"code"')]
 
@@ -358,24 +475,45 @@ def test_help_and_configuration_errors_load_neither_torch_nor_any_other_heavy_li
     )
 
     assert [outcome["code"] for outcome in outcomes] == [0, 0, 2, 2]
-    heavy = {"torch", "pytorch_lightning", "datasets", "wandb", "matplotlib", "numpy", "tokenizers", "sacrebleu"}
+    heavy = {
+        "torch",
+        "pytorch_lightning",
+        "datasets",
+        "wandb",
+        "matplotlib",
+        "numpy",
+        "tokenizers",
+        "sacrebleu",
+    }
     assert heavy & set(outcomes[-1]["loaded"]) == set()
 
 
 def test_pages_and_tables_load_no_torch(tmp_path):
     modules = "sys, aiayn.reports.report, aiayn.reports.paper_tables, aiayn.reports.comparison"
     code = f"import {modules}; sys.exit(bool({{'torch', 'pandas', 'scipy'}} & {{*sys.modules}}))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=600, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, timeout=600, check=False
+        ).returncode
+        == 0
+    )
 
 
 def test_a_translation_in_torch_loads_no_compiler(tmp_path):
     """torch._dynamo takes a second, and torch.nn.attention.varlen imports it."""
     code = "import sys, aiayn.search.translator; sys.exit('torch._dynamo' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=600, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, timeout=600, check=False
+        ).returncode
+        == 0
+    )
 
 
 @pytest.mark.slow
-def test_training_on_files_without_a_logger_runs_where_datasets_and_wandb_are_not_installed(tmp_path):
+def test_training_on_files_without_a_logger_runs_where_datasets_and_wandb_are_not_installed(
+    tmp_path,
+):
     write_text(tmp_path)
 
     trained, evaluated = in_a_fresh_interpreter(

@@ -1,4 +1,6 @@
-"""A model that must learn, through the command line: digits in words become the same digits reversed."""
+"""A model that must learn, through the command line: digits in words become the same digits
+reversed.
+"""
 
 import json
 from pathlib import Path
@@ -61,7 +63,10 @@ def test_a_small_model_learns_to_reverse_digits_it_has_never_seen_together(train
     results = trained / "outputs/reverse/evaluation/test"
     hypotheses = (results / "hypotheses.txt").read_text().split("\n")[:-1]
     references = (trained / "test.xx").read_text().split("\n")[:-1]
-    right = sum(hypothesis == reference for hypothesis, reference in zip(hypotheses, references, strict=True))
+    right = sum(
+        hypothesis == reference
+        for hypothesis, reference in zip(hypotheses, references, strict=True)
+    )
     assert right >= 0.95 * len(references), f"{right} of {len(references)} right"
     scores = json.loads((results / "evaluation.json").read_text())
     assert scores["metrics"]["sacrebleu"] > 95

@@ -1,4 +1,6 @@
-"""examples/tour.ipynb: it runs from top to bottom, and shows the package rather than a copy of it."""
+"""examples/tour.ipynb: it runs from top to bottom, and shows the package rather than a copy of
+it.
+"""
 
 import ast
 import re
@@ -31,12 +33,16 @@ def test_the_tour_runs_and_ends_with_a_translation_and_its_attention(tmp_path):
 def test_the_tour_is_stored_with_what_it_shows_and_names_no_path_of_this_machine():
     shown = [output for cell in CODE for output in cell.outputs]
     assert sum("image/png" in output.get("data", {}) for output in shown) >= 3
-    assert not re.search(r"(?<![\w.])/(work|root|home|tmp)/", "".join(output.get("text", "") for output in shown))
+    assert not re.search(
+        r"(?<![\w.])/(work|root|home|tmp)/", "".join(output.get("text", "") for output in shown)
+    )
     assert not [output for output in shown if output.output_type == "error"]
 
 
 def test_the_tour_defines_nothing_that_the_package_has():
     for cell in CODE:
         assert not [
-            node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            node
+            for node in ast.walk(ast.parse(cell.source))
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
         ]

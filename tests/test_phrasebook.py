@@ -32,7 +32,11 @@ def digest(split: str) -> str:
 
 
 def test_the_splits_have_their_sizes():
-    assert {split: len(pairs(split)) for split in SPLITS} == {"train": 38_000, "val": 1_000, "test": 1_000}
+    assert {split: len(pairs(split)) for split in SPLITS} == {
+        "train": 38_000,
+        "val": 1_000,
+        "test": 1_000,
+    }
 
 
 def test_no_sentence_occurs_twice_in_any_split_on_either_side():
@@ -50,23 +54,36 @@ def test_the_bytes_belong_to_the_version():
 
 
 def test_every_test_sentence_has_a_combination_that_training_and_validation_do_not():
-    known = {combo for split in ("train", "val") for sentence in splits()[split] for combo in sentence.combos}
+    known = {
+        combo
+        for split in ("train", "val")
+        for sentence in splits()[split]
+        for combo in sentence.combos
+    }
     for sentence in splits()["test"]:
         assert set(sentence.combos) - known, sentence.en
     assert not any(map(held_out, known))
 
 
 def test_no_held_out_combination_can_be_read_in_the_english_text_of_training():
-    """The same promise without the records: adjective and noun side by side, verb and object a determiner apart."""
+    """The same promise without the records: adjective and noun side by side, verb and object a
+    determiner apart.
+    """
     determiners = ["the", "a", "an", "this", "these", "my", "your", "his", "her", "our", "their"]
     forbidden = set()
     for noun in NOUNS:
         for form in {noun.en, noun.en_plural} - {"-"}:
-            forbidden |= {f"{adjective} {form}" for adjective in ADJECTIVE if held_out((adjective, noun.en))}
+            forbidden |= {
+                f"{adjective} {form}" for adjective in ADJECTIVE if held_out((adjective, noun.en))
+            }
             for verb in VERB.values():
-                if verb.lemma not in ("have", "like") and held_out((verb.lemma, noun.en)):  # not "would like to"
+                if verb.lemma not in ("have", "like") and held_out(
+                    (verb.lemma, noun.en)
+                ):  # not "would like to"
                     said = {f"{verb_form} {verb.particle}".rstrip() for verb_form in verb.en}
-                    forbidden |= {f"{verb_form} {the} {form}" for verb_form in said for the in determiners}
+                    forbidden |= {
+                        f"{verb_form} {the} {form}" for verb_form in said for the in determiners
+                    }
     for en, _ in pairs("train"):
         said = words(en.lower())
         runs = {" ".join(said[i : i + n]) for n in (2, 3, 4) for i in range(len(said) - n + 1)}
@@ -80,4 +97,6 @@ def test_every_word_is_known_from_at_least_five_training_sentences(split, side):
     for pair in pairs("train"):
         for word in set(words(pair[side])):
             counts[word] = counts.get(word, 0) + 1
-    assert not {word for pair in pairs(split) for word in words(pair[side]) if counts.get(word, 0) < 5}
+    assert not {
+        word for pair in pairs(split) for word in words(pair[side]) if counts.get(word, 0) < 5
+    }

@@ -1,4 +1,6 @@
-"""What surrounds the code: the site of all pages, the changelog, the citation, continuous integration."""
+"""What surrounds the code: the site of all pages, the changelog, the citation, continuous
+integration.
+"""
 
 import os
 import re
@@ -22,8 +24,14 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     # No proxy answers there: what needed the network would fail.
-    nowhere = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, cwd=ROOT, env=os.environ | nowhere, capture_output=True, text=True, check=False)
+    nowhere = {
+        "http_proxy": "http://127.0.0.1:9",
+        "https_proxy": "http://127.0.0.1:9",
+        "NO_MKDOCS_2_WARNING": "1",
+    }
+    built = subprocess.run(
+        command, cwd=ROOT, env=os.environ | nowhere, capture_output=True, text=True, check=False
+    )
     assert built.returncode == 0, built.stderr
     assert "WARNING" not in built.stderr
     return folder
@@ -33,7 +41,10 @@ def test_the_site_has_every_page_and_loads_nothing_from_other_places(site):
     for page in [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         assert (site / f"{page.stem}.html").exists(), page
     for page in site.rglob("*.html"):
-        loaded = re.findall(r"<(?:script|img|link)[^>]+(?:src|href)=[\"']?(https?:[^\"' >]+)", page.read_text("utf-8"))
+        loaded = re.findall(
+            r"<(?:script|img|link)[^>]+(?:src|href)=[\"']?(https?:[^\"' >]+)",
+            page.read_text("utf-8"),
+        )
         assert loaded == [], page
 
 
@@ -45,7 +56,9 @@ def test_table_heads_of_the_site_have_a_scope_and_pictures_a_text(site):
 
 
 def test_python_m_aiayn_is_the_command():
-    said = subprocess.run([sys.executable, "-m", "aiayn", "--version"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-m", "aiayn", "--version"], capture_output=True, text=True, check=True
+    )
 
     assert said.stdout == f"aiayn {aiayn.__version__}\n"
 
@@ -54,15 +67,27 @@ def test_the_reference_has_every_module_and_links_from_the_paper_lead_there(site
     pages = {path.stem: path.read_text("utf-8") for path in (site / "reference").glob("*.html")}
     for path in (ROOT / "src/aiayn").rglob("*.py"):
         if path.read_text("utf-8").strip():
-            parts = [part for part in path.relative_to(ROOT / "src").with_suffix("").parts if part != "__init__"]
+            parts = [
+                part
+                for part in path.relative_to(ROOT / "src").with_suffix("").parts
+                if part != "__init__"
+            ]
             name = ".".join(parts)
-            room = path.relative_to(ROOT / "src").parts[1] if len(path.relative_to(ROOT / "src").parts) > 2 else "aiayn"
+            room = (
+                path.relative_to(ROOT / "src").parts[1]
+                if len(path.relative_to(ROOT / "src").parts) > 2
+                else "aiayn"
+            )
             assert f'id="{name}"' in pages[room], name
-    assert 'href="reference/model.html#aiayn.model.attention"' in (site / "reading.html").read_text("utf-8")
+    assert 'href="reference/model.html#aiayn.model.attention"' in (site / "reading.html").read_text(
+        "utf-8"
+    )
 
 
 def test_changelog_and_citation_name_the_version():
-    newest = re.search(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    newest = re.search(
+        r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE
+    )
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
 
     assert newest.groups() == (aiayn.__version__, str(citation["date-released"]))
@@ -72,17 +97,25 @@ def test_changelog_and_citation_name_the_version():
 
 def test_continuous_integration_and_commits_run_what_developers_run():
     jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))["jobs"]
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]
-    python = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["requires-python"]
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0][
+        "hooks"
+    ]
+    python = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "requires-python"
+    ]
 
     assert {step["run"] for job in jobs.values() for step in job["steps"] if "run" in step} == {
         "make lint",
         ".ci/run",
         "make docs",
     }
-    nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text("utf-8"))["jobs"]["test-all"]
+    nightly = yaml.safe_load((ROOT / ".github/workflows/nightly.yml").read_text("utf-8"))["jobs"][
+        "test-all"
+    ]
     assert nightly["steps"][-1]["run"] == ".ci/run test-all"
-    workflows = "".join(path.read_text("utf-8") for path in (ROOT / ".github/workflows").glob("*.yml"))
+    workflows = "".join(
+        path.read_text("utf-8") for path in (ROOT / ".github/workflows").glob("*.yml")
+    )
     uses = re.findall(r"uses: \S+@(\S+) # v[\d.]+\n", workflows)
     assert len(uses) == workflows.count("uses:")
     assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in uses)
@@ -117,7 +150,10 @@ def test_make_install_takes_the_build_of_torch_that_fits_the_machine_and_says_it
 
     assert torch in said
     installs = [line for line in said.split("\n") if "pip install" in line]
-    assert all(line.startswith("uv pip" if "uv" in programs else ".venv/bin/python -m pip") for line in installs)
+    assert all(
+        line.startswith("uv pip" if "uv" in programs else ".venv/bin/python -m pip")
+        for line in installs
+    )
     with_cpu_build = "--torch-backend=cpu" if "uv" in programs else "download.pytorch.org/whl/cpu"
     assert (with_cpu_build in installs[0]) == ("for cpu" in torch)
 

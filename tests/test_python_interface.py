@@ -35,7 +35,9 @@ def test_a_run_is_composed_trained_scored_and_loaded_from_python(folder):
     with pytest.raises(ConfigError, match="engine=ctranslate2: an exact search"):
         aiayn.load(run, accelerator="cpu", beam_size=2, engine="ctranslate2", patience=0)
     assert len(translator.translate(["one two", ""])) == 2
-    assert aiayn.train(*TEXT, *TINY, "name=mine", "outputs=runs") == run  # finished: nothing is trained again
+    assert (
+        aiayn.train(*TEXT, *TINY, "name=mine", "outputs=runs") == run
+    )  # finished: nothing is trained again
 
 
 def test_a_mode_that_wandb_does_not_know_is_refused_before_anything_starts(monkeypatch):
@@ -64,7 +66,9 @@ def test_a_notebook_is_told_that_it_cannot_start_other_ranks(monkeypatch, tmp_pa
     script.touch()
     monkeypatch.setattr(sys, "argv", [str(script)])
     kernelapp = pytest.importorskip("ipykernel.kernelapp")
-    assert program.same_again() == [sys.executable, str(script)], "an import of ipykernel makes no notebook"
+    assert program.same_again() == [sys.executable, str(script)], (
+        "an import of ipykernel makes no notebook"
+    )
     monkeypatch.setattr(kernelapp.IPKernelApp, "_instance", kernelapp.IPKernelApp())
 
     with pytest.raises(ConfigError, match="a notebook trains on one device"):
@@ -73,19 +77,31 @@ def test_a_notebook_is_told_that_it_cannot_start_other_ranks(monkeypatch, tmp_pa
 
 def test_importing_the_package_is_quick_and_help_names_what_is_public():
     code = (
-        "import sys, aiayn; print(len(sys.modules)); print({'torch', 'hydra', 'yaml'} & set(sys.modules)); help(aiayn)"
+        "import sys, aiayn; print(len(sys.modules)); print({'torch', 'hydra', 'yaml'} & "
+        "set(sys.modules)); help(aiayn)"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True
+    ).stdout
 
     assert shown.split("\n")[1] == "set()"
-    for name in ("load(run", "compose(*options", "train(*options", "evaluate(*options", "Translator", "UserError"):
+    for name in (
+        "load(run",
+        "compose(*options",
+        "train(*options",
+        "evaluate(*options",
+        "Translator",
+        "UserError",
+    ):
         assert name in shown
 
 
 # outputs=
 
 
-def test_runs_go_to_the_folder_of_the_option_else_of_the_environment_else_to_outputs(folder, monkeypatch):
+def test_runs_go_to_the_folder_of_the_option_else_of_the_environment_else_to_outputs(
+    folder, monkeypatch
+):
     assert composed_options("name=x").outputs_folder == Path("outputs")
     monkeypatch.setenv("AIAYN_OUTPUTS", "/data/runs")
     assert composed_options("name=x").outputs_folder == Path("/data/runs")
@@ -95,7 +111,9 @@ def test_runs_go_to_the_folder_of_the_option_else_of_the_environment_else_to_out
 
 
 @pytest.mark.parametrize("given", ["a b", "'a=b'", "'a;b'"])
-def test_a_root_that_would_need_quotes_is_refused_before_anything_starts(folder, monkeypatch, given):
+def test_a_root_that_would_need_quotes_is_refused_before_anything_starts(
+    folder, monkeypatch, given
+):
     before = sorted(folder.iterdir())
     refused = run_application("train.py", *TEXT, *TINY, f"outputs={given}")
     monkeypatch.setenv("AIAYN_OUTPUTS", given.strip("'"))
@@ -110,13 +128,16 @@ def test_a_root_that_would_need_quotes_is_refused_before_anything_starts(folder,
 
 def test_every_printed_command_names_the_root_and_the_program_that_was_started(folder):
     script = run_application("train.py", *TEXT, *TINY, "name=small", "outputs=my/runs")
-    command = run_application("aiayn", "train", *TEXT, *TINY, "name=small", "outputs=my/runs", "trainer.max_steps=3")
+    command = run_application(
+        "aiayn", "train", *TEXT, *TINY, "name=small", "outputs=my/runs", "trainer.max_steps=3"
+    )
 
     assert (script.code, command.code) == (0, 0), script.err + command.err
     assert "run      my/runs/small, new" in script.err
     assert "run      my/runs/small, continued at step 2" in command.err
     assert (
-        f"next     python {ROOT}/evaluate.py run=my/runs/small\n         aiayn translate my/runs/small\n" in script.err
+        f"next     python {ROOT}/evaluate.py run=my/runs/small\n         aiayn translate "
+        "my/runs/small\n" in script.err
     )
     assert "next     aiayn evaluate run=my/runs/small" in command.err
     assert not (folder / "outputs").exists()

@@ -19,7 +19,9 @@ class Installed(NamedTuple):
     folder: Path  # as site-packages
 
     def run(self, at: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """A command of the wheel, or a Python program beside it; what this checkout holds cannot be imported."""
+        """A command of the wheel, or a Python program beside it; what this checkout holds cannot be
+        imported.
+        """
         start = [str(self.folder / "bin/aiayn")] if command[0] == "aiayn" else [command[0]]
         return subprocess.run(
             [sys.executable, *start, *command[1:]],
@@ -34,23 +36,31 @@ class Installed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Installed:
-    """The wheel of this checkout, in a folder of its own; its dependencies are those of the tests."""
+    """The wheel of this checkout, in a folder of its own; its dependencies are those of the
+    tests.
+    """
     folder = tmp_path_factory.mktemp("wheel")
     tree = folder / "tree"
     tree.mkdir()
     for name in SOURCES:
         path = ROOT / name
         if path.is_dir():
-            shutil.copytree(path, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+            shutil.copytree(
+                path, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+            )
         else:
             shutil.copy(path, tree)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     subprocess.run(
-        [*pip, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "-w", folder, tree], check=True, timeout=600
+        [*pip, "wheel", "--no-deps", "--no-index", "--no-build-isolation", "-w", folder, tree],
+        check=True,
+        timeout=600,
     )
     [wheel] = folder.glob("*.whl")
     subprocess.run(
-        [*pip, "install", "--no-deps", "--no-index", "--target", folder / "installed", wheel], check=True, timeout=600
+        [*pip, "install", "--no-deps", "--no-index", "--target", folder / "installed", wheel],
+        check=True,
+        timeout=600,
     )
     shutil.rmtree(tree)
     return Installed(wheel, folder / "installed")
@@ -58,9 +68,17 @@ def installed(tmp_path_factory) -> Installed:
 
 def test_the_wheel_holds_every_file_of_src_and_conf(installed):
     inside = set(zipfile.ZipFile(installed.wheel).namelist())
-    files = [path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    source = {path.relative_to(ROOT / "src").as_posix() for path in files if ".egg-info" not in str(path)}
-    conf = {f"aiayn/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "conf").rglob("*.yaml")}
+    files = [
+        path
+        for path in (ROOT / "src").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    source = {
+        path.relative_to(ROOT / "src").as_posix() for path in files if ".egg-info" not in str(path)
+    }
+    conf = {
+        f"aiayn/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "conf").rglob("*.yaml")
+    }
 
     assert source | conf == {name for name in inside if ".dist-info/" not in name}
 
@@ -100,6 +118,9 @@ def test_another_hydra_application_of_the_environment_starts_as_before(installed
 
     assert (single.returncode, single.stdout, single.stderr) == (0, "value 7\n", "")
     assert (several.returncode, several.stderr) == (0, "")
-    assert [line for line in several.stdout.split("\n") if line.startswith("value")] == ["value 8", "value 9"]
+    assert [line for line in several.stdout.split("\n") if line.startswith("value")] == [
+        "value 8",
+        "value 9",
+    ]
     assert (tmp_path / "here").is_dir()
     assert (tmp_path / "multirun").is_dir()

@@ -1,6 +1,8 @@
-"""Where Python lacks what only Unix has: simulated, for what Windows' Python and libraries do cannot be had here.
+"""Where Python lacks what only Unix has: simulated, for what Windows' Python and libraries do
+cannot be had here.
 
-fcntl, resource, termios, most signals and fork are taken away before anything of this program is imported.
+fcntl, resource, termios, most signals and fork are taken away before anything of this program is
+imported.
 """
 
 import os
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 from applications import ROOT, TEXT, TINY, run_application, write_text
 
-# Libraries, and Python's own modules, have other halves for Windows: they choose when they are imported.
+# Libraries, and Python's own modules, have other halves for Windows: they choose when they are
+# imported.
 HIDING = """
 import filelock, multiprocessing.util, os, psutil, sacrebleu, select, signal, subprocess, sys
 for module in ("fcntl", "resource", "termios", "pwd", "grp"):
@@ -81,7 +84,9 @@ def test_a_model_is_loaded_and_translates_and_commands_that_read_a_run_work(fold
 
 
 def test_training_says_in_one_line_what_it_needs(folder):
-    command = python("from aiayn.cli import main; main()", "train", *TEXT, *TINY, "name=other", at=folder)
+    command = python(
+        "from aiayn.cli import main; main()", "train", *TEXT, *TINY, "name=other", at=folder
+    )
 
     line = "training needs Linux, macOS or WSL; translating, scoring and tables work here"
     assert (command.stderr, command.returncode) == (f"error: {line}\n", 2)

@@ -11,18 +11,40 @@ from aiayn.config.data import DataConfig
 from aiayn.data.raw_text import RawPair, RawText
 
 # Everything that some program takes for the end of a line.
-SEPARATORS = ["\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r\n", "\n"]
+SEPARATORS = [
+    "\r",
+    "\x0b",
+    "\x0c",
+    "\x1c",
+    "\x1d",
+    "\x1e",
+    "\x85",
+    "\u2028",
+    "\u2029",
+    "\r\n",
+    "\n",
+]
 
 
 @functools.cache
 def _files() -> DataConfig:
-    return composed("data=files", "data.train=train", "data.val=val", "data.src_lang=en", "data.tgt_lang=de").data
+    return composed(
+        "data=files", "data.train=train", "data.val=val", "data.src_lang=en", "data.tgt_lang=de"
+    ).data
 
 
 def data_config(**changes: Any) -> DataConfig:
     """`data=files` for text of a few lines, unchecked."""
-    options = {"train": None, "val": None, "vocab_size": 300, "max_length": 20, "max_length_ratio": 2.0}
-    return replace(_files(), **options | {"tokens_per_step": 100, "max_tokens_per_device": 100} | changes)
+    options = {
+        "train": None,
+        "val": None,
+        "vocab_size": 300,
+        "max_length": 20,
+        "max_length_ratio": 2.0,
+    }
+    return replace(
+        _files(), **options | {"tokens_per_step": 100, "max_tokens_per_device": 100} | changes
+    )
 
 
 def raw_pairs(pairs: list[tuple[bytes, bytes]]) -> list[RawPair]:

@@ -1,4 +1,6 @@
-"""Reads what the W&B client wrote offline: a log of records in LevelDB's format, each a message of wandb's own."""
+"""Reads what the W&B client wrote offline: a log of records in LevelDB's format, each a message of
+wandb's own.
+"""
 
 import json
 import struct
@@ -38,7 +40,12 @@ def history(records: list[Record]) -> list[dict[str, Any]]:
     for record in records:
         if record.HasField("history"):
             items = record.history.item
-            rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items})
+            rows.append(
+                {
+                    item.key or ".".join(item.nested_key): json.loads(item.value_json)
+                    for item in items
+                }
+            )
     return rows
 
 
@@ -47,13 +54,21 @@ def config(records: list[Record]) -> dict[str, Any]:
     found = {}
     for record in records:
         for update in (record.run.config.update, record.config.update):
-            found |= {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in update}
+            found |= {
+                item.key or ".".join(item.nested_key): json.loads(item.value_json)
+                for item in update
+            }
     return found
 
 
 def summary(records: list[Record]) -> dict[str, Any]:
     """The run's summary, as last set by name."""
-    updates = (update for record in records if record.HasField("summary") for update in record.summary.update)
+    updates = (
+        update
+        for record in records
+        if record.HasField("summary")
+        for update in record.summary.update
+    )
     return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in updates}
 
 
@@ -61,7 +76,8 @@ def axes(records: list[Record]) -> dict[str, str]:
     """The x-axis of each metric or pattern that has one of its own."""
     by_number = [record.metric for record in records if record.HasField("metric")]
     return {
-        metric.name or metric.glob_name: metric.step_metric or by_number[metric.step_metric_index - 1].name
+        metric.name or metric.glob_name: metric.step_metric
+        or by_number[metric.step_metric_index - 1].name
         for metric in by_number
         if metric.step_metric or metric.step_metric_index
     }

@@ -1,8 +1,10 @@
-"""`python` at the cost of a fork: a process that has all libraries loaded runs each command line in a fork of itself.
+"""`python` at the cost of a fork: a process that has all libraries loaded runs each command line in
+a fork of itself.
 
-A new interpreter spends six seconds on torch and Lightning. Tests that start many processes put this program in the
-place of `sys.executable`: command lines, environments, streams, exit codes and the processes are those of users; only
-the first import is not shown. Other tests start interpreters that are new.
+A new interpreter spends six seconds on torch and Lightning. Tests that start many processes put
+this program in the place of `sys.executable`: command lines, environments, streams, exit codes and
+the processes are those of users; only the first import is not shown. Other tests start interpreters
+that are new.
 """
 
 import json
@@ -27,7 +29,8 @@ from pytorch_lightning.utilities import rank_zero_only
 import aiayn.evaluation.evaluate
 import aiayn.training.run  # noqa: F401 (both before the forks, which would load them one by one)
 
-# Starts in hundredths of a second. If the fork was killed, there is no exit code, and it kills itself, too.
+# Starts in hundredths of a second. If the fork was killed, there is no exit code, and it kills
+# itself, too.
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
@@ -99,7 +102,9 @@ def _answer(connection: socket.socket) -> None:
     os.environ.clear()
     # After a fork tokenizers would wait for ever for its threads.
     os.environ.update(environment | {"TOKENIZERS_PARALLELISM": "false"})
-    torch.set_num_threads(1)  # the same holds for OpenMP's threads, should a test have started them in this process
+    torch.set_num_threads(
+        1
+    )  # the same holds for OpenMP's threads, should a test have started them in this process
     rank_zero_only.rank = int(environment.get("LOCAL_RANK", 0))  # as Lightning has it on import
     GlobalHydra.instance().clear()
     logging.getLogger("aiayn").handlers.clear()
@@ -111,7 +116,9 @@ def _answer(connection: socket.socket) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         connection.send(bytes([code & 255]))
-    finally:  # also where a launcher killed the program: this process would go on as the tests that it is a fork of
+    # also where a launcher killed the program: this process would go on as the tests that it is a
+    # fork of
+    finally:
         os._exit(0)  # what the libraries of the tests left running may not hold it up
 
 

@@ -1,4 +1,5 @@
-"""ALiBi (Press et al. 2022): each head attends the less to a word the further off it is; nothing at the input.
+"""ALiBi (Press et al. 2022): each head attends the less to a word the further off it is; nothing at
+the input.
 
 python train.py extensions=[examples/extensions/alibi.py]
 """
@@ -12,21 +13,27 @@ from aiayn.model.layers import Parts, Place
 
 
 class ALiBi(MultiHeadAttention):
-    """A mask of factors instead of True: what is added to the scores is their logarithm, -slope * distance."""
+    """A mask of factors instead of True: what is added to the scores is their logarithm, -slope *
+    distance.
+    """
 
     def __init__(self, c: ModelConfig, place: Place):
         super().__init__(c.d_model, c.n_heads, c.d_k, c.d_v, c.attention_dropout)
         self.causal = place.stack == "decoder"
 
     def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """q (B, H, T, d), k and v (B, H, S, d), mask broadcastable to (B, 1, T, S). Returns (B, H, T, d)."""
+        """q (B, H, T, d), k and v (B, H, S, d), mask broadcastable to (B, 1, T, S). Returns (B, H,
+        T, d).
+        """
         return super().heads(q, k, v, self.factors(k, mask))
 
     def weights(self, q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
         return super().weights(q, k, self.factors(k, mask))
 
     def factors(self, k: Tensor, mask: Tensor) -> Tensor:
-        if self.causal:  # in a search beams take the place of T: only the mask knows which keys are a beam's own
+        if (
+            self.causal
+        ):  # in a search beams take the place of T: only the mask knows which keys are a beam's own
             distance = mask.sum(-1, keepdim=True) - mask.cumsum(-1)
         else:
             rows = torch.arange(k.size(2), device=k.device)

@@ -1,6 +1,8 @@
-"""Word-level distillation (Kim and Rush 2016): a small model learns what a finished one would predict.
+"""Word-level distillation (Kim and Rush 2016): a small model learns what a finished one would
+predict.
 
-python train.py model=tiny extensions=[examples/extensions/distillation.py] extension.distillation.teacher=outputs/BIG
+python train.py model=tiny extensions=[examples/extensions/distillation.py]
+extension.distillation.teacher=outputs/BIG
 
 Both need the same tokenizer: the same data options, or init_from.
 """
@@ -30,7 +32,9 @@ class Module(TranslationModule):
         self.own = Options(**self.config.extension["distillation"])
         teacher = aiayn.load(self.own.teacher, engine="torch")
         if teacher.tokenizer.to_json() != self.trainer.datamodule.tokenizer.to_json():
-            raise ConfigError(f"extension.distillation.teacher={self.own.teacher} has another tokenizer")
+            raise ConfigError(
+                f"extension.distillation.teacher={self.own.teacher} has another tokenizer"
+            )
         self.teacher = (teacher.model.to(self.device),)  # in a tuple: neither trained nor saved
 
     def training_loss(self, batch: Batch) -> Tensor:

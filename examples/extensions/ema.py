@@ -1,4 +1,5 @@
-"""An exponential moving average of the weights (Lightning's callback): validated, saved and averaged in their place.
+"""An exponential moving average of the weights (Lightning's callback): validated, saved and
+averaged in their place.
 
 python train.py extensions=[examples/extensions/ema.py] extension.ema.decay=0.999
 """
@@ -16,11 +17,18 @@ class Options:
     decay: float = 0.999
 
     def __post_init__(self) -> None:
-        require(0 < self.decay < 1, f"extension.ema.decay={self.decay}: must be above 0 and below 1")
+        require(
+            0 < self.decay < 1, f"extension.ema.decay={self.decay}: must be above 0 and below 1"
+        )
 
 
 def callbacks(run: RunContext) -> list[Callback]:
     precision = run.config.trainer.precision
-    require(precision != "bf16-true", f"ema.py: trainer.precision={precision} rounds a thousandth of a change away")
+    require(
+        precision != "bf16-true",
+        f"ema.py: trainer.precision={precision} rounds a thousandth of a change away",
+    )
     # Tables of positions and counters are no weights: their rounding errors would add up.
-    return [EMAWeightAveraging(use_buffers=False, decay=Options(**run.config.extension["ema"]).decay)]
+    return [
+        EMAWeightAveraging(use_buffers=False, decay=Options(**run.config.extension["ema"]).decay)
+    ]

@@ -1,4 +1,5 @@
-"""A mixture of experts: each word takes one of four networks (Switch, Fedus et al. 2021), in every second layer.
+"""A mixture of experts: each word takes one of four networks (Switch, Fedus et al. 2021), in every
+second layer.
 
 python train.py extensions=[examples/extensions/experts.py]
 """
@@ -20,10 +21,14 @@ class Experts(nn.Module):
         self.experts = nn.ModuleList(FeedForward(d_model, d_ff) for _ in range(n))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D). Returns (B, T, D): the chosen expert's output times the probability of the choice."""
+        """x (B, T, D). Returns (B, T, D): the chosen expert's output times the probability of the
+        choice.
+        """
         self.shares = self.router(x).softmax(-1)
         weight, chosen = self.shares.max(-1, keepdim=True)
-        return sum(expert(x) * weight * (chosen == i) for i, expert in enumerate(self.experts)) + torch.zeros_like(x)
+        return sum(
+            expert(x) * weight * (chosen == i) for i, expert in enumerate(self.experts)
+        ) + torch.zeros_like(x)
 
 
 def feed_forward(config: ModelConfig, place: Place) -> nn.Module:
@@ -33,12 +38,17 @@ def feed_forward(config: ModelConfig, place: Place) -> nn.Module:
 class Module(TranslationModule):
     def training_loss(self, batch: Batch) -> Tensor:
         """Adds what is least if the experts share the words evenly; padding does not count."""
-        loss, real = super().training_loss(batch), {"encoder": batch.src != PAD_ID, "decoder": batch.tgt_out != PAD_ID}
+        loss, real = (
+            super().training_loss(batch),
+            {"encoder": batch.src != PAD_ID, "decoder": batch.tgt_out != PAD_ID},
+        )
         for name, module in self.model.named_modules():
             if isinstance(module, Experts) and batch.n_tokens:
                 shares = module.shares[real[name.split(".")[0]]]
                 most = nn.functional.one_hot(shares.argmax(-1), shares.size(-1)).to(shares).mean(0)
-                loss = loss + 0.01 * batch.n_tokens * shares.size(-1) * (most * shares.mean(0)).sum()
+                loss = (
+                    loss + 0.01 * batch.n_tokens * shares.size(-1) * (most * shares.mean(0)).sum()
+                )
         return loss
 
 

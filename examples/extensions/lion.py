@@ -38,5 +38,7 @@ class Lion(Optimizer):
 class Module(TranslationModule):
     def configure_optimizers(self) -> dict[str, Any]:
         own = Options(**self.config.extension["lion"])
-        optimizer = Lion(self.parameters(), {"lr": own.scale, "beta1": own.beta1, "beta2": own.beta2})
+        optimizer = Lion(
+            self.parameters(), {"lr": own.scale, "beta1": own.beta1, "beta2": own.beta2}
+        )
         return {"optimizer": optimizer, "lr_scheduler": self.schedule(optimizer)}

@@ -1,4 +1,5 @@
-"""LoRA (Hu et al. 2022): a finished model stays as it is, and matrices of low rank beside its queries and values learn.
+"""LoRA (Hu et al. 2022): a finished model stays as it is, and matrices of low rank beside its
+queries and values learn.
 
 python train.py extensions=[examples/extensions/lora.py] init_from=outputs/GENERAL name=adapted
 """
@@ -16,7 +17,10 @@ RANK = 8
 class LoRA(nn.Linear):
     def __init__(self, d_in: int, d_out: int):
         super().__init__(d_in, d_out, bias=False)
-        self.down, self.up = nn.Linear(d_in, RANK, bias=False), nn.Parameter(torch.zeros(d_out, RANK))
+        self.down, self.up = (
+            nn.Linear(d_in, RANK, bias=False),
+            nn.Parameter(torch.zeros(d_out, RANK)),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + self.down(x) @ self.up.T

@@ -12,9 +12,17 @@ from aiayn.model.layers import Parts, Place
 
 
 def rotate(x: Tensor, position: int | None) -> Tensor:
-    """x (B, H, T, d), d even; rows are positions 0, 1, ..., or all at `position`. Returns the same shape."""
-    rows = torch.arange(x.size(2), device=x.device) if position is None else torch.tensor([position], device=x.device)
-    angles = rows[:, None] * 10_000.0 ** (-torch.arange(0, x.size(3), 2, device=x.device) / x.size(3))
+    """x (B, H, T, d), d even; rows are positions 0, 1, ..., or all at `position`. Returns the same
+    shape.
+    """
+    rows = (
+        torch.arange(x.size(2), device=x.device)
+        if position is None
+        else torch.tensor([position], device=x.device)
+    )
+    angles = rows[:, None] * 10_000.0 ** (
+        -torch.arange(0, x.size(3), 2, device=x.device) / x.size(3)
+    )
     even, odd = x[..., 0::2], x[..., 1::2]
     sin, cos = angles.sin().to(x.dtype), angles.cos().to(x.dtype)
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)

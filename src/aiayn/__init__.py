@@ -4,9 +4,9 @@ From Python:
 
     import aiayn
 
-    config = aiayn.compose("experiment=quickstart", "trainer.max_steps=100")  # checked options, to look at
-    run = aiayn.train(config)                                                 # the run's folder, outputs/quickstart
-    scores = aiayn.evaluate(f"run={run}", "split=val")                        # what evaluation.json holds
+    config = aiayn.compose("experiment=quickstart", "trainer.max_steps=100")  # checked options
+    run = aiayn.train(config)  # the folder of the run, outputs/quickstart
+    scores = aiayn.evaluate(f"run={run}", "split=val")  # what evaluation.json holds
     translator = aiayn.load(run)
     print(translator.translate(["The cat sleeps."]))
 
@@ -50,13 +50,17 @@ def load(
 ) -> "LineTranslator":
     """Returns the translator of a run's folder.
 
-    engine: auto takes CTranslate2, several times as fast, wherever it can express the model and the search, as
-    `aiayn translate` does; torch is exact, and has `score`, `sample` and `model` as well; ctranslate2 forces that one.
+    engine: auto takes CTranslate2, several times as fast, wherever it can express the model and the
+    search, as
+    `aiayn translate` does; torch is exact, and has `score`, `sample` and `model` as well;
+    ctranslate2 forces that one.
 
-    checkpoint is averaged, best, last or a file; None: averaged (best if that validated better), else last.
-    search: beam_size, length_penalty and the other options of `search`; those not given are as the run was configured,
-    but patience, which is 2 unless the engine is torch.
-    extensions: files whose code may run, because it builds the model; module: the same, if `train` was given it.
+    checkpoint is averaged, best, last or a file; None: averaged (best if that validated better),
+    else last.
+    search: beam_size, length_penalty and the other options of `search`; those not given are as the
+    run was configured, but patience, which is 2 unless the engine is torch.
+    extensions: files whose code may run, because it builds the model; module: the same, if `train`
+    was given it.
     Raises RefusedError for a missing or damaged run, ConfigError for impossible options.
     """
     from aiayn.config.rules import one_of
@@ -87,7 +91,9 @@ def load(
 
 
 def compose(*options: str) -> "Config":
-    """Returns the checked configuration that `aiayn train OPTIONS` runs with. Raises ConfigError."""
+    """Returns the checked configuration that `aiayn train OPTIONS` runs with. Raises
+    ConfigError.
+    """
     from aiayn.config.compose import compose_training
 
     return compose_training(options)
@@ -99,11 +105,13 @@ def train(
     datamodule: "type[TranslationDataModule] | None" = None,
     callbacks: "Sequence[Callback]" = (),
 ) -> Path:
-    """Trains, or continues, the run that the options describe, or one that `compose` returned; returns its folder.
+    """Trains, or continues, the run that the options describe, or one that `compose` returned;
+    returns its folder.
 
-    `module` and `datamodule` take the place of our own, `callbacks` are called beside ours; a run stores SHA-256 of
-    their files. It runs in this process, in a notebook on one device. Raises UserError for whatever `aiayn train` would
-    refuse, and InterruptedRunError if Ctrl-C stops it, after everything has been saved.
+    `module` and `datamodule` take the place of our own, `callbacks` are called beside ours; a run
+    stores SHA-256 of their files. It runs in this process, in a notebook on one device. Raises
+    UserError for whatever `aiayn train` would refuse, and InterruptedRunError if Ctrl-C stops it,
+    after everything has been saved.
     """
     from aiayn.config.compose import chosen_options, compose_training
     from aiayn.config.schema import Config
@@ -114,7 +122,9 @@ def train(
     texts = [option for option in options if isinstance(option, str)]
     composed = [option for option in options if isinstance(option, Config)]
     if composed and len(options) > 1:
-        raise ConfigError("give what compose() returned alone; further options belong into compose()")
+        raise ConfigError(
+            "give what compose() returned alone; further options belong into compose()"
+        )
     if composed:
         config, chosen = composed[0], None
     else:
@@ -122,7 +132,9 @@ def train(
         chosen = chosen_options(texts, config)
     from aiayn.training.run import train as train_run
 
-    return train_run(config, chosen=chosen, module=module, datamodule=datamodule, callbacks=callbacks)
+    return train_run(
+        config, chosen=chosen, module=module, datamodule=datamodule, callbacks=callbacks
+    )
 
 
 def evaluate(*options: str) -> dict[str, Any]:

@@ -22,7 +22,9 @@ class UserError(Exception):
 
 
 class ConfigError(UserError):
-    """An option is misspelt, mistyped, out of range or at odds with another one; or a run folder is in use."""
+    """An option is misspelt, mistyped, out of range or at odds with another one; or a run folder is
+    in use.
+    """
 
     exit_code = 2
 
@@ -40,18 +42,22 @@ class RefusedError(UserError):
 
 
 class DivergedError(UserError):
-    """A loss, gradient or score became NaN or infinite, or the loss lies far above that of a uniform guess."""
+    """A loss, gradient or score became NaN or infinite, or the loss lies far above that of a
+    uniform guess.
+    """
 
     exit_code = 5
 
 
 class NonFiniteOutputError(DivergedError):
-    """A model computed NaN or infinite probabilities; `where` says when, such as "at step 3 of the search"."""
+    """A model computed NaN or infinite probabilities; `where` says when, such as "at step 3 of the
+    search".
+    """
 
     def __init__(self, where: str = ""):
         super().__init__(
-            f"the model's output is NaN or infinite{where and f' {where}'}: its weights are damaged or its training "
-            "diverged; use an earlier checkpoint"
+            f"the model's output is NaN or infinite{where and f' {where}'}: its weights are "
+            "damaged or its training diverged; use an earlier checkpoint"
         )
 
 
@@ -64,7 +70,8 @@ class ResourceError(UserError):
 class InterruptedRunError(BaseException):
     """A signal asked the program to stop, and everything has been saved.
 
-    Derives from BaseException, like KeyboardInterrupt, so that `except Exception` cannot swallow it.
+    Derives from BaseException, like KeyboardInterrupt, so that `except Exception` cannot swallow
+    it.
     """
 
     def __init__(self, message: str, signal_number: int):
@@ -86,12 +93,16 @@ def writing(path: object, remedy: str = "make room or choose another folder") ->
     try:
         yield
     except OSError as error:
-        raise ResourceError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from error
+        raise ResourceError(
+            f"{path}: cannot be written ({error.strerror or error}); {remedy}"
+        ) from error
 
 
 @contextmanager
 def optional(name: object) -> Iterator[None]:
-    """Warns in one line if the block fails, and goes on: pictures, pages and uploads must not cost a result."""
+    """Warns in one line if the block fails, and goes on: pictures, pages and uploads must not cost
+    a result.
+    """
     try:
         yield
     except Exception as error:
@@ -99,14 +110,18 @@ def optional(name: object) -> Iterator[None]:
 
 
 def summary_of(error: BaseException) -> str:
-    """Returns an error as one short line: its message, after its class if the user cannot have caused it."""
+    """Returns an error as one short line: its message, after its class if the user cannot have
+    caused it.
+    """
     kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
     return kind + " ".join(str(error).split())[:300]
 
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Exits with one line on stderr and the error's exit code; debug=true or --debug adds the traceback."""
+    """Exits with one line on stderr and the error's exit code; debug=true or --debug adds the
+    traceback.
+    """
     try:
         with writable_output():
             yield
@@ -114,7 +129,10 @@ def one_line_errors() -> Iterator[None]:
         if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
             traceback.print_exc()
         if isinstance(error, KeyboardInterrupt):
-            message, code = "interrupted", 128 + (error.args or (signal.SIGINT,))[0]  # Python's own has no arguments
+            message, code = (
+                "interrupted",
+                128 + (error.args or (signal.SIGINT,))[0],
+            )  # Python's own has no arguments
         else:
             message, code = str(error), error.exit_code
         print(f"error: {message}", file=sys.stderr)
@@ -123,15 +141,20 @@ def one_line_errors() -> Iterator[None]:
 
 @contextmanager
 def writable_output() -> Iterator[None]:
-    """Raises ResourceError where standard output cannot be written: a full disk, or a pipe that its reader closed.
+    """Raises ResourceError where standard output cannot be written: a full disk, or a pipe that its
+    reader closed.
 
-    Flushes at the end, because Python would do so only after the program's last error message. Characters that the
-    output's encoding cannot represent, such as undecodable bytes in file names, are escaped.
+    Flushes at the end, because Python would do so only after the program's last error message.
+    Characters that the output's encoding cannot represent, such as undecodable bytes in file names,
+    are escaped.
     """
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    before, logging.StreamHandler.handleError = logging.StreamHandler.handleError, _raise_output_errors
+    before, logging.StreamHandler.handleError = (
+        logging.StreamHandler.handleError,
+        _raise_output_errors,
+    )
     try:
         try:
             yield
@@ -144,13 +167,17 @@ def writable_output() -> Iterator[None]:
             raise
         # Otherwise Python flushes again when it exits, and prints a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise ResourceError(f"standard output cannot be written ({error.strerror}); make room and run again") from error
+        raise ResourceError(
+            f"standard output cannot be written ({error.strerror}); make room and run again"
+        ) from error
     finally:
         logging.StreamHandler.handleError = before
 
 
 def _raise_output_errors(self: logging.StreamHandler, record: logging.LogRecord) -> None:
-    """Replaces `StreamHandler.handleError`, which would only print an error of standard output (Hydra's --info)."""
+    """Replaces `StreamHandler.handleError`, which would only print an error of standard output
+    (Hydra's --info).
+    """
     if self.stream is sys.stdout:
         raise  # the error that is being handled
     logging.Handler.handleError(self, record)
@@ -159,7 +186,8 @@ def _raise_output_errors(self: logging.StreamHandler, record: logging.LogRecord)
 def _open_closed_streams() -> None:
     """Opens /dev/null for standard streams that are closed, as in `2>&-`.
 
-    Otherwise the next file that is opened gets their descriptor, and a library's warning is written into it.
+    Otherwise the next file that is opened gets their descriptor, and a library's warning is written
+    into it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -47,9 +47,11 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yields a temporary folder to write into; at the end it is flushed to the disk and renamed to `path`.
+    """Yields a temporary folder to write into; at the end it is flushed to the disk and renamed to
+    `path`.
 
-    Raises OSError, as if there is a folder that is not empty under `path`, and then leaves that as it was.
+    Raises OSError, as if there is a folder that is not empty under `path`, and then leaves that as
+    it was.
     """
     temporary = path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")
     try:
@@ -66,7 +68,8 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Removes what killed writers of `path` left behind: temporary files that no process has locked.
+    """Removes what killed writers of `path` left behind: temporary files that no process has
+    locked.
 
     Only those of this machine: on a shared disk another machine may not see its locks.
     """
@@ -111,7 +114,9 @@ def lines_sha256(*texts: list[str]) -> str:
 
 
 def source_commit() -> str | None:
-    """Returns the commit of the clone that this program runs from, `-dirty` if its files differ; None without one."""
+    """Returns the commit of the clone that this program runs from, `-dirty` if its files differ;
+    None without one.
+    """
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None

@@ -19,12 +19,13 @@ from aiayn.config.trainer import TrainerConfig, TrainingPrecision
 from aiayn.errors import ConfigError
 from aiayn.files import source_commit
 
-# Tokens of a micro-batch by the GPU memory (bytes) that they need at least. A step of 25,000 tokens took 17 to 19 GB
-# with big in bfloat16, 8 to 10 with base (docs/results/gpu.md).
+# Tokens of a micro-batch by the GPU memory (bytes) that they need at least. A step of 25,000 tokens
+# took 17 to 19 GB with big in bfloat16, 8 to 10 with base (docs/results/gpu.md).
 TOKENS_BY_MEMORY = {39e9: 32_768, 21e9: 28_000, 11e9: 8_192, 0: 4_096}
 
-# TFLOPs per second of dense products in 16 bits, accumulated in float32, and in float32 without tensor cores, by words
-# of torch's name of the GPU; more words come first. TF32 has half of the first. From NVIDIA's data sheets.
+# TFLOPs per second of dense products in 16 bits, accumulated in float32, and in float32 without
+# tensor cores, by words of torch's name of the GPU; more words come first. TF32 has half of the
+# first. From NVIDIA's data sheets.
 PEAK_TFLOPS = {
     "B200": (2250.0, 75.0),
     "H200": (989.4, 66.9),
@@ -46,7 +47,9 @@ NARROW = 128  # d_model, up to which a training on a CPU takes few threads
 
 
 def choose_device(accelerator: str) -> torch.device:
-    """Returns the device for auto (a GPU where there is one), cpu or gpu. Raises ConfigError if it is not there."""
+    """Returns the device for auto (a GPU where there is one), cpu or gpu. Raises ConfigError if it
+    is not there.
+    """
     one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
     gpus = torch.cuda.device_count()
     if accelerator == "gpu" and not gpus:
@@ -59,22 +62,32 @@ def choose_device(accelerator: str) -> torch.device:
 
 def _configure_cuda() -> None:
     """Sets torch's options for GPUs, before anything is computed on one."""
-    # Masked attention in cuDNN costs tens of ms for every new shape, and its backward pass can give NaN.
+    # Masked attention in cuDNN costs tens of ms for every new shape, and its backward pass can give
+    # NaN.
     torch.backends.cuda.enable_cudnn_sdp(False)
     # Every batch has another shape, which fragments GPU memory unless segments can grow.
-    if not os.environ.keys() & {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}:  # torch's name now, and before
+    if not os.environ.keys() & {
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_CUDA_ALLOC_CONF",
+    }:  # torch's name now, and before
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
 
 def visible_gpus() -> list[str]:
     """Returns what CUDA_VISIBLE_DEVICES calls the GPUs that this process may use."""
     count = torch.cuda.device_count()
-    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    named = [
+        name.strip()
+        for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        if name.strip()
+    ]
     return (named or [str(number) for number in range(count)])[:count]
 
 
 def has_own_gpu(settings: TrainerConfig) -> bool:
-    """Whether every process of this machine sees one GPU only, its own: SLURM with --gpus-per-task=1."""
+    """Whether every process of this machine sees one GPU only, its own: SLURM with
+    --gpus-per-task=1.
+    """
     return settings.devices > 1 and "SLURM_LOCALID" in os.environ and torch.cuda.device_count() == 1
 
 
@@ -86,7 +99,8 @@ class Hardware(NamedTuple):
 
 
 def keep_few_kernels() -> None:
-    """Bounds the memory of kernels, which oneDNN compiles for every shape of a batch; it would keep the last 1,024.
+    """Bounds the memory of kernels, which oneDNN compiles for every shape of a batch; it would keep
+    the last 1,024.
 
     Has no effect once oneDNN has compiled a kernel, or if the variable is already set.
     """
@@ -96,8 +110,10 @@ def keep_few_kernels() -> None:
 def choose_hardware(settings: TrainerConfig) -> Hardware:
     """Resolves accelerator=auto and precision=auto.
 
-    Raises ConfigError if there are too few GPUs, or none that the precision needs. Training moves to CPUs without
-    being told only where nothing speaks for a GPU: neither several devices nor a driver or a job that has GPUs.
+    Raises ConfigError if there are too few GPUs, or none that the precision needs. Training moves
+    to CPUs without
+    being told only where nothing speaks for a GPU: neither several devices nor a driver or a job
+    that has GPUs.
     """
     gpus, accelerator = torch.cuda.device_count(), settings.accelerator
     on_cpu = "set trainer.accelerator=cpu to train on CPUs"
@@ -105,7 +121,8 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
         if not gpus and settings.world_size > 1:
             several = "devices" if settings.devices > 1 else "num_nodes"
             raise ConfigError(
-                f"trainer.{several}={getattr(settings, several)}: {why_no_gpu()}, or {on_cpu}, a process for each"
+                f"trainer.{several}={getattr(settings, several)}: {why_no_gpu()}, or {on_cpu}, a "
+                "process for each"
             )
         if not gpus and not _is_cuda_build() and (sign := sign_of_gpu()):
             raise ConfigError(f"trainer.accelerator=auto: {sign}, but {why_no_gpu()}, or {on_cpu}")
@@ -114,8 +131,8 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
         raise ConfigError(f"trainer.accelerator=gpu: {why_no_gpu()}, or {on_cpu}")
     if accelerator == "gpu" and gpus < settings.devices and not has_own_gpu(settings):
         raise ConfigError(
-            f"trainer.devices={settings.devices}: this machine has {gpus} GPUs; lower trainer.devices, or set "
-            "trainer.accelerator=cpu"
+            f"trainer.devices={settings.devices}: this machine has {gpus} GPUs; lower "
+            "trainer.devices, or set trainer.accelerator=cpu"
         )
     if accelerator == "gpu":
         _configure_cuda()
@@ -123,7 +140,9 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
         keep_few_kernels()
     precision = settings.precision
     if precision == "tf32" and accelerator == "cpu":
-        raise ConfigError("trainer.precision=tf32: float32 in tensor cores is for GPUs; on a CPU set 32-true")
+        raise ConfigError(
+            "trainer.precision=tf32: float32 in tensor cores is for GPUs; on a CPU set 32-true"
+        )
     # Also back: an earlier training of this process may have chosen otherwise.
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     if precision == "tf32":
@@ -131,22 +150,36 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
     if precision == "auto":
         precision = "bf16-mixed" if has_bfloat16(accelerator) else "32-true"
         # Tensor cores came with compute capability 7.0, bfloat16 in them with 8.0.
-        if precision == "32-true" and accelerator == "gpu" and torch.cuda.get_device_capability() >= (7, 0):
+        if (
+            precision == "32-true"
+            and accelerator == "gpu"
+            and torch.cuda.get_device_capability() >= (7, 0)
+        ):
             precision = "16-mixed"
     if precision == "16-mixed" and accelerator == "cpu":
-        raise ConfigError("trainer.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed or 32-true")
+        raise ConfigError(
+            "trainer.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed or 32-true"
+        )
     return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerConfig
 
 
 def why_no_gpu() -> str:
     """Returns why torch has no GPU here, and what to do about it, where there is none."""
     if not _is_cuda_build():
-        return f"torch {torch.__version__} is a build for CPUs; install the one for GPUs: make install TORCH=cuda"
+        return (
+            f"torch {torch.__version__} is a build for CPUs; install the one for GPUs: make "
+            "install TORCH=cuda"
+        )
     if not has_nvidia_driver():
-        return "this machine has no NVIDIA driver; start on one with a GPU, where nvidia-smi lists it"
+        return (
+            "this machine has no NVIDIA driver; start on one with a GPU, where nvidia-smi lists it"
+        )
     if (hidden := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return f"CUDA_VISIBLE_DEVICES={hidden} hides all GPUs; correct or unset it"
-    return "torch finds no GPU; see whether nvidia-smi lists one and its driver is as new as torch's CUDA"
+    return (
+        "torch finds no GPU; see whether nvidia-smi lists one and its driver is as new as "
+        "torch's CUDA"
+    )
 
 
 def _is_cuda_build() -> bool:
@@ -159,10 +192,18 @@ def has_nvidia_driver() -> bool:
 
 
 def sign_of_gpu() -> str | None:
-    """Returns what says that a GPU is there or was asked for: a driver, or the variables of a SLURM job."""
+    """Returns what says that a GPU is there or was asked for: a driver, or the variables of a SLURM
+    job.
+    """
     if has_nvidia_driver():
         return "this machine has an NVIDIA driver"
-    names = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_GPUS", "SLURM_GPUS_PER_NODE")
+    names = (
+        "SLURM_JOB_GPUS",
+        "SLURM_STEP_GPUS",
+        "SLURM_GPUS_ON_NODE",
+        "SLURM_GPUS",
+        "SLURM_GPUS_PER_NODE",
+    )
     name = next((name for name in names if os.environ.get(name, "0") not in ("", "0")), None)
     return name and f"SLURM gave this job GPUs ({name}={os.environ[name]})"
 
@@ -170,7 +211,8 @@ def sign_of_gpu() -> str | None:
 def days_on_cpus(flops: float, cores: int) -> float:
     """Returns about how many days a training of so many FLOPs takes on CPUs.
 
-    A core does 70 GFLOPs a second in float32, as in the steps of base in `benchmarks/results/train_step.json`.
+    A core does 70 GFLOPs a second in float32, as in the steps of base in
+    `benchmarks/results/train_step.json`.
     """
     return flops / (70e9 * cores) / 86_400
 
@@ -185,9 +227,11 @@ def missing_for_compiling() -> str | None:
 
 @contextmanager
 def training_threads(d_model: int, hardware: Hardware) -> Iterator[int]:
-    """Yields the number of threads of a training on a CPU: for a narrow model few, unless OMP_NUM_THREADS is set.
+    """Yields the number of threads of a training on a CPU: for a narrow model few, unless
+    OMP_NUM_THREADS is set.
 
-    Its products are small. In float32 two threads are faster, where they find idle cores; in bfloat16 they only wait.
+    Its products are small. In float32 two threads are faster, where they find idle cores; in
+    bfloat16 they only wait.
     """
     before = torch.get_num_threads()
     if hardware.accelerator == "cpu" and d_model <= NARROW and "OMP_NUM_THREADS" not in os.environ:
@@ -202,14 +246,18 @@ def has_bfloat16(accelerator: str) -> bool:
     """Whether the hardware itself computes in bfloat16: emulation is slower than float32."""
     if accelerator == "gpu":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)  # not in macOS' wheels
+    is_supported = getattr(
+        torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None
+    )  # not in macOS' wheels
     return is_supported is not None and is_supported()
 
 
 def tokens_per_device(config: Config) -> int:
-    """Returns `data.max_tokens_per_device`; its default is 16,384, and on GPUs follows from the smallest one's memory.
+    """Returns `data.max_tokens_per_device`; its default is 16,384, and on GPUs follows from the
+    smallest one's memory.
 
-    On 24 GB or more the paper's 25,000 tokens are one micro-batch; several devices share them anyway.
+    On 24 GB or more the paper's 25,000 tokens are one micro-batch; several devices share them
+    anyway.
     """
     if config.data.max_tokens_per_device is not None:
         return config.data.max_tokens_per_device
@@ -240,16 +288,22 @@ def gpu_memory() -> int:
 
 
 def describe_machine(device: torch.device, precision: str, devices: int) -> dict[str, Any]:
-    """Returns what machine.json says of machine and program; neither the machine's name nor its user's."""
+    """Returns what machine.json says of machine and program; neither the machine's name nor its
+    user's.
+    """
     on_gpu = device.type == "cuda"
     return {
         "devices": devices,
         "device": torch.cuda.get_device_name(device) if on_gpu else _processor(),
         "precision": precision,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gb": round(machine_memory() / 1e9, 1),
-        "gpu_memory_gb": round(torch.cuda.get_device_properties(device).total_memory / 1e9, 1) if on_gpu else None,
+        "gpu_memory_gb": round(torch.cuda.get_device_properties(device).total_memory / 1e9, 1)
+        if on_gpu
+        else None,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -258,13 +312,19 @@ def describe_machine(device: torch.device, precision: str, devices: int) -> dict
 
 
 def peak_rate(device: torch.device, precision: str) -> float | None:
-    """Returns the FLOPs per second that the maker states for a GPU, the 100 % of `perf/mfu`; None if it is not known.
+    """Returns the FLOPs per second that the maker states for a GPU, the 100 % of `perf/mfu`; None
+    if it is not known.
 
-    CPUs have none: their rate depends on what else runs. `benchmarks/gpu.py` measures the rate of other GPUs.
+    CPUs have none: their rate depends on what else runs. `benchmarks/gpu.py` measures the rate of
+    other GPUs.
     """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     words = set(re.split(r"[\s-]+", name))
-    known = (rates for gpu, rates in PEAK_TFLOPS.items() if words.issuperset(gpu.split()) and "Laptop" not in words)
+    known = (
+        rates
+        for gpu, rates in PEAK_TFLOPS.items()
+        if words.issuperset(gpu.split()) and "Laptop" not in words
+    )
     half, single = next(known, (None, None))
     if half is None or precision == "64-true":
         return None
@@ -274,7 +334,9 @@ def peak_rate(device: torch.device, precision: str) -> float | None:
 
 
 def peak_memory(device: torch.device) -> float:
-    """Returns the most bytes this process has held so far: GPU memory, or main memory on a CPU. Not on Windows."""
+    """Returns the most bytes this process has held so far: GPU memory, or main memory on a CPU. Not
+    on Windows.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource
@@ -285,5 +347,9 @@ def peak_memory(device: torch.device) -> float:
 
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
-    named = re.search(r"^model name\s*: (.*)$", cpuinfo.read_text("utf-8") if cpuinfo.exists() else "", re.MULTILINE)
+    named = re.search(
+        r"^model name\s*: (.*)$",
+        cpuinfo.read_text("utf-8") if cpuinfo.exists() else "",
+        re.MULTILINE,
+    )
     return named[1].strip() if named else platform.processor() or platform.machine()

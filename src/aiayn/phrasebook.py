@@ -1,7 +1,8 @@
 """The built-in corpus: 40,000 pairs of generated English and German, without network or licence.
 
-`tools/phrasebook/generate.py` makes its file. The test split measures composition: each of its sentences contains a
-(verb, object) or (adjective, noun) pair that no other split has, while every single word of it occurs in training.
+`tools/phrasebook/generate.py` makes its file. The test split measures composition: each of its
+sentences contains a (verb, object) or (adjective, noun) pair that no other split has, while every
+single word of it occurs in training.
 """
 
 import bz2

@@ -19,9 +19,13 @@ TERMINATION_SIGNALS = tuple(signal.Signals[name] for name in NAMES if hasattr(si
 
 
 def refuse_windows() -> None:
-    """Raises ConfigError where training cannot run: Windows has no SIGHUP, no fork, and no locks that end by a kill."""
+    """Raises ConfigError where training cannot run: Windows has no SIGHUP, no fork, and no locks
+    that end by a kill.
+    """
     if not hasattr(os, "fork"):
-        raise ConfigError("training needs Linux, macOS or WSL; translating, scoring and tables work here")
+        raise ConfigError(
+            "training needs Linux, macOS or WSL; translating, scoring and tables work here"
+        )
 
 
 def exit_signal(number: int) -> int:
@@ -30,7 +34,8 @@ def exit_signal(number: int) -> int:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Raises KeyboardInterrupt, which no `except Exception` catches; but some libraries do while they are imported.
+    """Raises KeyboardInterrupt, which no `except Exception` catches; but some libraries do while
+    they are imported.
 
     Then the process ends at once.
     """
@@ -46,9 +51,11 @@ PARENT = "AIAYN_PARENT"  # the process that a sweep's row ends with
 
 
 def end_with_parent() -> None:
-    """Has the kernel send SIGTERM to this process when the one that $AIAYN_PARENT names ends, however that ends.
+    """Has the kernel send SIGTERM to this process when the one that $AIAYN_PARENT names ends,
+    however that ends.
 
-    So a row of a sweep that was killed saves and ends, and the same command can continue it. Linux only.
+    So a row of a sweep that was killed saves and ends, and the same command can continue it. Linux
+    only.
     """
     parent = os.environ.pop(PARENT, None)
     if parent is None or not sys.platform.startswith("linux"):
@@ -62,8 +69,12 @@ def end_with_parent() -> None:
 
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handles the termination signals inside the context, except those already ignored (as under `nohup`)."""
-    handled = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    """Handles the termination signals inside the context, except those already ignored (as under
+    `nohup`).
+    """
+    handled = [
+        number for number in TERMINATION_SIGNALS if signal.getsignal(number) != signal.SIG_IGN
+    ]
     before: dict[int, Any] = {number: signal.signal(number, handler) for number in handled}
     try:
         yield
@@ -74,7 +85,8 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
 
 @contextmanager
 def on_second_signal(end: Callable[[int], None]) -> Iterator[None]:
-    """Calls `end` in a thread of its own when the same termination signal comes again inside the context.
+    """Calls `end` in a thread of its own when the same termination signal comes again inside the
+    context.
 
     Handlers wait for the main thread, which may wait for a lost rank inside a library for ever.
     """

@@ -1,7 +1,9 @@
-"""Hydra's plugins: the sweeper and the launchers of `train.py -m` and `evaluate.py -m`. Hydra looks for them here.
+"""Hydra's plugins: the sweeper and the launchers of `train.py -m` and `evaluate.py -m`. Hydra looks
+for them here.
 
-The launchers check all jobs, then run each in a process, or a SLURM job, of its own. Jobs in one process would share
-leftover state of distributed training, loggers and allocators: with several devices the second job would silently
+The launchers check all jobs, then run each in a process, or a SLURM job, of its own. Jobs in one
+process would share leftover state of distributed training, loggers and allocators: with several
+devices the second job would silently
 train on a part of its data.
 """
 
@@ -41,7 +43,9 @@ from aiayn.sweep.slurm import check_slurm, submit
 class ProcessesConfig:
     _target_: str = "hydra_plugins.aiayn_sweep.ProcessLauncher"
     jobs: int = 1  # that run at the same time
-    score: list[str] = field(default_factory=lambda: ["val"])  # val, test; with another checkpoint: test:last
+    score: list[str] = field(
+        default_factory=lambda: ["val"]
+    )  # val, test; with another checkpoint: test:last
 
 
 @dataclass
@@ -54,59 +58,86 @@ class SlurmConfig:
     memory: float | None = None  # GB a node; null: the cluster's default
     requeue: bool = True  # requeue a job after a time-out or preemption
     score: list[str] = field(default_factory=lambda: ["val"])  # as above
-    sbatch: dict[str, Any] = field(default_factory=dict)  # any other option of sbatch: {account: mine}
+    sbatch: dict[str, Any] = field(
+        default_factory=dict
+    )  # any other option of sbatch: {account: mine}
 
 
 class Grid(Sweeper):
     """Unlike Hydra's own sweeper it writes no files: a refused sweep must leave nothing behind."""
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
         self.context, self.config = hydra_context, config
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> None:
-        """Raises FailedJobsError, with the exit code of the first job that failed, after all have run."""
+        """Raises FailedJobsError, with the exit code of the first job that failed, after all have
+        run.
+        """
         assert self.launcher is not None, "setup has been called"
-        overrides = OverridesParser.create(config_loader=self.context.config_loader).parse_overrides(arguments)
+        overrides = OverridesParser.create(
+            config_loader=self.context.config_loader
+        ).parse_overrides(arguments)
         values = {override.get_key_element(): self._values(override) for override in overrides}
         batch = [list(job) for job in product(*values.values())]
-        if not isinstance(self.launcher, SweepLauncher):  # one of Hydra's own, which knows nothing of rows
+        if not isinstance(
+            self.launcher, SweepLauncher
+        ):  # one of Hydra's own, which knows nothing of rows
             jobs = checked_jobs(self.context, self.config, batch, ["val"])
             batch = [job.overrides for job in {job.name: job for job in jobs}.values()]
         results = self.launcher.launch(batch, initial_job_idx=0)
-        results = {id(result): result for result in results}.values()  # equal points have one job, and its result
+        results = {
+            id(result): result for result in results
+        }.values()  # equal points have one job, and its result
         failed = [error for error in map(_error_of, results) if error is not None]
         if failed:
             raise FailedJobsError(
-                f"{len(failed)} of {len(results)} jobs failed: {', '.join(map(str, failed))}; the same command tries "
-                "them again",
+                f"{len(failed)} of {len(results)} jobs failed: {', '.join(map(str, failed))}; the "
+                "same command tries them again",
                 getattr(failed[0], "exit_code", 1),
             )
 
     def _values(self, override: Override) -> Sequence[str]:
-        """Returns the override once for each of its values. Raises ConfigError for what cannot be swept."""
+        """Returns the override once for each of its values. Raises ConfigError for what cannot be
+        swept.
+        """
         key, line = override.key_or_group, override.input_line or ""
         if key == "name":
-            raise ConfigError("name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead")
+            raise ConfigError(
+                "name=: each job of a sweep has its own folder; name the sweep with sweep=NAME "
+                "instead"
+            )
         if not override.is_sweep_override():
             return [line]
         if key in ("sweep", "outputs"):
-            raise ConfigError(f"{key}=: takes one {'name' if key == 'sweep' else 'folder'}, for all jobs")
+            raise ConfigError(
+                f"{key}=: takes one {'name' if key == 'sweep' else 'folder'}, for all jobs"
+            )
         if not override.is_discrete_sweep():
             raise ConfigError(
-                f"{line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP), or choose a sweeper that "
-                "searches, such as hydra/sweeper=optuna (docs/sweeps.md)"
+                f"{line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP), or "
+                "choose a sweeper that searches, such as hydra/sweeper=optuna (docs/sweeps.md)"
             )
         values = list(override.sweep_string_iterator())
         if isinstance(ends := override.value(), RangeSweep):
             values = _values_of_range(ends)
-        if isinstance(glob := override.value(), Glob):  # Hydra matches the files of the group's own folder only
-            folders = dict.fromkeys(PurePath(pattern).parent.as_posix() for pattern in glob.include if "/" in pattern)
+        if isinstance(
+            glob := override.value(), Glob
+        ):  # Hydra matches the files of the group's own folder only
+            folders = dict.fromkeys(
+                PurePath(pattern).parent.as_posix() for pattern in glob.include if "/" in pattern
+            )
             loader = self.context.config_loader
             values += glob.filter(
-                [f"{at}/{name}" for at in folders for name in loader.get_group_options(f"{key}/{at}")]
+                [
+                    f"{at}/{name}"
+                    for at in folders
+                    for name in loader.get_group_options(f"{key}/{at}")
+                ]
             )
         if not values:
             raise ConfigError(f"{line}: matches nothing")
@@ -114,7 +145,9 @@ class Grid(Sweeper):
 
 
 def _error_of(result: JobReturn) -> Exception | None:
-    """Returns why a job failed, None if it did not. Under a launcher of Hydra's own it returns its exit code."""
+    """Returns why a job failed, None if it did not. Under a launcher of Hydra's own it returns its
+    exit code.
+    """
     if result.status == JobStatus.FAILED:
         return result._return_value
     code = result.return_value
@@ -124,7 +157,8 @@ def _error_of(result: JobReturn) -> Exception | None:
 def _values_of_range(ends: RangeSweep) -> list[str]:
     """Returns the values of range(START,STOP,STEP), without STOP.
 
-    Computes in decimals: in binary fractions 0.1 + 0.1 + 0.1 is above 0.3, and adding 0.1 once more stays below 0.4.
+    Computes in decimals: in binary fractions 0.1 + 0.1 + 0.1 is above 0.3, and adding 0.1 once more
+    stays below 0.4.
     """
     start, stop, step = (Decimal(str(number)) for number in (ends.start, ends.stop, ends.step))
     count = max(0, math.ceil((stop - start) / step)) if step else 0
@@ -134,19 +168,27 @@ def _values_of_range(ends: RangeSweep) -> list[str]:
     return values
 
 
-# Hydra's own flags that are passed on to the jobs, as `cli/hydra_commands.py` writes them: --config-dir=FOLDER.
+# Hydra's own flags that are passed on to the jobs, as `cli/hydra_commands.py` writes them:
+# --config-dir=FOLDER.
 FLAGS = ("--config-dir", "--config-path", "--config-name")
 
 
 class SweepLauncher(Launcher):
     """What all launchers share."""
 
-    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
         self.context, self.config = hydra_context, config
 
     def command(self, name: str) -> list[str]:
-        """Returns the beginning of the command of a job with this one's flags: `python train.py --config-dir=x`."""
-        return [*program.process(name), *(each for each in sys.argv[1:] if each.partition("=")[0] in FLAGS)]
+        """Returns the beginning of the command of a job with this one's flags: `python train.py
+        --config-dir=x`.
+        """
+        return [
+            *program.process(name),
+            *(each for each in sys.argv[1:] if each.partition("=")[0] in FLAGS),
+        ]
 
     def checked_jobs(self, batch: Sequence[Sequence[str]], score: Sequence[str]) -> list[SweepJob]:
         return checked_jobs(self.context, self.config, batch, score)
@@ -160,44 +202,64 @@ def checked_jobs(
     Raises ConfigError or DataError with a line for each mistake.
     """
     if "LOCAL_RANK" in os.environ:
-        raise ConfigError("-m starts processes of its own: use it without torchrun, with trainer.devices=N")
-    typed: Any = OmegaConf.to_container(config.hydra.overrides.task)  # as typed: iterating would interpolate
+        raise ConfigError(
+            "-m starts processes of its own: use it without torchrun, with trainer.devices=N"
+        )
+    typed: Any = OmegaConf.to_container(
+        config.hydra.overrides.task
+    )  # as typed: iterating would interpolate
     _refuse_fixed_and_searched(config, typed)
-    jobs = make_jobs(lambda overrides: context.config_loader.load_sweep_config(config, overrides), batch, typed)
+    jobs = make_jobs(
+        lambda overrides: context.config_loader.load_sweep_config(config, overrides), batch, typed
+    )
     for name, count in Counter(job.name for job in jobs).items():
         if count > 1:
             say(f"sweep    {name}: {count} equal points are one row")
     asked = asked_scores(score)  # but of a try, of which nothing is kept
     jobs = [replace(job, scored={} if job.config.trainer.fast_dev_run else asked) for job in jobs]
     if "test" in jobs[0].scored and any(job.config.data.test is None for job in jobs):
-        raise ConfigError("hydra.launcher.score: there is no data.test to score; set it, or leave out test")
+        raise ConfigError(
+            "hydra.launcher.score: there is no data.test to score; set it, or leave out test"
+        )
     check_texts(jobs)
     with read_write(config), open_dict(config):
-        config.hydra.sweep.dir = str(jobs[0].folder.parent)  # where a sweeper may write what it found
+        config.hydra.sweep.dir = str(
+            jobs[0].folder.parent
+        )  # where a sweeper may write what it found
     return jobs
 
 
 def _refuse_fixed_and_searched(config: DictConfig, typed: Sequence[str]) -> None:
-    """Raises ConfigError for an option that a sweeper searches over, by hydra.sweeper.params, and that is fixed."""
+    """Raises ConfigError for an option that a sweeper searches over, by hydra.sweeper.params, and
+    that is fixed.
+    """
     searched = config.hydra.sweeper.get("params") or {}
     for key in typed_keys(typed) & {str(name).lstrip("+") for name in searched}:
-        raise ConfigError(f"{key}: both fixed on the command line and searched by hydra.sweeper.params; leave one out")
+        raise ConfigError(
+            f"{key}: both fixed on the command line and searched by hydra.sweeper.params; leave "
+            "one out"
+        )
 
 
 class ProcessLauncher(SweepLauncher):
     def __init__(self, jobs: int, score: Sequence[str]) -> None:
         self.jobs, self.score = jobs, score
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Trains and scores every job that is not finished. A job returns the last value of its `optimized_metric`, to
-        a search the worst of all if it diverged.
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Trains and scores every job that is not finished. A job returns the last value of its
+        `optimized_metric`, to a search the worst of all if it diverged.
 
-        Raises ConfigError or DataError before the first job starts, and InterruptedRunError after a signal.
+        Raises ConfigError or DataError before the first job starts, and InterruptedRunError after a
+        signal.
         """
         at_least("hydra.launcher.jobs", self.jobs, 1)
         jobs = self.checked_jobs(job_overrides, self.score)
         rows = list({job.name: job for job in jobs}.values())
-        failed = Processes(rows, self.command("train"), program.process("evaluate"), self.jobs).run()
+        failed = Processes(
+            rows, self.command("train"), program.process("evaluate"), self.jobs
+        ).run()
         results, direction = {}, self.config.hydra.sweeper.get("direction")  # of a search
         for job in rows:
             code, value = value_of_row(job, failed.get(job.name, 0), direction)
@@ -209,14 +271,21 @@ class SlurmLauncher(SweepLauncher):
     def __init__(self, **options: Any) -> None:
         self.options = SlurmConfig(**options)
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Submits every job that is neither finished nor in SLURM's queue, and returns an empty list.
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Submits every job that is neither finished nor in SLURM's queue, and returns an empty
+        list.
 
-        Raises ConfigError or DataError before the first one is submitted, and ConfigError if SLURM refuses one.
+        Raises ConfigError or DataError before the first one is submitted, and ConfigError if SLURM
+        refuses one.
         """
         check_slurm(self.options)
         if (sweeper := self.config.hydra.runtime.choices["hydra/sweeper"]) != "grid":
-            raise ConfigError(f"hydra/launcher=slurm: does not wait for results; leave out hydra/sweeper={sweeper}")
+            raise ConfigError(
+                "hydra/launcher=slurm: does not wait for results; leave out "
+                f"hydra/sweeper={sweeper}"
+            )
         jobs = self.checked_jobs(job_overrides, self.options.score)
         rows = list({job.name: job for job in jobs}.values())
         submit(rows, self.command("train"), program.process("evaluate"), self.options)
@@ -226,15 +295,20 @@ class SlurmLauncher(SweepLauncher):
 class ScoresLauncher(SweepLauncher):
     """`evaluate.py -m run=A,B`: each evaluation in a process of its own, one after the other."""
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+    def launch(
+        self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
         command = self.command("evaluate")
         return [
-            _returned(" ".join(options), subprocess.run([*command, *options]).returncode) for options in job_overrides
+            _returned(" ".join(options), subprocess.run([*command, *options]).returncode)
+            for options in job_overrides
         ]
 
 
 def _returned(name: str, code: int, value: float | None = None) -> JobReturn:
-    """Returns a job's result in Hydra's form; reading that of one that failed raises FailedJobsError."""
+    """Returns a job's result in Hydra's form; reading that of one that failed raises
+    FailedJobsError.
+    """
     result = JobReturn(status=JobStatus.FAILED if code else JobStatus.COMPLETED)
     result.return_value = FailedJobsError(f"{name} (exit {code})", code) if code else value
     return result

@@ -30,7 +30,13 @@ RECORDS = [
 
 def write_run(run: Path, option: str = "data.train=my/train", *, scored: bool = True) -> None:
     key, _, value = option.partition("=")
-    options = ("data=files", "data.train=my/train", "data.val=my/dev", "trainer.max_steps=120", "seed=3")
+    options = (
+        "data=files",
+        "data.train=my/train",
+        "data.val=my/dev",
+        "trainer.max_steps=120",
+        "seed=3",
+    )
     config = composed(*options, f"{key}='{value}'")
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints/last.ckpt").write_bytes(b"weights")
@@ -67,7 +73,9 @@ def test_scored_runs_become_lines_of_one_file_that_the_tables_read(tmp_path):
     assert (origin["command"], origin["commit"], origin["seed"]) == ("python train.py", "abc", 3)
     run, other = read_runs([unpack(study, tmp_path / "unpacked")])[0]
     assert series(run.records, "val/ppl") == [(60, 55.0), (120, 20.0)]
-    assert run.records[1] == {"step": 100, "train/loss": 6.0, "perf/mfu": 0.6}, "of other series the last value"
+    assert run.records[1] == {"step": 100, "train/loss": 6.0, "perf/mfu": 0.6}, (
+        "of other series the last value"
+    )
     assert (run.seed, other.seed, run.content) == (3, 4, {"corpus": "abc"})
     assert run.prefers_best(run.evaluations["val"])
     assert (run.step, run.evaluations["val"].metrics["bleu_compound_split"]) == (120, 30.0)
@@ -80,8 +88,14 @@ def test_runs_are_added_to_a_study_and_those_of_the_same_names_replaced(tmp_path
         write_run(tmp_path / "sweeps" / sweep / "seed-0", f"seed={seed}")
         collect(tmp_path / "sweeps", study, "python train.py")
     stored = read_study(study)
-    assert {name: record["config"]["seed"] for name, record in stored.items()} == {"large/seed-0": 6, "small/seed-0": 7}
-    assert [stored["run"] for stored in read_translations(study)] == ["large/seed-0", "small/seed-0"]
+    assert {name: record["config"]["seed"] for name, record in stored.items()} == {
+        "large/seed-0": 6,
+        "small/seed-0": 7,
+    }
+    assert [stored["run"] for stored in read_translations(study)] == [
+        "large/seed-0",
+        "small/seed-0",
+    ]
 
 
 HYPOTHESES, REFERENCES = (
@@ -95,7 +109,11 @@ def test_scores_can_be_computed_again_from_the_stored_translations(tmp_path):
     scored = tmp_path / "mine/evaluation/val"
     (scored / "hypotheses.txt").write_text("\n".join(HYPOTHESES) + "\n")
     (scored / "reference.txt").write_text("\n".join(REFERENCES) + "\n")
-    facts = {"tgt_lang": "de", "hypotheses_sha256": lines_sha256(HYPOTHESES), "metrics": {"chrf": 50.0}}
+    facts = {
+        "tgt_lang": "de",
+        "hypotheses_sha256": lines_sha256(HYPOTHESES),
+        "metrics": {"chrf": 50.0},
+    }
     (scored / "evaluation.json").write_text(json.dumps({"step": 120, "lines": 2, **facts}))
     study = tmp_path / "small.jsonl"
     collect(tmp_path / "mine", study, "c")
@@ -107,7 +125,9 @@ def test_scores_can_be_computed_again_from_the_stored_translations(tmp_path):
     assert again["chrf"] == pytest.approx(sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score)
     assert [*rescored(study, [["another", "text"]])] == []
     write_translations(study, [stored | {"hypotheses": stored["hypotheses"][:1]}])
-    with pytest.raises(RefusedError, match="mine/val: these translations are not those that were scored"):
+    with pytest.raises(
+        RefusedError, match="mine/val: these translations are not those that were scored"
+    ):
         [*rescored(study, [REFERENCES])]
 
 
@@ -152,9 +172,12 @@ def test_the_folder_in_which_the_run_was_kept_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "option", ["data.train=/somewhere/train", "data.train=<2de>/somewhere/train", "init_from=/somewhere/run"]
+    "option",
+    ["data.train=/somewhere/train", "data.train=<2de>/somewhere/train", "init_from=/somewhere/run"],
 )
-def test_a_configuration_with_a_path_of_this_machine_is_refused_and_nothing_written(tmp_path, option):
+def test_a_configuration_with_a_path_of_this_machine_is_refused_and_nothing_written(
+    tmp_path, option
+):
     write_run(tmp_path / "mine", option)
 
     with pytest.raises(RefusedError, match=rf"{option}: names a path of this machine"):
@@ -168,5 +191,7 @@ def test_scores_of_a_text_with_a_path_of_this_machine_are_refused(tmp_path):
     scores = tmp_path / "mine/evaluation/val/evaluation.json"
     scores.write_text(json.dumps(json.loads(scores.read_text()) | {"prefix": "/somewhere/dev"}))
 
-    with pytest.raises(RefusedError, match="val: test=/somewhere/dev: names a path of this machine"):
+    with pytest.raises(
+        RefusedError, match="val: test=/somewhere/dev: names a path of this machine"
+    ):
         collect(tmp_path / "mine", tmp_path / "small.jsonl", "c")

@@ -8,9 +8,9 @@ from aiayn.runs.run_folder import read_json
 
 def test_every_published_recipe_has_a_fingerprint():
     stored = read_json(FINGERPRINTS)
-    assert {recipe: len(fingerprint["losses"]) for recipe, fingerprint in stored.items()} == dict.fromkeys(
-        RECIPES, STEPS
-    )
+    assert {
+        recipe: len(fingerprint["losses"]) for recipe, fingerprint in stored.items()
+    } == dict.fromkeys(RECIPES, STEPS)
 
 
 def test_a_loss_that_changes_is_found_and_one_that_was_rounded_elsewhere_is_not():

@@ -8,13 +8,19 @@ import pytest
 from pages import ROOT, replaced
 from result_pages import PAGES, blocks_of
 
-GPU = ROOT / "docs/results/gpu.md"  # its rows are written by hand from benchmarks/results/gpu_*.json
-FIGURE = re.compile(r"(?<![\w.-])\d[\d,]*\.\d+(?![.\w])|\b\d[\d,.]*(?= ?(?:ms|MB|GB|processor seconds)\b)")
+GPU = (
+    ROOT / "docs/results/gpu.md"
+)  # its rows are written by hand from benchmarks/results/gpu_*.json
+FIGURE = re.compile(
+    r"(?<![\w.-])\d[\d,]*\.\d+(?![.\w])|\b\d[\d,.]*(?= ?(?:ms|MB|GB|processor seconds)\b)"
+)
 BLOCK = re.compile(r"<!-- begin (\S+) -->\n(.*?)\n<!-- end \1 -->", re.DOTALL)
 
 
 def hand_written_figures(page: str) -> list[str]:
-    """Figures outside generated blocks, code and settings, in paragraphs that do not say "not kept"."""
+    """Figures outside generated blocks, code and settings, in paragraphs that do not say "not
+    kept".
+    """
     generated = " ".join(match[2] for match in BLOCK.finditer(page))
     text = re.sub(r"```.*?```", "", BLOCK.sub("", page), flags=re.DOTALL)
     text = re.sub(r"`[^`\n]*`|\]\([^)]*\)|(?:torch|CTranslate2|JoeyNMT\S*) [\d.]+", "", text)
@@ -22,7 +28,12 @@ def hand_written_figures(page: str) -> list[str]:
     # A table belongs to the paragraph before it.
     paragraphs = re.sub(r"\n\n(?=\|)", "\n", text).split("\n\n")
     unmarked = [paragraph for paragraph in paragraphs if "not kept" not in paragraph]
-    return [figure for paragraph in unmarked for figure in FIGURE.findall(paragraph) if figure not in generated]
+    return [
+        figure
+        for paragraph in unmarked
+        for figure in FIGURE.findall(paragraph)
+        if figure not in generated
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -32,7 +43,9 @@ def test_a_page_is_what_one_command_makes_of_the_results(page):
     assert {match[1] for match in BLOCK.finditer(text)} == {*blocks_of(page)}
 
 
-@pytest.mark.parametrize("page", sorted({*(ROOT / "docs/results").glob("*.md")} - {GPU}), ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", sorted({*(ROOT / "docs/results").glob("*.md")} - {GPU}), ids=lambda page: page.stem
+)
 def test_every_figure_of_a_results_page_is_generated_or_marked_as_not_kept(page):
     assert hand_written_figures(page.read_text(encoding="utf-8")) == []
 

@@ -25,7 +25,9 @@ def test_the_boxes_of_figure_1_are_the_calls_of_the_model(tiny_config, tmp_path)
     read = {call.path: call.inputs for call in found}
     top = f"encoder.{tiny_config.n_layers - 1}.norm_2"
     assert read["encoder.0.self_attention"] == ("encoder positions",)
-    assert read["encoder.0.norm_1"] == ("encoder positions", "encoder.0.self_attention"), "residual and sub-layer"
+    assert read["encoder.0.norm_1"] == ("encoder positions", "encoder.0.self_attention"), (
+        "residual and sub-layer"
+    )
     assert read["decoder.0.cross_attention"] == ("decoder.0.norm_1", top)
     assert read["decoder.0.norm_3"] == ("decoder.0.norm_2", "decoder.0.feed_forward")
     assert read["encoder.1.self_attention"] == ("encoder.0.norm_2",)
@@ -38,5 +40,7 @@ def test_the_variance_of_products_is_d_k_and_the_slope_with_the_factor_does_not_
     rows = list(scaling(4000, 16))
 
     assert all(abs(row["variance of q.k"] / row["d_k"] - 1) < 0.15 for row in rows)
-    assert max(row["slope with the factor"] for row in rows) < 1.15 * min(row["slope with the factor"] for row in rows)
+    assert max(row["slope with the factor"] for row in rows) < 1.15 * min(
+        row["slope with the factor"] for row in rows
+    )
     assert rows[-1]["slope without"] < rows[-1]["slope with the factor"] / 10

@@ -1,4 +1,6 @@
-"""What the entry points print and how they end; `faults/test_mistakes.py` has the mistakes in options, one by one."""
+"""What the entry points print and how they end; `faults/test_mistakes.py` has the mistakes in
+options, one by one.
+"""
 
 import os
 import re
@@ -9,7 +11,13 @@ from applications import run_application
 
 import aiayn
 
-FILES = ["data=files", "data.train=nowhere/train", "data.val=nowhere/dev", "model=base", "logger=none"]
+FILES = [
+    "data=files",
+    "data.train=nowhere/train",
+    "data.val=nowhere/dev",
+    "model=base",
+    "logger=none",
+]
 
 
 def the_one_line(err: str) -> str:
@@ -60,16 +68,21 @@ def test_a_row_of_ones_own_is_found_in_a_folder_of_ones_own(arguments, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)]
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)],
 )
-def test_a_signal_during_an_evaluation_ends_it_in_one_line_with_the_code_of_a_run(number, code, tmp_path, monkeypatch):
+def test_a_signal_during_an_evaluation_ends_it_in_one_line_with_the_code_of_a_run(
+    number, code, tmp_path, monkeypatch
+):
     from aiayn.cli import hydra_commands
     from aiayn.evaluation import evaluate as module
 
     monkeypatch.setattr(hydra_commands, "find_checkpoint", lambda run, checkpoint: None)
     monkeypatch.setattr(module, "evaluate", lambda config: os.kill(os.getpid(), number))
     monkeypatch.chdir(tmp_path)
-    before = signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+    before = signal.signal(
+        number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler
+    )
 
     try:
         outcome = run_application("evaluate.py", "run=x")
@@ -84,7 +97,9 @@ def test_options_may_stand_on_both_sides_of_a_flag(tmp_path, monkeypatch):
     (tmp_path / "own/ablation").mkdir(parents=True)
     (tmp_path / "own/ablation/mine.yaml").write_text("# @package _global_\nmodel: {d_ff: 48}\n")
 
-    shown = run_application("train.py", "seed=3", "--config-dir", "own", "ablation=mine", "--cfg", "job", "name=x")
+    shown = run_application(
+        "train.py", "seed=3", "--config-dir", "own", "ablation=mine", "--cfg", "job", "name=x"
+    )
 
     assert (shown.code, shown.err) == (0, "")
     for line in ("seed: 3", "name: x", "  d_ff: 48"):
@@ -103,12 +118,17 @@ def test_an_option_may_take_a_value_from_the_environment_that_is_no_secret(tmp_p
 
 def test_an_option_may_name_what_hydra_has_chosen():
     assert (
-        aiayn.compose("model=tiny", "data=phrasebook", "name=${hydra:runtime.choices.model}-mine").name == "tiny-mine"
+        aiayn.compose(
+            "model=tiny", "data=phrasebook", "name=${hydra:runtime.choices.model}-mine"
+        ).name
+        == "tiny-mine"
     )
 
 
 @pytest.mark.parametrize("arguments", [["--cfg", "job"], ["-m", "model.dropout=2"]])
-def test_a_value_from_the_environment_has_its_options_type_wherever_it_is_checked(arguments, tmp_path, monkeypatch):
+def test_a_value_from_the_environment_has_its_options_type_wherever_it_is_checked(
+    arguments, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "7")
     outcome = run_application(
@@ -139,7 +159,9 @@ SPELLINGS = [
 
 @pytest.mark.parametrize("several", [(), ("-m", "seed=1,2")], ids=["one", "sweep"])
 @pytest.mark.parametrize("option", SPELLINGS)
-def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(option, several, tmp_path, monkeypatch):
+def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(
+    option, several, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     for name in ("A_KEY", "SLURM_JWT", "AIAYN_API_KEY"):
         monkeypatch.setenv(name, "sk_very_secret")
@@ -153,7 +175,10 @@ def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(op
 
 
 def test_help_shows_commands_groups_and_every_option_with_its_comment():
-    train, evaluate = run_application("train.py", "--help"), run_application("evaluate.py", "--help")
+    train, evaluate = (
+        run_application("train.py", "--help"),
+        run_application("evaluate.py", "--help"),
+    )
 
     assert (train.code, evaluate.code) == (0, 0)
     assert re.search(r"\n  python \S*train\.py model=big trainer\.devices=8 ", train.out)
@@ -163,7 +188,9 @@ def test_help_shows_commands_groups_and_every_option_with_its_comment():
     assert re.search(r"\n  beam_size: null +# hypotheses kept", evaluate.out)
     for shown in (train.out, evaluate.out):
         options = shown.partition("== Options")[2].strip().split("\n")[1:]
-        assert [line for line in options if "#" not in line and not re.fullmatch(r"\w+:", line)] == []
+        assert [
+            line for line in options if "#" not in line and not re.fullmatch(r"\w+:", line)
+        ] == []
 
 
 def test_help_names_the_program_that_was_started_and_shows_what_is_composed():
@@ -182,7 +209,10 @@ def test_help_names_the_program_that_was_started_and_shows_what_is_composed():
             "# @package _global_\nmodel: {n_hds: 4}",
             "ablation/mine: model.n_hds: no such option; did you mean",
         ),
-        ("model: {n_heads: 4}", "ablation/mine: its first line must be # @package _global_, without which"),
+        (
+            "model: {n_heads: 4}",
+            "ablation/mine: its first line must be # @package _global_, without which",
+        ),
     ],
 )
 def test_a_mistake_in_a_file_of_ones_own_is_told_with_its_remedy(text, told, tmp_path, monkeypatch):
@@ -195,20 +225,28 @@ def test_a_mistake_in_a_file_of_ones_own_is_told_with_its_remedy(text, told, tmp
 
 
 @pytest.mark.parametrize(
-    ("train", "source"), [("my/train", "files"), ("[my/a,my/b]", "files"), ("here", "files"), ("train[:1000]", "hub")]
+    ("train", "source"),
+    [("my/train", "files"), ("[my/a,my/b]", "files"), ("here", "files"), ("train[:1000]", "hub")],
 )
-def test_an_experiment_on_a_data_set_of_the_hub_reads_files_where_files_are_named(train, source, tmp_path, monkeypatch):
+def test_an_experiment_on_a_data_set_of_the_hub_reads_files_where_files_are_named(
+    train, source, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     for name in ("here.en", "here.de", "train.en", "train.de"):
         (tmp_path / name).touch()
 
     assert (
         aiayn.compose(
-            "experiment=multi30k", f"data.train='{train}'" if "[:" in train else f"data.train={train}"
+            "experiment=multi30k",
+            f"data.train='{train}'" if "[:" in train else f"data.train={train}",
         ).data.source
         == source
     )
     assert aiayn.compose("experiment=multi30k").data.source == "hub"  # though there is a train.en
-    assert aiayn.compose("+experiment=multi30k") == aiayn.compose("experiment=multi30k")  # as other programs have it
-    shown = run_application("train.py", "experiment=multi30k", f"data.train='{train}'", "--cfg", "job")
+    assert aiayn.compose("+experiment=multi30k") == aiayn.compose(
+        "experiment=multi30k"
+    )  # as other programs have it
+    shown = run_application(
+        "train.py", "experiment=multi30k", f"data.train='{train}'", "--cfg", "job"
+    )
     assert f"\n  source: {source}\n" in shown.out

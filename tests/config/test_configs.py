@@ -1,4 +1,6 @@
-"""What the files in conf/ compose to: every one of them, and every row of Table 3 as the diff that it claims to be."""
+"""What the files in conf/ compose to: every one of them, and every row of Table 3 as the diff that
+it claims to be.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -20,7 +22,9 @@ from aiayn.reports import published
 
 CONF = Path(__file__).parents[2] / "conf"
 GROUPS = {
-    folder.name: sorted(file.stem for file in folder.glob("*.yaml")) for folder in CONF.iterdir() if folder.is_dir()
+    folder.name: sorted(file.stem for file in folder.glob("*.yaml"))
+    for folder in CONF.iterdir()
+    if folder.is_dir()
 }
 
 # Table 3 as it is printed, apart from training steps: what a line leaves blank is base's.
@@ -49,10 +53,17 @@ big       6    1024 4096 16   .   .    0.3    . 4.33 26.4    213
 """
 _, FIRST, *LINES = (line.split() for line in TABLE_3.strip().split("\n"))
 PRINTED = {
-    name: [own if own != "." else base for own, base in zip(cells, [*FIRST[1:-1], "."], strict=True)]
+    name: [
+        own if own != "." else base for own, base in zip(cells, [*FIRST[1:-1], "."], strict=True)
+    ]
     for name, *cells in (FIRST, *LINES)
 }
-QUARTER_OF = {"b_dk4": "b_dk16", "b_dk8": "b_dk32", "c_dmodel64": "c_dmodel256", "c_dmodel256": "c_dmodel1024"}
+QUARTER_OF = {
+    "b_dk4": "b_dk16",
+    "b_dk8": "b_dk32",
+    "c_dmodel64": "c_dmodel256",
+    "c_dmodel256": "c_dmodel1024",
+}
 QUARTER_OF |= {"c_dff256": "c_dff1024", "c_dff1024": "c_dff4096"}
 QUARTER = sorted(path.stem for path in (CONF / "ablation/quarter").iterdir())
 
@@ -80,7 +91,9 @@ def test_the_defaults_of_the_schema_are_the_values_of_conf(base):
     assert Config() == base
 
 
-@pytest.mark.parametrize(("group", "choice"), [(group, choice) for group in GROUPS for choice in GROUPS[group]])
+@pytest.mark.parametrize(
+    ("group", "choice"), [(group, choice) for group in GROUPS for choice in GROUPS[group]]
+)
 def test_every_choice_of_every_group_composes(group, choice):
     text = ["data.train=my/train", "data.val=my/dev"] if choice in ("files", "treebank") else []
 
@@ -104,10 +117,26 @@ def test_base_is_the_base_model_of_the_paper(base):
         attention_dropout=0.0,
     )
     optim, trainer, search, data = base.optim, base.trainer, base.search, base.data
-    assert (optim.beta1, optim.beta2, optim.eps, optim.warmup_steps, optim.lr_scale) == (0.9, 0.98, 1e-9, 4000, 1)
+    assert (optim.beta1, optim.beta2, optim.eps, optim.warmup_steps, optim.lr_scale) == (
+        0.9,
+        0.98,
+        1e-9,
+        4000,
+        1,
+    )
     assert (optim.label_smoothing, trainer.max_steps, trainer.average_last) == (0.1, 100_000, 5)
-    assert (search.beam_size, search.length_penalty, search.penalty, search.max_extra_tokens) == (4, 0.6, "gnmt", 50)
-    assert (data.hub_path, data.src_lang, data.tgt_lang, data.vocab_size) == ("wmt/wmt14", "en", "de", 37_000)
+    assert (search.beam_size, search.length_penalty, search.penalty, search.max_extra_tokens) == (
+        4,
+        0.6,
+        "gnmt",
+        50,
+    )
+    assert (data.hub_path, data.src_lang, data.tgt_lang, data.vocab_size) == (
+        "wmt/wmt14",
+        "en",
+        "de",
+        37_000,
+    )
     assert data.tokens_per_step == 25_000
 
 
@@ -124,7 +153,9 @@ BIG = {
 
 
 def test_big_on_eight_devices_differs_from_base_in_exactly_what_the_paper_says(base):
-    assert changes(base, composed_options("model=big", "trainer.devices=8")) == BIG | {"trainer.devices": 8}
+    assert changes(base, composed_options("model=big", "trainer.devices=8")) == BIG | {
+        "trainer.devices": 8
+    }
 
 
 @pytest.mark.parametrize("row", PRINTED)
@@ -135,7 +166,9 @@ def test_each_row_is_the_line_of_table_3_with_that_name(row):
 
     assert sizes(config) == [float(value) for value in expected]
     assert config.model.positions == ("learned" if row == "e_learned" else "sinusoidal")
-    assert config.trainer.max_steps == found.printed["steps"] == (300_000 if row == "big" else 100_000)
+    assert (
+        config.trainer.max_steps == found.printed["steps"] == (300_000 if row == "big" else 100_000)
+    )
     assert (found.printed["ppl"], found.printed["bleu"]) == (float(ppl), float(bleu))
     assert found.printed["parameters"] == (None if params == "." else int(params))
     same = [one.name for one in published.TABLE_3 if one.is_of(flatten(to_plain(config)))]
@@ -156,16 +189,25 @@ def test_there_is_a_file_at_a_quarter_of_the_width_for_every_row_of_table_3():
 
 
 @pytest.mark.parametrize("row", QUARTER)
-def test_each_row_at_a_quarter_changes_one_option_to_a_quarter_of_the_papers_row_and_names_that(row):
+def test_each_row_at_a_quarter_changes_one_option_to_a_quarter_of_the_papers_row_and_names_that(
+    row,
+):
     paper = QUARTER_OF.get(row, row)
-    base, of_row = ["experiment=table3_quarter"], ["experiment=table3_quarter", f"ablation=quarter/{row}"]
+    base, of_row = (
+        ["experiment=table3_quarter"],
+        ["experiment=table3_quarter", f"ablation=quarter/{row}"],
+    )
     quarter, full = composed(*of_row), composed(f"ablation={paper}")
 
     assert len(changes(composed_options(*base), composed_options(*of_row))) == (row != "base")
-    assert sizes(quarter) == [size / (4 if 1 <= at <= 2 or 4 <= at <= 5 else 1) for at, size in enumerate(sizes(full))]
+    assert sizes(quarter) == [
+        size / (4 if 1 <= at <= 2 or 4 <= at <= 5 else 1) for at, size in enumerate(sizes(full))
+    ]
     assert quarter.model.positions == full.model.positions
     first, second, *_ = (CONF / f"ablation/quarter/{row}.yaml").read_text().split("\n")
-    assert first == "# @package _global_"  # anywhere else it is silently ignored, and base is trained
+    assert (
+        first == "# @package _global_"
+    )  # anywhere else it is silently ignored, and base is trained
     assert f"row {paper}, at a quarter of its width" in second.replace("first row", "row base")
 
 
@@ -177,11 +219,21 @@ def test_the_command_line_wins_over_everything():
 
 RESULTS = Path(__file__).parents[2] / "results"
 # Names, places of text, and what may follow from the machine.
-ELSEWHERE = {"name", "sweep", "data.source", "data.train", "data.val", "data.test", "data.max_tokens_per_device"}
+ELSEWHERE = {
+    "name",
+    "sweep",
+    "data.source",
+    "data.train",
+    "data.val",
+    "data.test",
+    "data.max_tokens_per_device",
+}
 ELSEWHERE |= {"trainer.compile", "trainer.precision"}
 
 
-@pytest.mark.parametrize("run", [*RESULTS.glob("*/seed0"), *RESULTS.glob("*/base")], ids=lambda run: run.parent.name)
+@pytest.mark.parametrize(
+    "run", [*RESULTS.glob("*/seed0"), *RESULTS.glob("*/base")], ids=lambda run: run.parent.name
+)
 def test_an_experiment_has_the_options_that_its_published_scores_were_made_with(run):
     if run.parent.name not in GROUPS["experiment"]:
         return
@@ -210,7 +262,9 @@ def test_the_experiments_of_table_2_are_the_papers_models_and_state_its_figures(
 
     changed = changes(base, composed_options(f"experiment={experiment}"))
 
-    changed.pop("data.tokenizer_pairs", None)  # says how much text the vocabulary is learnt on, not how large it is
+    changed.pop(
+        "data.tokenizer_pairs", None
+    )  # says how much text the vocabulary is learnt on, not how large it is
     assert changed == expected
     assert f"newstest2014 BLEU {bleu}" in (CONF / "experiment" / f"{experiment}.yaml").read_text()
 
@@ -236,7 +290,11 @@ SEMI = {
     "data.vocab_size": 32_000,
     "data.tokenizer_pairs": 2_000_000,
 }
-AS_BASE = {"model.dropout", "model.attention_dropout", "optim.warmup_steps"}  # of semi-supervised training
+AS_BASE = {
+    "model.dropout",
+    "model.attention_dropout",
+    "optim.warmup_steps",
+}  # of semi-supervised training
 TABLE_4 = {
     "table4_wsj": (WSJ, "F1 91.3"),
     "table4_semi": (WSJ | SEMI, "F1 92.7"),
@@ -251,7 +309,8 @@ def test_the_experiments_of_table_4_are_the_papers_parsers_and_state_its_figures
         expected = {key: value for key, value in expected.items() if key not in AS_BASE}
 
     changed = changes(
-        composed_options("data=treebank", "data.train=x", "data.val=y"), composed_options(f"experiment={experiment}")
+        composed_options("data=treebank", "data.train=x", "data.val=y"),
+        composed_options(f"experiment={experiment}"),
     )
 
     assert changed == expected
@@ -264,22 +323,36 @@ def texts(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("texts")
     for split, count in (("train", 90), ("dev", 4)):
         write_pairs(folder / split, count, seed=count)
-        (folder / f"{split}.fr").write_text((folder / f"{split}.de").read_text(encoding="utf-8"), encoding="utf-8")
+        (folder / f"{split}.fr").write_text(
+            (folder / f"{split}.de").read_text(encoding="utf-8"), encoding="utf-8"
+        )
         write_split(folder / split, generated_trees(count, seed=count))
     return folder
 
 
 # Of each kind of data and of every model one; the others with --slow.
-TRAINED = ["captions", "iwslt14_de_en", "multi30k_wu2021", "quickstart", "table2_base_en_de", "table3_quarter"]
+TRAINED = [
+    "captions",
+    "iwslt14_de_en",
+    "multi30k_wu2021",
+    "quickstart",
+    "table2_base_en_de",
+    "table3_quarter",
+]
 TRAINED += ["table4_semi"]
 
 
 @pytest.mark.parametrize("experiment", slow_but(TRAINED, GROUPS["experiment"]))
 def test_every_experiment_trains_two_steps_on_generated_text(texts, monkeypatch, experiment):
     monkeypatch.chdir(texts)
-    text = [f"data.{split}={prefix}" for split, prefix in (("train", "train"), ("val", "dev"), ("test", "dev"))]
+    text = [
+        f"data.{split}={prefix}"
+        for split, prefix in (("train", "train"), ("val", "dev"), ("test", "dev"))
+    ]
 
-    outcome = run_application("train.py", f"experiment={experiment}", "data.source=files", *text, *TINY)
+    outcome = run_application(
+        "train.py", f"experiment={experiment}", "data.source=files", *text, *TINY
+    )
 
     assert outcome.code == 0, outcome.err
     run = texts / "outputs" / experiment
@@ -290,7 +363,11 @@ def test_every_experiment_trains_two_steps_on_generated_text(texts, monkeypatch,
 def values_of(path: Path, prefix: str) -> list[str]:
     """The options that a file gives a value."""
     tree = yaml.safe_load(path.read_text()) or {}
-    return list(flatten({key: value for key, value in tree.items() if key not in ("defaults", "hydra")}, prefix))
+    return list(
+        flatten(
+            {key: value for key, value in tree.items() if key not in ("defaults", "hydra")}, prefix
+        )
+    )
 
 
 def test_every_option_of_train_has_its_value_exactly_once():
@@ -311,11 +388,20 @@ def test_every_option_of_evaluate_is_in_its_file_and_only_the_run_must_be_given(
     register(EvaluateConfig)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         bare = compose("evaluate")
-        config = check_config(compose("evaluate", overrides=["run=outputs/x", "search.beam_size=7"]), EvaluateConfig)
+        config = check_config(
+            compose("evaluate", overrides=["run=outputs/x", "search.beam_size=7"]), EvaluateConfig
+        )
 
-    assert Counter(values_of(CONF / "evaluate.yaml", "")) == Counter(list(options_of(EvaluateConfig)))
+    assert Counter(values_of(CONF / "evaluate.yaml", "")) == Counter(
+        list(options_of(EvaluateConfig))
+    )
     assert OmegaConf.missing_keys(bare) == {"run"}
-    assert (config.run, config.split, config.search.beam_size, config.search.penalty) == ("outputs/x", "test", 7, None)
+    assert (config.run, config.split, config.search.beam_size, config.search.penalty) == (
+        "outputs/x",
+        "test",
+        7,
+        None,
+    )
 
 
 def test_no_file_names_code():

@@ -1,4 +1,6 @@
-"""Options of one's own, declared by a file outside the program: composed, typed, ruled and refused like its own."""
+"""Options of one's own, declared by a file outside the program: composed, typed, ruled and refused
+like its own.
+"""
 
 import os
 import sys
@@ -42,7 +44,9 @@ def test_options_of_an_extension_have_its_defaults_and_the_values_that_are_typed
     options = aiayn.compose("extensions=[my/rotary.py]", "extension.rotary.base=500")
 
     assert options.extension == {"rotary": {"base": 500, "interleaved": True, "fraction": 1.0}}
-    assert isinstance(options.extension["rotary"]["base"], float), "as with 500.0: both are one row of a table"
+    assert isinstance(options.extension["rotary"]["base"], float), (
+        "as with 500.0: both are one row of a table"
+    )
     assert aiayn.compose().extension == {}
 
 
@@ -53,29 +57,58 @@ def test_an_experiment_of_ones_own_may_name_extensions_and_their_options(folder)
     )
     shown = run_application("train.py", "--config-dir", "conf", "experiment=mine", "--cfg", "job")
 
-    assert (shown.code, yaml.safe_load(shown.out)["extension"]) == (0, {"rotary": {"fraction": 0.5}})
+    assert (shown.code, yaml.safe_load(shown.out)["extension"]) == (
+        0,
+        {"rotary": {"fraction": 0.5}},
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["extension.rotary.bse=5"], "extension.rotary.bse: no such option; did you mean extension.rotary.base?"),
-        (["extension.rotary.q=5"], "extension.rotary.q: no such option; it has base, interleaved, fraction"),
+        (
+            ["extension.rotary.bse=5"],
+            "extension.rotary.bse: no such option; did you mean extension.rotary.base?",
+        ),
+        (
+            ["extension.rotary.q=5"],
+            "extension.rotary.q: no such option; it has base, interleaved, fraction",
+        ),
         (["extension.rotary.base=high"], "extension.rotary.base=high: must be of type float"),
-        (["extension.rotary.interleaved=3"], "extension.rotary.interleaved=3: must be of type bool"),
-        (["extension.rotary.fraction=2"], "extension.rotary: fraction=2.0: must be above 0 and at most 1"),
+        (
+            ["extension.rotary.interleaved=3"],
+            "extension.rotary.interleaved=3: must be of type bool",
+        ),
+        (
+            ["extension.rotary.fraction=2"],
+            "extension.rotary: fraction=2.0: must be above 0 and at most 1",
+        ),
         (["extension.rotary=5"], "extension.rotary: write extension.rotary.OPTION=value"),
-        (["extension.rotarry.base=5"], "extension.rotarry: no such extension; name its file as well"),
-        (["extensions=[my/rotary.py,my/nothing.py]"], "extensions: my/nothing.py: cannot be read (No such file"),
+        (
+            ["extension.rotarry.base=5"],
+            "extension.rotarry: no such extension; name its file as well",
+        ),
+        (
+            ["extensions=[my/rotary.py,my/nothing.py]"],
+            "extensions: my/nothing.py: cannot be read (No such file",
+        ),
         (["extensions=[my/rotary]"], "extensions: my/rotary: name a Python file, NAME.py"),
-        (["extensions=[my/rotary.py,my/rotary.py]"], "extensions: two files are called rotary.py; rename one"),
-        (["extensions=[my/broken.py]"], "extensions: my/broken.py: fails when imported (ZeroDivisionError: "),
+        (
+            ["extensions=[my/rotary.py,my/rotary.py]"],
+            "extensions: two files are called rotary.py; rename one",
+        ),
+        (
+            ["extensions=[my/broken.py]"],
+            "extensions: my/broken.py: fails when imported (ZeroDivisionError: ",
+        ),
     ],
 )
 @pytest.mark.parametrize(
     "several", [(), pytest.param(("-m", "seed=1,2"), marks=pytest.mark.slow)], ids=["one", "sweep"]
 )
-def test_mistakes_in_an_extensions_options_are_one_line_and_nothing_is_written(folder, arguments, line, several):
+def test_mistakes_in_an_extensions_options_are_one_line_and_nothing_is_written(
+    folder, arguments, line, several
+):
     (folder / "my/broken.py").write_text("1 / 0\n")
     before = sorted(folder.rglob("*"))
 
@@ -97,7 +130,9 @@ def test_a_run_stores_them_and_reading_them_again_imports_nothing(folder):
     config = stored_config(stored)
 
     assert (
-        stored["extension"] == config.extension == {"rotary": {"base": 10000.0, "interleaved": True, "fraction": 1.0}}
+        stored["extension"]
+        == config.extension
+        == {"rotary": {"base": 10000.0, "interleaved": True, "fraction": 1.0}}
     )
     assert "aiayn_extension_rotary" not in sys.modules
     assert run_application("evaluate.py", "run=outputs/mine", "accelerator=cpu").code == 0
@@ -115,7 +150,9 @@ def test_an_option_of_an_extension_that_changes_is_a_change_of_the_training(fold
 def test_the_bytes_that_are_hashed_are_those_that_run(folder):
     file = folder / "my/rotary.py"
     planted = folder / "planted.py"
-    planted.write_text(ROTARY.replace("500", "1").replace("base: float = 10_000.0", "base: float = 666.0"))
+    planted.write_text(
+        ROTARY.replace("500", "1").replace("base: float = 10_000.0", "base: float = 666.0")
+    )
     stat = file.stat()
     import importlib.util
     import py_compile

@@ -23,7 +23,11 @@ TEXT = ("data=files", "data.train=x", "data.val=x", "name=mine")
 
 
 def test_own_text_leaves_every_option_open_that_can_be():
-    every = {key for key, option in options_of(Config).items() if option.metadata.get("inferred_from_data")}
+    every = {
+        key
+        for key, option in options_of(Config).items()
+        if option.metadata.get("inferred_from_data")
+    }
     assert open_options(composed_options(*TEXT)) == every
     assert {"model.d_model", "data.vocab_size", "optim.lr_scale", "trainer.max_steps"} < every
     assert open_options(composed_options()) == set()
@@ -39,10 +43,16 @@ def test_own_text_leaves_every_option_open_that_can_be():
         (4_500_000, 6, 512, 0.1, 37_000, 25_000),
     ],
 )
-def test_sizes_follow_from_the_number_of_pairs(pairs, n_layers, d_model, dropout, vocab_size, tokens_per_step):
+def test_sizes_follow_from_the_number_of_pairs(
+    pairs, n_layers, d_model, dropout, vocab_size, tokens_per_step
+):
     config = infer_sizes(composed_options(*TEXT), lambda: pairs)
 
-    assert (config.model.n_layers, config.model.d_model, config.model.dropout) == (n_layers, d_model, dropout)
+    assert (config.model.n_layers, config.model.d_model, config.model.dropout) == (
+        n_layers,
+        d_model,
+        dropout,
+    )
     assert (config.data.vocab_size, config.data.tokens_per_step) == (vocab_size, tokens_per_step)
 
 
@@ -52,11 +62,17 @@ def test_a_size_that_fits_no_model_the_text_could_choose_is_refused_before_the_t
     with pytest.raises(ConfigError, match=refused):
         aiayn.compose(*TEXT, "model.n_heads=7", *more)
     aiayn.compose(*TEXT, "model.n_heads=256", *more)  # fits the largest one
-    for fitting in (["model.d_model=14"], ["model.d_k=8", "model.d_v=8"], ["init_from=outputs/that_may_have_seven"]):
+    for fitting in (
+        ["model.d_model=14"],
+        ["model.d_k=8", "model.d_v=8"],
+        ["init_from=outputs/that_may_have_seven"],
+    ):
         aiayn.compose(*TEXT, "model.n_heads=7", *fitting, *more)
 
 
-@pytest.mark.parametrize(("steps", "val_every"), [(60, 60), (600, 250), (9000, 450), (90_000, 1500)])
+@pytest.mark.parametrize(
+    ("steps", "val_every"), [(60, 60), (600, 250), (9000, 450), (90_000, 1500)]
+)
 def test_a_short_run_is_not_validated_more_often_than_it_has_time_for(steps, val_every):
     config = infer_sizes(composed_options(*TEXT, f"trainer.max_steps={steps}"), lambda: 5000)
 
@@ -67,7 +83,8 @@ def test_a_short_run_is_not_validated_more_often_than_it_has_time_for(steps, val
 @pytest.mark.parametrize("warmup", [100, 1000, 4000])
 def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model, peak, warmup):
     config = infer_sizes(
-        composed_options(*TEXT, f"optim.warmup_steps={warmup}", f"model.d_model={d_model}"), lambda: 5000
+        composed_options(*TEXT, f"optim.warmup_steps={warmup}", f"model.d_model={d_model}"),
+        lambda: 5000,
     )
     config = resolve(config, CorpusSize(5000, 25))
 
@@ -78,7 +95,9 @@ def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model,
 
 def test_the_peak_may_be_set_itself_whatever_the_warm_up():
     for warmup in (7, 4000):
-        given = composed_options(*TEXT, "optim.peak_lr=1.5e-4", f"optim.warmup_steps={warmup}", "optim.lr_scale=9")
+        given = composed_options(
+            *TEXT, "optim.peak_lr=1.5e-4", f"optim.warmup_steps={warmup}", "optim.lr_scale=9"
+        )
         config = resolve(infer_sizes(given, lambda: 5000), CorpusSize(5000, 10))
         peak = learning_rate(warmup, config.model.d_model, warmup, config.optim.lr_scale)
         assert peak == pytest.approx(1.5e-4, rel=1e-4)
@@ -97,11 +116,15 @@ def test_a_resolved_configuration_has_no_null_where_options_were_open():
 
 def test_stored_values_fill_what_is_open_and_nothing_else():
     options = composed_options(*TEXT, "model.d_ff=77")
-    stored = flatten(to_plain(resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), CorpusSize(5000, 25))))
+    stored = flatten(
+        to_plain(resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), CorpusSize(5000, 25)))
+    )
 
     filled = flatten(to_plain(fill(options, stored | {"seed": 5})))
 
-    assert filled == flatten(to_plain(options)) | {key: stored[key] for key in open_options(options)}
+    assert filled == flatten(to_plain(options)) | {
+        key: stored[key] for key in open_options(options)
+    }
     assert set(filled) == set(options_of(Config))
 
 
@@ -130,13 +153,34 @@ def python(code: str, *arguments: str, at: Path) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.parametrize(
-    ("sizes", "validated"), [(("model=tiny", "data.vocab_size=280"), 2), (("model.n_layers=1", "model.d_ff=8"), 3)]
+    ("sizes", "validated"),
+    [(("model=tiny", "data.vocab_size=280"), 2), (("model.n_layers=1", "model.d_ff=8"), 3)],
 )
-def test_a_configuration_is_composed_once_and_resolved_once_on_its_way_to_the_first_step(tmp_path, sizes, validated):
+def test_a_configuration_is_composed_once_and_resolved_once_on_its_way_to_the_first_step(
+    tmp_path, sizes, validated
+):
     write_text(tmp_path)
-    fixed = ("data.tokens_per_step=520", "trainer.max_steps=1", "trainer.accelerator=cpu", "logger=none", "name=x")
-    text = ("data=files", "data.train=train", "data.val=dev", "data.src_lang=en", "data.tgt_lang=de")
-    ended = python(COUNTED.replace("{script!r}", repr(str(ROOT / "train.py"))), *text, *sizes, *fixed, at=tmp_path)
+    fixed = (
+        "data.tokens_per_step=520",
+        "trainer.max_steps=1",
+        "trainer.accelerator=cpu",
+        "logger=none",
+        "name=x",
+    )
+    text = (
+        "data=files",
+        "data.train=train",
+        "data.val=dev",
+        "data.src_lang=en",
+        "data.tgt_lang=de",
+    )
+    ended = python(
+        COUNTED.replace("{script!r}", repr(str(ROOT / "train.py"))),
+        *text,
+        *sizes,
+        *fixed,
+        at=tmp_path,
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == f"{['Config'] * (validated - 1) + ['RunConfig']}\n"
 
@@ -156,5 +200,9 @@ runpy.run_path({str(ROOT / "train.py")!r}, run_name="__main__")
 """
     ended = python(code, *last_of_each([*begun, option]), at=tmp_path)
     key, _, value = option.partition("=")
-    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (4, "[]\n", 1), ended.stderr
-    assert re.search(rf"outputs/run was started with other options \({key}: [\d.]+ -> {value}\)", ended.stderr)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (4, "[]\n", 1), (
+        ended.stderr
+    )
+    assert re.search(
+        rf"outputs/run was started with other options \({key}: [\d.]+ -> {value}\)", ended.stderr
+    )

@@ -62,13 +62,22 @@ def refusal(plain: dict, **options) -> str:
 
 
 COUNTS = [
-    *(f"model.{name}" for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions")),
-    *(f"data.{name}" for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "micro_batches")),
+    *(
+        f"model.{name}"
+        for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "max_positions")
+    ),
+    *(
+        f"data.{name}"
+        for name in ("max_length", "tokens_per_step", "max_tokens_per_device", "micro_batches")
+    ),
     "data.tokenizer_pairs",
     "data.prepare_processes",
     "data.max_length_ratio",
     "optim.warmup_steps",
-    *(f"trainer.{name}" for name in ("max_steps", "devices", "num_nodes", "val_every", "checkpoint_every")),
+    *(
+        f"trainer.{name}"
+        for name in ("max_steps", "devices", "num_nodes", "val_every", "checkpoint_every")
+    ),
     *(f"trainer.{name}" for name in ("average_last", "log_every", "patience")),
     *(f"search.{name}" for name in ("beam_size", "max_extra_tokens", "batch_tokens")),
 ]
@@ -92,7 +101,10 @@ BAD = [
     *((key, 2**31) for key in (*COUNTS, *FURTHER) if key not in UP_TO),
     *((key, most + 1) for key, most in UP_TO.items()),
     *(("data.vocab_size", value) for value in (0, 260)),
-    *((key, -1) for key in ("data.num_workers", "trainer.val_bleu_sentences", "search.length_penalty")),
+    *(
+        (key, -1)
+        for key in ("data.num_workers", "trainer.val_bleu_sentences", "search.length_penalty")
+    ),
     *(
         (key, value)
         for key in ("model.dropout", "optim.label_smoothing", "optim.beta1", "optim.beta2")
@@ -101,12 +113,18 @@ BAD = [
     *((key, value) for key in ("optim.lr_scale", "optim.eps") for value in (0.0, -1.0, math.nan)),
     *((key, math.nan) for key in ("data.max_length_ratio", "search.length_penalty")),
     *(("seed", value) for value in (-1, 2**32)),
-    *((f"data.{split}", value) for split in ("train", "val", "test") for value in ("", [], ["a", ""], 3)),
+    *(
+        (f"data.{split}", value)
+        for split in ("train", "val", "test")
+        for value in ("", [], ["a", ""], 3)
+    ),
 ]
 
 
 @pytest.mark.parametrize(("key", "value"), BAD)
-def test_impossible_values_are_refused_in_one_line_that_begins_with_key_and_value(plain, key, value):
+def test_impossible_values_are_refused_in_one_line_that_begins_with_key_and_value(
+    plain, key, value
+):
     assert refusal(plain, **{key: value}).startswith(f"{key}={value}: must be ")
 
 
@@ -133,10 +151,19 @@ def test_unknown_choices_are_refused_with_the_known_ones(plain, key, choices):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"model.n_heads": 3, "model.d_k": None}, ["model.d_model=512", "model.n_heads=3", "model.d_k and model.d_v"]),
+        (
+            {"model.n_heads": 3, "model.d_k": None},
+            ["model.d_model=512", "model.n_heads=3", "model.d_k and model.d_v"],
+        ),
         ({"model.n_heads": 3, "model.d_v": None}, ["model.n_heads=3", "model.d_v"]),
-        ({"model.d_model": 511, "model.n_heads": 7}, ["model.d_model=511", "model.positions=learned"]),
-        ({"model.positions": "learned", "model.max_positions": 305}, ["model.max_positions=305", "306 positions"]),
+        (
+            {"model.d_model": 511, "model.n_heads": 7},
+            ["model.d_model=511", "model.positions=learned"],
+        ),
+        (
+            {"model.positions": "learned", "model.max_positions": 305},
+            ["model.max_positions=305", "306 positions"],
+        ),
         ({"data.source": "hub"}, ["data.hub_path is empty", "data=files"]),
         ({"data.train": None}, ["data.train is missing", "data.train=PREFIX"]),
         ({"data.val": None}, ["data.val is missing", "data.val=PREFIX"]),
@@ -144,16 +171,26 @@ def test_unknown_choices_are_refused_with_the_known_ones(plain, key, choices):
         ({"data.tgt_lang": ""}, ["data.tgt_lang is empty"]),
         ({"data.src_lang": "de"}, ["data.src_lang", "data.tgt_lang", "both de"]),
         ({"data.tokens_per_step": 255}, ["data.tokens_per_step=255", "data.max_length=255"]),
-        ({"data.max_tokens_per_device": 255}, ["data.max_tokens_per_device=255", "data.max_length=255"]),
+        (
+            {"data.max_tokens_per_device": 255},
+            ["data.max_tokens_per_device=255", "data.max_length=255"],
+        ),
         ({"data.micro_batches": 3}, ["data.micro_batches=3", "data.parts_per_step=4"]),
-        ({"data.micro_batches": 4, "trainer.devices": 3}, ["data.micro_batches=4", "3 devices", "multiple of 3"]),
+        (
+            {"data.micro_batches": 4, "trainer.devices": 3},
+            ["data.micro_batches=4", "3 devices", "multiple of 3"],
+        ),
         (
             {"data.micro_batches": 4, "trainer.devices": 4, "trainer.num_nodes": 2},
             ["data.micro_batches=4", "8 devices", "multiple of 8"],
         ),
         (
             {"trainer.best_metric": "val/bleu", "trainer.val_bleu_sentences": 0},
-            ["trainer.best_metric=val/bleu", "trainer.val_bleu_sentences=0", "trainer.best_metric=val/loss"],
+            [
+                "trainer.best_metric=val/bleu",
+                "trainer.val_bleu_sentences=0",
+                "trainer.best_metric=val/loss",
+            ],
         ),
         ({"name": "../elsewhere"}, ["name=../elsewhere", "letters"]),
     ],
@@ -175,7 +212,12 @@ def test_values_at_odds_with_each_other_are_refused_with_every_key_involved(plai
         {"data.tokens_per_step": 256, "data.max_tokens_per_device": 256},
         {"data.max_tokens_per_device": None},
         {"data.micro_batches": 8, "trainer.devices": 4, "trainer.num_nodes": 2},
-        {"data.train": ["a", "b/c"], "data.test": None, "data.vocab_size": 261, "data.max_length_ratio": 1.0},
+        {
+            "data.train": ["a", "b/c"],
+            "data.test": None,
+            "data.vocab_size": 261,
+            "data.max_length_ratio": 1.0,
+        },
         {"data.source": "hub", "data.hub_path": "a/b"},
         {"search.beam_size": 1, "search.length_penalty": 0.0, "trainer.val_bleu_sentences": 0},
         {"seed": 2**32 - 1, "name": "sweeps/table3/a_h1"},
@@ -196,7 +238,10 @@ def test_the_sizes_of_a_head_follow_unless_they_are_set():
 def test_options_that_are_still_open_cannot_be_taken_for_resolved_ones():
     options = composed_options("name=x", "model.d_model=null", "trainer.val_every=null")
 
-    with pytest.raises(ConfigError, match=r"unset options: model\.d_k, model\.d_model, model\.d_v, trainer\.val_every"):
+    with pytest.raises(
+        ConfigError,
+        match=r"unset options: model\.d_k, model\.d_model, model\.d_v, trainer\.val_every",
+    ):
         run_config(options)
     with pytest.raises(ConfigError, match="name is missing"):
         run_config(composed_options())
@@ -204,7 +249,22 @@ def test_options_that_are_still_open_cannot_be_taken_for_resolved_ones():
 
 @pytest.mark.parametrize(
     "name",
-    ["", "/abs", "a/", "a//b", "..", "a/../b", ".hidden", "-x", "a b", "a=b", "a\nb", "ü", "a\x00", "$HOME"],
+    [
+        "",
+        "/abs",
+        "a/",
+        "a//b",
+        "..",
+        "a/../b",
+        ".hidden",
+        "-x",
+        "a b",
+        "a=b",
+        "a\nb",
+        "ü",
+        "a\x00",
+        "$HOME",
+    ],
 )
 def test_names_that_leave_the_folder_or_need_quoting_are_refused(plain, name):
     with pytest.raises(ConfigError, match=r"^name="):
@@ -215,7 +275,10 @@ def test_a_runs_default_name_says_data_model_and_row():
     choices = {"data": "wmt14_en_de", "model": "big", "ablation": "base"}
     assert default_name(choices) == "wmt14_en_de-big"
     assert default_name(choices | {"ablation": "a_h4", "model": "base"}) == "wmt14_en_de-base-a_h4"
-    assert default_name(choices | {"ablation": "quarter/a_h4", "model": "quarter"}) == "wmt14_en_de-quarter-a_h4"
+    assert (
+        default_name(choices | {"ablation": "quarter/a_h4", "model": "quarter"})
+        == "wmt14_en_de-quarter-a_h4"
+    )
     assert default_name(choices | {"ablation": "quarter/base"}) == "wmt14_en_de-big"
 
 
@@ -249,9 +312,15 @@ def test_the_options_of_evaluation_have_rules_too(key, value):
 def test_search_overrides_replace_what_they_name_and_nothing_else(plain):
     search = from_plain(Config, plain).search
     assert evaluate(references=[], ensemble=[]).search.apply(search) == search
-    overridden = evaluate(**{"search.beam_size": 7, "search.length_penalty": 0.0}).search.apply(search)
+    overridden = evaluate(**{"search.beam_size": 7, "search.length_penalty": 0.0}).search.apply(
+        search
+    )
     assert (overridden.beam_size, overridden.length_penalty) == (7, 0.0)
-    assert (overridden.penalty, overridden.max_extra_tokens, overridden.batch_tokens) == ("gnmt", 50, None)
+    assert (overridden.penalty, overridden.max_extra_tokens, overridden.batch_tokens) == (
+        "gnmt",
+        50,
+        None,
+    )
 
 
 def test_an_exact_search_that_is_asked_for_by_0_is_that_of_null_also_over_a_runs_patience(plain):
@@ -290,7 +359,9 @@ def test_a_stored_configuration_without_a_section_is_refused(plain, section):
 
 
 @pytest.mark.parametrize("key", options_of(Config))
-def test_a_configuration_stored_before_an_option_existed_reads_with_what_runs_had_then_or_is_refused(key, plain):
+def test_a_configuration_stored_before_an_option_existed_reads_with_what_runs_had_then_or_is_refused(
+    key, plain
+):
     section, _, name = key.rpartition(".")
     tree = plain[section] if section else plain
     del tree[name]
@@ -321,8 +392,14 @@ def test_a_configuration_stored_with_open_sizes_of_heads_is_that_with_the_sizes_
     older = changed(plain, **{"model.d_k": None, "model.d_v": None})
 
     assert stored_config(older) == stored_config(plain)
-    assert changed_options(older, stored_config(plain)) == changed_options(plain, from_plain(Config, older)) == {}
-    assert changed_options(older, stored_config(changed(plain, **{"model.d_k": 32}))) == {"model.d_k": "null -> 32"}
+    assert (
+        changed_options(older, stored_config(plain))
+        == changed_options(plain, from_plain(Config, older))
+        == {}
+    )
+    assert changed_options(older, stored_config(changed(plain, **{"model.d_k": 32}))) == {
+        "model.d_k": "null -> 32"
+    }
 
 
 CALLS = [
@@ -358,7 +435,10 @@ DEFINING = {
     "init_from",
     "init_fingerprint",
     "seed",
-    *(f"model.{name}" for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "positions")),
+    *(
+        f"model.{name}"
+        for name in ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "positions")
+    ),
     "model.max_positions",
     "model.attention_window",
     "model.attention_dropout",
@@ -366,7 +446,10 @@ DEFINING = {
     "model.tie_embeddings",
     "optim.weight_decay",
     "data.task",
-    *(f"data.{name}" for name in ("source", "hub_path", "hub_name", "hub_revision", "train", "val", "src_lang")),
+    *(
+        f"data.{name}"
+        for name in ("source", "hub_path", "hub_name", "hub_revision", "train", "val", "src_lang")
+    ),
     *(
         f"data.{name}"
         for name in (
@@ -381,7 +464,10 @@ DEFINING = {
         )
     ),
     *(f"data.{name}" for name in ("tokens_per_step", "micro_batches")),
-    *(f"optim.{name}" for name in ("warmup_steps", "lr_scale", "beta1", "beta2", "eps", "label_smoothing")),
+    *(
+        f"optim.{name}"
+        for name in ("warmup_steps", "lr_scale", "beta1", "beta2", "eps", "label_smoothing")
+    ),
     "trainer.precision",
     "trainer.compile",
     "trainer.packed",

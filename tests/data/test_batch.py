@@ -37,12 +37,16 @@ def test_a_batch_is_what_a_loop_over_its_pairs_builds(pairs, data, dtype):
     width = max(map(len, src)) + 1
     height = max(map(len, tgt)) + 1
     assert batch.src.tolist() == [ids + [EOS_ID] + [PAD_ID] * (width - len(ids) - 1) for ids in src]
-    assert batch.tgt_out.tolist() == [ids + [EOS_ID] + [PAD_ID] * (height - len(ids) - 1) for ids in tgt]
+    assert batch.tgt_out.tolist() == [
+        ids + [EOS_ID] + [PAD_ID] * (height - len(ids) - 1) for ids in tgt
+    ]
     assert batch.src_mask.tolist() == [[[[i <= len(ids) for i in range(width)]]] for ids in src]
     for row, ids in zip(batch.tgt_in.tolist(), tgt, strict=True):
         assert row[: len(ids) + 1] == [BOS_ID, *ids]
     assert batch.n_src_tokens == sum(len(ids) + 1 for ids in src)
-    assert batch.n_tokens == sum(len(ids) + 1 for ids in tgt) == int((batch.tgt_out != PAD_ID).sum())
+    assert (
+        batch.n_tokens == sum(len(ids) + 1 for ids in tgt) == int((batch.tgt_out != PAD_ID).sum())
+    )
     assert (batch.number, batch.step_tokens) == (31, 99)
     assert {batch.src.dtype, batch.tgt_in.dtype, batch.tgt_out.dtype} == {torch.int64}
 
@@ -86,12 +90,18 @@ def test_a_batch_of_a_loaders_process_arrives_by_value_without_a_file_of_shared_
     for name in ("src", "tgt_in", "tgt_out"):
         assert torch.equal(getattr(arrived, name), getattr(batch, name))
     np.testing.assert_equal(arrived.lengths, batch.lengths)
-    assert (arrived.number, arrived.step_tokens, arrived.micro_batches) == (7, 99, batch.micro_batches)
+    assert (arrived.number, arrived.step_tokens, arrived.micro_batches) == (
+        7,
+        99,
+        batch.micro_batches,
+    )
 
 
 def test_the_host_waits_for_no_copy_to_a_gpu_and_for_every_other(monkeypatch):
     asked = []
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, device, non_blocking: asked.append(non_blocking) or self)
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda self, device, non_blocking: asked.append(non_blocking) or self
+    )
     batch = collate(split_of([([5], [6, 7])]), micro_batch_of(0), number=2)
     batch.to(torch.device("cuda"))
     batch.to(torch.device("cpu"))

@@ -15,14 +15,18 @@ from aiayn.data.loaders import RankSampler, numbers_from
 LENGTHS = st.integers(1, 40)
 CORPORA = st.lists(st.tuples(LENGTHS, LENGTHS), min_size=1, max_size=120).map(np.array)
 # One length for all, so that hardly anything but ties is left to draw.
-EQUAL = st.tuples(LENGTHS, LENGTHS, st.integers(1, 60)).map(lambda drawn: np.array([drawn[:2]] * drawn[2]))
+EQUAL = st.tuples(LENGTHS, LENGTHS, st.integers(1, 60)).map(
+    lambda drawn: np.array([drawn[:2]] * drawn[2])
+)
 PARTS = st.integers(1, 5)
 WORLDS = st.integers(1, 8)
 
 
 def make(corpus: np.ndarray, **options) -> BatchPlan:
     """corpus (n, 2): source and target tokens of every pair."""
-    return BatchPlan(corpus[:, 0], corpus[:, 1], **{"tokens_per_step": 100, "parts": 3, "seed": 1} | options)
+    return BatchPlan(
+        corpus[:, 0], corpus[:, 1], **{"tokens_per_step": 100, "parts": 3, "seed": 1} | options
+    )
 
 
 def step(plan: BatchPlan, k: int) -> list[int]:
@@ -43,11 +47,15 @@ def corpus_like_wmt(n: int, seed: int = 0) -> np.ndarray:
     """Lengths like those of WMT14: long tails, targets about as long as their sources."""
     rng = np.random.default_rng(seed)
     src = rng.lognormal(3.1, 0.65, n)
-    return np.clip(np.stack([src, src * rng.lognormal(0.05, 0.2, n)], axis=1).round().astype(int) + 1, 2, 256)
+    return np.clip(
+        np.stack([src, src * rng.lognormal(0.05, 0.2, n)], axis=1).round().astype(int) + 1, 2, 256
+    )
 
 
 @given(CORPORA | EQUAL, WORLDS, PARTS, st.integers(0, 2**32 - 1), st.integers(40, 400))
-def test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches(corpus, world, parts, seed, budget):
+def test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches(
+    corpus, world, parts, seed, budget
+):
     plan = make(corpus, seed=seed, tokens_per_step=budget, parts=parts, devices=world)
     for e in (0, 1, 7):
         start, count = e * plan.steps_per_epoch, plan.steps_per_epoch * plan.micro_batches // world
@@ -56,18 +64,32 @@ def test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches
             at = {"global_step": start, "global_rank": rank, "world_size": world}
             trainer = SimpleNamespace(**at, limit_train_batches=1.0, overfit_batches=0)
             numbers = numbers_from(plan, trainer, start)
-            shares.append(list(RankSampler(plan.steps_per_epoch * plan.micro_batches, trainer, lambda n=numbers: n)))
+            shares.append(
+                list(
+                    RankSampler(
+                        plan.steps_per_epoch * plan.micro_batches, trainer, lambda n=numbers: n
+                    )
+                )
+            )
             assert len(shares[-1]) == count
-        seen = np.concatenate([plan.micro_batch(number).pairs for share in shares for number in share])
+        seen = np.concatenate(
+            [plan.micro_batch(number).pairs for share in shares for number in share]
+        )
         assert sorted(seen.tolist()) == list(range(len(corpus)))
         interleaved = [number for together in zip(*shares, strict=True) for number in together]
         first = start * plan.micro_batches
-        assert interleaved == list(range(first, first + len(interleaved))), "ranks in turn are world 1"
+        assert interleaved == list(range(first, first + len(interleaved))), (
+            "ranks in turn are world 1"
+        )
 
 
 @given(CORPORA | EQUAL, PARTS, WORLDS, st.integers(0, 2**32 - 1))
-def test_steps_are_the_same_pairs_in_the_same_order_in_any_number_of_micro_batches(corpus, parts, devices, seed):
-    plans = [make(corpus, parts=parts, seed=seed, micro_batches=count) for count in (1, parts, 3 * parts)]
+def test_steps_are_the_same_pairs_in_the_same_order_in_any_number_of_micro_batches(
+    corpus, parts, devices, seed
+):
+    plans = [
+        make(corpus, parts=parts, seed=seed, micro_batches=count) for count in (1, parts, 3 * parts)
+    ]
     plans.append(make(corpus, parts=parts, seed=seed, devices=devices, max_tokens_per_device=50))
     first = [epoch(plans[0], e) for e in (0, 3)]
     assert all([epoch(plan, e) for e in (0, 3)] == first for plan in plans[1:])
@@ -85,7 +107,9 @@ def test_the_parts_of_a_step_hold_equally_many_tokens_up_to_a_pair(corpus, parts
 
 
 def test_a_part_holds_one_length_a_step_all_of_them_and_ratios_are_mixed():
-    """The figures that the order of the text, sorted by both lengths, would not give: docs/fidelity.md."""
+    """The figures that the order of the text, sorted by both lengths, would not give:
+    docs/fidelity.md.
+    """
     corpus = corpus_like_wmt(100_000)
     plan = make(corpus, tokens_per_step=5000, parts=4)
     within, means, ratios, ratios_of_parts = [], [], [], []
@@ -96,7 +120,9 @@ def test_a_part_holds_one_length_a_step_all_of_them_and_ratios_are_mixed():
         pairs = corpus[np.concatenate(parts)]
         means.append(pairs[:, 1].mean())
         ratios.append(pairs[:, 1].sum() / pairs[:, 0].sum())
-        ratios_of_parts.append(min(np.std(corpus[part][:, 1] / corpus[part][:, 0]) for part in parts))
+        ratios_of_parts.append(
+            min(np.std(corpus[part][:, 1] / corpus[part][:, 0]) for part in parts)
+        )
     assert np.median(within) <= 1
     assert np.std(means) < 0.2 * corpus[:, 1].mean()
     assert np.std(ratios) < 0.03
@@ -122,7 +148,9 @@ def test_the_share_of_padding_is_what_a_count_over_all_micro_batches_gives(corpu
 
 
 @given(CORPORA | EQUAL, WORLDS, PARTS, st.integers(40, 120))
-def test_micro_batches_fit_a_device_padded_and_are_as_few_as_that_allows(corpus, devices, parts, limit):
+def test_micro_batches_fit_a_device_padded_and_are_as_few_as_that_allows(
+    corpus, devices, parts, limit
+):
     plan = make(corpus, parts=parts, devices=devices, max_tokens_per_device=limit)
 
     def most(count: int) -> int:
@@ -138,13 +166,19 @@ def test_micro_batches_fit_a_device_padded_and_are_as_few_as_that_allows(corpus,
 
 def test_a_step_without_pairs_weighs_nothing_and_divides_by_no_zero():
     plan = make(np.full((37, 2), 19), tokens_per_step=20, parts=4)
-    batches = [plan.micro_batch(number) for number in range(3 * plan.steps_per_epoch * plan.micro_batches)]
-    assert not all(step(plan, k) for k in range(3 * plan.steps_per_epoch)), "parts of less than a pair"
+    batches = [
+        plan.micro_batch(number) for number in range(3 * plan.steps_per_epoch * plan.micro_batches)
+    ]
+    assert not all(step(plan, k) for k in range(3 * plan.steps_per_epoch)), (
+        "parts of less than a pair"
+    )
     assert all(batch.step_tokens > 0 for batch in batches)
 
 
 def test_micro_batches_that_would_mix_pieces_of_parts_are_refused():
-    with pytest.raises(ValueError, match="6 micro-batches are neither a multiple nor a divisor of 4 parts"):
+    with pytest.raises(
+        ValueError, match="6 micro-batches are neither a multiple nor a divisor of 4 parts"
+    ):
         make(np.array([[3, 4]] * 9), parts=4, micro_batches=6)
 
 
@@ -159,7 +193,9 @@ def test_epochs_and_seeds_differ_in_the_pairs_that_meet(parts):
 
 
 @given(CORPORA | EQUAL, PARTS, st.randoms(use_true_random=False))
-def test_a_micro_batch_depends_on_its_number_alone_and_not_on_what_was_asked_before(corpus, parts, random):
+def test_a_micro_batch_depends_on_its_number_alone_and_not_on_what_was_asked_before(
+    corpus, parts, random
+):
     plan = make(corpus, parts=parts)
     in_order = micro_batches_of(plan, 4 * plan.steps_per_epoch)
     numbers = list(range(len(in_order)))
@@ -182,7 +218,11 @@ def test_every_micro_batch_knows_the_target_tokens_of_its_whole_step(corpus, par
 @pytest.mark.parametrize(
     ("corpus", "options", "digest"),
     [
-        (corpus_like_wmt(3000, seed=4), {"tokens_per_step": 4096, "parts": 4, "seed": 11}, "d25463e0cee639f1"),
+        (
+            corpus_like_wmt(3000, seed=4),
+            {"tokens_per_step": 4096, "parts": 4, "seed": 11},
+            "d25463e0cee639f1",
+        ),
         (
             corpus_like_wmt(40_000, seed=5),
             {"tokens_per_step": 25_000, "parts": 8, "seed": 2**32 - 1, "micro_batches": 16},
@@ -195,7 +235,9 @@ def test_every_micro_batch_knows_the_target_tokens_of_its_whole_step(corpus, par
         ),
     ],
 )
-def test_the_plan_of_a_corpus_never_changes_since_runs_that_began_with_it_continue_with_it(corpus, options, digest):
+def test_the_plan_of_a_corpus_never_changes_since_runs_that_began_with_it_continue_with_it(
+    corpus, options, digest
+):
     plan = make(corpus, **options)
     drawn = hashlib.sha256()
     for number in range(2 * plan.steps_per_epoch * plan.micro_batches):
@@ -204,10 +246,16 @@ def test_the_plan_of_a_corpus_never_changes_since_runs_that_began_with_it_contin
     assert drawn.hexdigest()[:16] == digest
 
 
-@given(st.lists(st.tuples(LENGTHS, LENGTHS), min_size=1, max_size=60).map(np.array), st.integers(1, 90))
-def test_evaluation_batches_hold_every_pair_once_fit_padded_and_begin_with_the_longest(corpus, limit):
+@given(
+    st.lists(st.tuples(LENGTHS, LENGTHS), min_size=1, max_size=60).map(np.array), st.integers(1, 90)
+)
+def test_evaluation_batches_hold_every_pair_once_fit_padded_and_begin_with_the_longest(
+    corpus, limit
+):
     batches = evaluation_batches([corpus[:, 0], corpus[:, 1]], limit)
-    assert sorted(itertools.chain(*(batch.tolist() for batch in batches))) == list(range(len(corpus)))
+    assert sorted(itertools.chain(*(batch.tolist() for batch in batches))) == list(
+        range(len(corpus))
+    )
     for batch in batches:
         assert len(batch) == 1 or len(batch) * corpus[batch].max() <= limit
     longest = [int(corpus[batch].max()) for batch in batches]
@@ -217,7 +265,12 @@ def test_evaluation_batches_hold_every_pair_once_fit_padded_and_begin_with_the_l
 @pytest.mark.parametrize("often", [2.0, 10.0, 3.7])
 def test_the_copies_of_a_pair_belong_to_different_steps_those_of_long_pairs_too(often):
     corpus = corpus_like_wmt(1500)
-    plan = make(corpus, tokens_per_step=2000, parts=4, repetitions=np.where(np.arange(1500) < 300, often, 1.0))
+    plan = make(
+        corpus,
+        tokens_per_step=2000,
+        parts=4,
+        repetitions=np.where(np.arange(1500) < 300, often, 1.0),
+    )
     for e in (0, 3):
         steps = epoch(plan, e)
         assert max(np.bincount(pairs).max() for pairs in steps) == 1

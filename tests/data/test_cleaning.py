@@ -11,7 +11,9 @@ from aiayn.data.cleaning import CleaningReport, clean, normalise, normalised, tr
 
 
 def texts(pairs, report=None, rules=()) -> list[tuple[str, str]]:
-    return [(pair.src, pair.tgt) for pair in clean(raw_pairs(pairs), report or CleaningReport(), rules)]
+    return [
+        (pair.src, pair.tgt) for pair in clean(raw_pairs(pairs), report or CleaningReport(), rules)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -32,32 +34,51 @@ def texts(pairs, report=None, rules=()) -> list[tuple[str, str]]:
 )
 def test_a_bad_side_drops_the_pair_and_is_counted_with_its_place(bad, reason):
     report = CleaningReport()
-    assert texts([(b"a", b"b"), (bad, b"c"), (b"d", bad), (b"e", b"f")], report) == [("a", "b"), ("e", "f")]
+    assert texts([(b"a", b"b"), (bad, b"c"), (b"d", bad), (b"e", b"f")], report) == [
+        ("a", "b"),
+        ("e", "f"),
+    ]
     assert report == CleaningReport(
-        read=4, kept=2, dropped={reason: 2}, first_dropped={reason: ["text: line 2", "text: line 3"]}
+        read=4,
+        kept=2,
+        dropped={reason: 2},
+        first_dropped={reason: ["text: line 2", "text: line 3"]},
     )
 
 
-@pytest.mark.parametrize("blank", ["\u00a0", "\u202f", "\t", "\u2009", "\u3000", "\u205f", *SEPARATORS])
+@pytest.mark.parametrize(
+    "blank", ["\u00a0", "\u202f", "\t", "\u2009", "\u3000", "\u205f", *SEPARATORS]
+)
 def test_an_unusual_blank_or_line_end_is_a_space(blank):
     report = CleaningReport()
     assert texts([(f"a{blank}b".encode(), f" x{blank}".encode())], report) == [("a b", "x")]
     assert report.normalised == 1
 
 
-@pytest.mark.parametrize("invisible", ["\ufeff", "\u200b", "\u00ad", "\u200e", "\u2060", "\u202b", "\u2067"])
+@pytest.mark.parametrize(
+    "invisible", ["\ufeff", "\u200b", "\u00ad", "\u200e", "\u2060", "\u202b", "\u2067"]
+)
 def test_an_invisible_character_goes_wherever_it_is(invisible):
     assert texts([(f"{invisible}ab{invisible}c {invisible}".encode(), b"x")]) == [("abc", "x")]
 
 
 def test_text_is_composed_and_counted_where_it_was_not():
     report = CleaningReport()
-    assert texts([("gro\u0308\u00dfer".encode(), b"x"), ("größer".encode(), b"x")], report) == [("größer", "x")] * 2
+    assert (
+        texts([("gro\u0308\u00dfer".encode(), b"x"), ("größer".encode(), b"x")], report)
+        == [("größer", "x")] * 2
+    )
     assert report.normalised == 1
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.binary(max_size=6), st.one_of(st.binary(max_size=4), st.text().map(str.encode)))))
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(max_size=6), st.one_of(st.binary(max_size=4), st.text().map(str.encode))
+        )
+    )
+)
 def test_every_pair_read_is_kept_or_dropped_and_what_is_kept_is_one_line_of_visible_text(pairs):
     report = CleaningReport()
     kept = texts(pairs, report)
@@ -70,7 +91,13 @@ def test_every_pair_read_is_kept_or_dropped_and_what_is_kept_is_one_line_of_visi
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("The HOUSE!", "the house"), ("Café", "Cafe\u0301"), ("a - b", "a b"), ("ﬁne…", "fine"), ("_x_", "x")],
+    [
+        ("The HOUSE!", "the house"),
+        ("Café", "Cafe\u0301"),
+        ("a - b", "a b"),
+        ("ﬁne…", "fine"),
+        ("_x_", "x"),
+    ],
 )
 def test_case_punctuation_and_form_do_not_make_texts_differ(one, other):
     assert normalised(one) == normalised(other)
@@ -105,7 +132,9 @@ def test_no_letter_mark_or_number_of_a_text_is_lost_when_it_is_compared(text):
 
 
 def test_a_pair_that_another_rule_drops_does_not_hide_its_twin():
-    rules = training_rules(data_config(drop_placeholder_mismatch=True, drop_duplicates="normalised"))
+    rules = training_rules(
+        data_config(drop_placeholder_mismatch=True, drop_duplicates="normalised")
+    )
     pairs = [(b"Open {name}", b"Oeffne"), (b"open name", b"oeffne"), (b"OPEN NAME", b"oeffne!")]
     report = CleaningReport()
     assert texts(pairs, report, rules) == [("open name", "oeffne")]

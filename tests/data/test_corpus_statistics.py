@@ -19,7 +19,12 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("text")
     write_pairs(folder / "train", 180, seed=1)
     write_pairs(folder / "dev", 7, seed=2)
-    options = ["data=files", f"data.train={folder}/train", f"data.val={folder}/dev", "data.src_lang=en"]
+    options = [
+        "data=files",
+        f"data.train={folder}/train",
+        f"data.val={folder}/dev",
+        "data.src_lang=en",
+    ]
     options += ["data.tgt_lang=de", f"data.folder={folder}/data", "data.vocab_size=280"]
     return prepare(composed(*options).data)
 
@@ -27,7 +32,9 @@ def prepared(tmp_path_factory):
 @pytest.mark.parametrize("micro_batches", [1, 3])
 def test_lengths_and_padding_are_those_of_the_pairs(prepared, micro_batches):
     train = prepared.train
-    plan = BatchPlan(train.src.lengths, train.tgt.lengths, tokens_per_step=700, seed=5, parts=micro_batches)
+    plan = BatchPlan(
+        train.src.lengths, train.tgt.lengths, tokens_per_step=700, seed=5, parts=micro_batches
+    )
 
     found = describe_corpus(prepared, plan)
 
@@ -47,7 +54,8 @@ def test_the_unigram_loss_is_the_entropy_of_the_smoothed_frequencies(tmp_path):
     side = Sentences.of([[4, 4], [4, 5]])
     split = PreparedSplit(tmp_path, "train", side, side)
 
-    # Four tokens and two end marks, of a vocabulary of 7: 3/6, 1/6 and 2/6, with a tenth spread evenly.
+    # Four tokens and two end marks, of a vocabulary of 7: 3/6, 1/6 and 2/6, with a tenth spread
+    # evenly.
     spread = 0.1 / 7
     frequencies = [0.9 * 3 / 6 + spread, 0.9 * 1 / 6 + spread, 0.9 * 2 / 6 + spread, *[spread] * 4]
     assert unigram_loss(split, 7, 0.1) == pytest.approx(-sum(p * math.log(p) for p in frequencies))

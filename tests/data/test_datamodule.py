@@ -1,4 +1,6 @@
-"""Which batches a rank gets, where it begins, that all ranks evaluate every pair once; and use in a notebook."""
+"""Which batches a rank gets, where it begins, that all ranks evaluate every pair once; and use in a
+notebook.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,9 @@ from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError
 
 
-def trainer(step: int = 0, rank: int = 0, world_size: int = 1, accumulate: int = 1, **options) -> SimpleNamespace:
+def trainer(
+    step: int = 0, rank: int = 0, world_size: int = 1, accumulate: int = 1, **options
+) -> SimpleNamespace:
     given = {"limit_train_batches": 1.0, "overfit_batches": 0.0} | options
     return SimpleNamespace(
         global_step=step,
@@ -68,7 +72,9 @@ def test_alone_it_prepares_the_text_and_loads_batches_of_whole_steps(config, tmp
 
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (0, 2), (1, 2), (3, 4)])
 @pytest.mark.parametrize("step", [0, 3, 50])
-def test_training_goes_on_at_the_trainers_step_with_this_ranks_micro_batches(data, step, rank, world_size):
+def test_training_goes_on_at_the_trainers_step_with_this_ranks_micro_batches(
+    data, step, rank, world_size
+):
     data.trainer = trainer(step, rank, world_size, 4 // world_size)
     epoch = data.plan.steps_per_epoch
     first, end = 4 * step + rank, 4 * epoch * (step // epoch + 1)
@@ -77,7 +83,9 @@ def test_training_goes_on_at_the_trainers_step_with_this_ranks_micro_batches(dat
     assert numbers(data) == list(range(first, end, world_size))
     for batch in data.train_dataloader():
         planned = data.plan.micro_batch(batch.number)
-        assert batch.n_tokens == sum(len(data.corpus.train.pair(pair)[1]) + 1 for pair in planned.pairs)
+        assert batch.n_tokens == sum(
+            len(data.corpus.train.pair(pair)[1]) + 1 for pair in planned.pairs
+        )
         assert (batch.step_tokens, batch.micro_batches) == (planned.step_tokens, 4)
 
 
@@ -86,7 +94,9 @@ def test_with_a_limit_every_epoch_has_the_first_steps_of_its_own_order(data, kin
     epoch = 4 * data.plan.steps_per_epoch
     limit = 8 if kind is int else 8.5 / epoch
     data.trainer = trainer(5, accumulate=4, limit_train_batches=limit)
-    assert numbers(data)[:8] == list(range(2 * epoch + 4, 2 * epoch + 12))  # from the second step of epoch 2 on
+    assert numbers(data)[:8] == list(
+        range(2 * epoch + 4, 2 * epoch + 12)
+    )  # from the second step of epoch 2 on
 
 
 def test_to_overfit_every_epoch_is_the_first_one(data):
@@ -98,7 +108,9 @@ def test_to_overfit_every_epoch_is_the_first_one(data):
 def test_a_limit_within_a_step_is_refused(data, kind):
     limit = 6 if kind is int else 6.5 / (4 * data.plan.steps_per_epoch)
     data.trainer = trainer(accumulate=4, limit_train_batches=limit)
-    with pytest.raises(ConfigError, match=r"takes 6 batches and ends within a step of accumulate_grad_batches=4"):
+    with pytest.raises(
+        ConfigError, match=r"takes 6 batches and ends within a step of accumulate_grad_batches=4"
+    ):
         data.train_dataloader()
 
 
@@ -112,7 +124,11 @@ def test_accumulation_cuts_the_same_steps_into_more_parts(config):
         assert plan.micro_batches == accumulate * world_size
         count = plan.micro_batches
         parts[accumulate] = [
-            sorted(pair for part in range(count) for pair in plan.micro_batch(step * count + part).pairs.tolist())
+            sorted(
+                pair
+                for part in range(count)
+                for pair in plan.micro_batch(step * count + part).pairs.tolist()
+            )
             for step in range(2 * plan.steps_per_epoch)
         ]
     assert parts[12] == parts[4] == parts[8]
@@ -126,7 +142,9 @@ def test_accumulation_cuts_the_same_steps_into_more_parts(config):
         (4, 3, "accumulate_grad_batches=4"),
     ],
 )
-def test_accumulation_that_does_not_fit_is_refused_with_what_does(config, micro_batches, accumulate, remedy):
+def test_accumulation_that_does_not_fit_is_refused_with_what_does(
+    config, micro_batches, accumulate, remedy
+):
     data = TranslationDataModule(replace(config, micro_batches=micro_batches))
     data.trainer = trainer(accumulate=accumulate)
     with pytest.raises(ConfigError, match=f"set {remedy}$"):
@@ -135,7 +153,9 @@ def test_accumulation_that_does_not_fit_is_refused_with_what_does(config, micro_
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("split", ["val", "test"])
-def test_all_ranks_together_evaluate_every_pair_once_in_equally_many_batches(config, world_size, split):
+def test_all_ranks_together_evaluate_every_pair_once_in_equally_many_batches(
+    config, world_size, split
+):
     targets, lengths = [], set()
     for rank in range(world_size):
         data = TranslationDataModule(config)
@@ -143,7 +163,9 @@ def test_all_ranks_together_evaluate_every_pair_once_in_equally_many_batches(con
         data.setup("validate" if split == "val" else "test")
         batches = list(getattr(data, f"{split}_dataloader")())
         lengths.add(len(batches))
-        targets += [row[row > 2].tolist() for batch in batches for row in batch.tgt_out if batch.n_tokens]
+        targets += [
+            row[row > 2].tolist() for batch in batches for row in batch.tgt_out if batch.n_tokens
+        ]
 
     text = Path(f"{getattr(config, split)}.de").read_text(encoding="utf-8").split("\n")[:-1]
     assert sorted(targets) == sorted(data.tokenizer.encode([normalise(line) for line in text]))
@@ -151,7 +173,9 @@ def test_all_ranks_together_evaluate_every_pair_once_in_equally_many_batches(con
 
 
 @pytest.mark.parametrize(("limit", "batches"), [(4, 4), (0.5, 3), (1, 1)])
-def test_a_limited_validation_is_of_the_same_batches_on_any_number_of_devices(config, limit, batches):
+def test_a_limited_validation_is_of_the_same_batches_on_any_number_of_devices(
+    config, limit, batches
+):
     found = []
     for world_size in (1, 2, 3):
         seen = []
@@ -179,14 +203,21 @@ def test_a_limited_validation_is_of_short_and_of_long_sentences(config):
 def test_all_ranks_together_translate_every_line_that_is_not_blank_once(config, tmp_path):
     lines = ["one two", "", "three three three four", "five"]
     for side in ("en", "de"):
-        (tmp_path / f"new.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        (tmp_path / f"new.{side}").write_text(
+            "".join(f"{line}\n" for line in lines), encoding="utf-8"
+        )
     found = {}
     for rank in range(2):
-        data = TranslationDataModule(replace(config, test=str(tmp_path / "new"), max_tokens_per_device=50))
+        data = TranslationDataModule(
+            replace(config, test=str(tmp_path / "new"), max_tokens_per_device=50)
+        )
         data.trainer = trainer(0, rank, 2)
         data.setup("predict")
         for batch in data.predict_dataloader():
-            found |= {line: row[row > 2].tolist() for line, row in zip(batch.lines, batch.src, strict=False)}
+            found |= {
+                line: row[row > 2].tolist()
+                for line, row in zip(batch.lines, batch.src, strict=False)
+            }
 
     ids = data.tokenizer.encode([normalise(line) for line in lines])
     assert found == {line: ids[line] for line in (0, 2, 3)}
@@ -194,6 +225,8 @@ def test_all_ranks_together_translate_every_line_that_is_not_blank_once(config, 
 
 @pytest.mark.parametrize("option", ["vocab_size", "tokens_per_step"])
 def test_options_that_only_a_run_settles_are_asked_for(option):
-    options = composed_options("data=files", "data.train=x", "data.val=x", "data.src_lang=en", "data.tgt_lang=de").data
+    options = composed_options(
+        "data=files", "data.train=x", "data.val=x", "data.src_lang=en", "data.tgt_lang=de"
+    ).data
     with pytest.raises(ConfigError, match=rf"data.{option}=null.*set both"):
         TranslationDataModule(options)

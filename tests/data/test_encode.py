@@ -11,7 +11,12 @@ from aiayn.data.encode import CachedTokenizer, Sentences, encode
 from aiayn.data.raw_text import RawPair
 from aiayn.data.tokenizer import Tokenizer
 
-TEXT = ["The dog's house isn't small.", "Das Haus ist klein, sehr klein.", "Straßen  und Häuser 12", "<s> a </s>"] * 3
+TEXT = [
+    "The dog's house isn't small.",
+    "Das Haus ist klein, sehr klein.",
+    "Straßen  und Häuser 12",
+    "<s> a </s>",
+] * 3
 PIECES = ["a", "klein", "Haus,", "isn't", "'s", "12b", "ß", "文", "</s>", "\u00ad", "_"]
 WHITE = ["\u2800", " ", " ", " ", "  ", "\t", "\u00a0", "\u2028", "\x1f", "\u3000", "\r", "\n"]
 
@@ -40,7 +45,9 @@ def rows(ids: Sentences) -> list[list[int]]:
     limit=st.sampled_from([0, 3, 10**6]),
 )
 @example(batches=[["a  klein", " a", "a ", "", " ", "a \t\u00a0 a"]], limit=10**6)
-def test_every_line_gets_the_ids_that_the_tokenizer_gives_it_whatever_came_before(tokenizer, batches, limit):
+def test_every_line_gets_the_ids_that_the_tokenizer_gives_it_whatever_came_before(
+    tokenizer, batches, limit
+):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoding, "MAX_WORDS", limit)
         cached = CachedTokenizer(tokenizer)
@@ -52,7 +59,10 @@ def test_every_line_gets_the_ids_that_the_tokenizer_gives_it_whatever_came_befor
 
 def pairs_of(count: int) -> list[CleanPair]:
     raw = RawPair("file", 1, b"", b"")
-    return [CleanPair(raw, f"house {number} small", f"Haus {number * 7} klein") for number in range(count)]
+    return [
+        CleanPair(raw, f"house {number} small", f"Haus {number * 7} klein")
+        for number in range(count)
+    ]
 
 
 def test_text_is_encoded_in_order_by_several_processes_in_any_chunks(tokenizer, monkeypatch):
@@ -63,8 +73,12 @@ def test_text_is_encoded_in_order_by_several_processes_in_any_chunks(tokenizer, 
         both = tokenizer if own is tokenizer else tokenizer.with_source(own)
         chunks = list(encode(iter(pairs), both, processes))
         assert [pair for chunk, _, _ in chunks for pair in chunk] == pairs
-        assert [ids for _, src, _ in chunks for ids in rows(src)] == own.encode([pair.src for pair in pairs])
-        assert [ids for _, _, tgt in chunks for ids in rows(tgt)] == tokenizer.encode([pair.tgt for pair in pairs])
+        assert [ids for _, src, _ in chunks for ids in rows(src)] == own.encode(
+            [pair.src for pair in pairs]
+        )
+        assert [ids for _, _, tgt in chunks for ids in rows(tgt)] == tokenizer.encode(
+            [pair.tgt for pair in pairs]
+        )
     monkeypatch.setattr(encoding, "CHUNK_CHARACTERS", 60)
     assert [len(chunk) for chunk, _, _ in encode(iter(pairs[:9]), tokenizer, 1)] == [3, 3, 3]
 

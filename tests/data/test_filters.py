@@ -34,7 +34,9 @@ EXPECTED = {
 @pytest.fixture
 def config(tmp_path):
     filler = [(f"house {n} and {n + 1}", f"Haus {n} und {n + 1}") for n in range(40)]
-    train = write_lines(tmp_path / "train", *([pair[side] for pair in PAIRS + filler] for side in (0, 1)))
+    train = write_lines(
+        tmp_path / "train", *([pair[side] for pair in PAIRS + filler] for side in (0, 1))
+    )
     val = write_lines(tmp_path / "val", ["same", "a 1", "a 1"], ["same", "b 2", "b 2"])
     return data_config(train=train, val=val, folder=str(tmp_path / "data"), max_length=60)
 
@@ -44,7 +46,9 @@ def test_a_rule_drops_what_it_names_counts_it_and_leaves_the_rest(config, option
     plain, found = prepare(config), prepare(replace(config, **{option: value}))
     dropped = EXPECTED[option, value]
     report = found.report["train"]
-    assert report["dropped"] == {"control_characters": 1} | {reason: len(where) for reason, where in dropped.items()}
+    assert report["dropped"] == {"control_characters": 1} | {
+        reason: len(where) for reason, where in dropped.items()
+    }
     for reason, where in dropped.items():
         assert [int(place.rsplit(" ", 1)[1]) for place in report["first_dropped"][reason]] == where
     assert report["kept"] == len(found.train) == len(plain.train) - sum(map(len, dropped.values()))
@@ -65,26 +69,38 @@ def test_a_pair_that_is_dropped_for_its_length_does_not_hide_its_twin(config):
     assert prepared.tokenizer.decode([prepared.train.src[0].tolist()]) == ["one"]
 
 
-def test_a_text_of_which_most_is_dropped_is_warned_of_as_is_one_in_letters_that_a_vocabulary_lacks(config, caplog):
+def test_a_text_of_which_most_is_dropped_is_warned_of_as_is_one_in_letters_that_a_vocabulary_lacks(
+    config, caplog
+):
     tokenizer = prepare(config).tokenizer
-    write_lines(Path(config.train), ["house 12", "house 13", "house 14"], ["घर " * 4, "घर " * 5, "Haus 14"])
+    write_lines(
+        Path(config.train), ["house 12", "house 13", "house 14"], ["घर " * 4, "घर " * 5, "Haus 14"]
+    )
     for ratio in (100, 4):
         assert "most pairs" not in caplog.text
         prepare(replace(config, vocab_size=tokenizer.vocab_size, max_length_ratio=ratio), tokenizer)
-    assert f"warning: most pairs of data.train={config.train} are dropped, above all as length_ratio" in caplog.text
+    assert (
+        f"warning: most pairs of data.train={config.train} are dropped, above all as length_ratio"
+        in caplog.text
+    )
 
 
 def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config, caplog):
     caplog.set_level("INFO", "aiayn")
     rules = {option: value for option, value in EXPECTED if value != "exact"}
     report = prepare(replace(config, **rules, tokenizer_pairs=45)).report["train"]
-    assert {reason: count for reason, count in report["dropped"].items() if reason != "control_characters"} == {
+    assert {
+        reason: count
+        for reason, count in report["dropped"].items()
+        if reason != "control_characters"
+    } == {
         "duplicate": 2,
         "equal_sides": 1,
         "placeholders": 2,
     }
     said = (
-        "45 training and 3 validation pairs; 6 training pairs dropped: 1 control_characters, 2 duplicate, 1 equal_sides"
+        "45 training and 3 validation pairs; 6 training pairs dropped: 1 control_characters, 2 "
+        "duplicate, 1 equal_sides"
     )
     assert caplog.messages[-1].endswith(f"{said}, 2 placeholders")
 
@@ -104,11 +120,18 @@ def test_every_dropped_pair_is_written_on_demand_also_for_a_corpus_that_is_there
         ("train", "placeholders", "Open {name} now", "Jetzt öffnen"),
         ("train", "placeholders", "See https://a.org/b.", "Siehe https://a.org/c."),
     ]
-    assert [one["place"].rsplit(": ")[1] for one in found] == ["line 2", "line 3", "line 10", "line 11"]
+    assert [one["place"].rsplit(": ")[1] for one in found] == [
+        "line 2",
+        "line 3",
+        "line 10",
+        "line 11",
+    ]
     assert len(found) == sum(prepared.report["train"]["dropped"].values())
     assert prepare(ruled).fingerprint == prepared.fingerprint
 
 
 def test_another_kind_of_duplicates_is_refused():
-    with pytest.raises(ConfigError, match=r"data\.drop_duplicates=fuzzy: choose one of exact, normalised"):
+    with pytest.raises(
+        ConfigError, match=r"data\.drop_duplicates=fuzzy: choose one of exact, normalised"
+    ):
         data_config(drop_duplicates="fuzzy")

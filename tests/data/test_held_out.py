@@ -15,16 +15,36 @@ from aiayn.errors import DataError
 
 def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
     pairs = [(f"house {n}", f"Ha\u00adus\u00a0{n}\x85") for n in range(40)]  # written as they came
-    pairs += [(f"HOUSE {n}!", f"Heim {n}") for n in range(40)] + [(f"home {n}", f"haus, {n}.") for n in range(40)]
-    prefix = write_lines(tmp_path / "all", *([pair[side] for pair in [*pairs, ("", "leer")]] for side in (0, 1)))
+    pairs += [(f"HOUSE {n}!", f"Heim {n}") for n in range(40)] + [
+        (f"home {n}", f"haus, {n}.") for n in range(40)
+    ]
+    prefix = write_lines(
+        tmp_path / "all", *([pair[side] for pair in [*pairs, ("", "leer")]] for side in (0, 1))
+    )
     (tmp_path / "more.tsv").write_text("a cat\teine Katze\n", encoding="utf-8")
-    options = ("--src-lang", "en", "--tgt-lang", "de", "--val", "5", "--test", "7", "--out", f"{tmp_path}/parts")
+    options = (
+        "--src-lang",
+        "en",
+        "--tgt-lang",
+        "de",
+        "--val",
+        "5",
+        "--test",
+        "7",
+        "--out",
+        f"{tmp_path}/parts",
+    )
 
     done = run_application("aiayn", "split", prefix, f"{tmp_path}/more.tsv", *options)
 
     assert (done.code, done.err) == (0, "")
     parts = {
-        name: list(zip(*(read_lines(tmp_path / "parts" / f"{name}.{lang}") for lang in ("en", "de")), strict=True))
+        name: list(
+            zip(
+                *(read_lines(tmp_path / "parts" / f"{name}.{lang}") for lang in ("en", "de")),
+                strict=True,
+            )
+        )
         for name in ("train", "val", "test")
     }
     assert (len(parts["val"]), len(parts["test"])) == (5, 7)
@@ -34,7 +54,9 @@ def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
     for name in ("train", "val"):
         for other in ("val", "test"):
             for side in (0, 1):
-                mine, theirs = ({normalised(pair[side]) for pair in parts[part]} for part in (name, other))
+                mine, theirs = (
+                    {normalised(pair[side]) for pair in parts[part]} for part in (name, other)
+                )
                 assert name == other or not mine & theirs
     leaking = 121 - len(everything)
     assert 0 < leaking <= 2 * 12
@@ -48,8 +70,21 @@ def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
 def test_the_printed_training_learns_the_tags_of_the_text_as_one_subword_each(tmp_path):
     tagged = [f"<2{lang}> a {n}" for n in range(40) for lang in ("de", "fr")]
     mixed = write_lines(tmp_path / "mixed", [*tagged, "<b> x"], [f"b {n}" for n in range(81)])
-    back = write_lines(tmp_path / "back", [f"c {n}" for n in range(40)], [f"d {n}" for n in range(40)])
-    options = ("--src-lang", "en", "--tgt-lang", "de", "--val", "5", "--test", "7", "--out", f"{tmp_path}/parts")
+    back = write_lines(
+        tmp_path / "back", [f"c {n}" for n in range(40)], [f"d {n}" for n in range(40)]
+    )
+    options = (
+        "--src-lang",
+        "en",
+        "--tgt-lang",
+        "de",
+        "--val",
+        "5",
+        "--test",
+        "7",
+        "--out",
+        f"{tmp_path}/parts",
+    )
     done = run_application("aiayn", "split", mixed, f"<bt>{back}", *options)
     assert done.code == 0
     command = shlex.split(done.out.partition("aiayn train ")[2].replace("\\\n", " "))
@@ -63,8 +98,21 @@ def test_where_one_file_cannot_be_written_there_is_none(tmp_path, monkeypatch):
         write(path, text)
 
     monkeypatch.setattr(held_out, "atomic_write_text", write)
-    prefix = write_lines(tmp_path / "all", [f"a {n}" for n in range(40)], [f"b {n}" for n in range(40)])
-    options = ("--src-lang", "en", "--tgt-lang", "de", "--val", "5", "--test", "7", "--out", f"{tmp_path}/parts")
+    prefix = write_lines(
+        tmp_path / "all", [f"a {n}" for n in range(40)], [f"b {n}" for n in range(40)]
+    )
+    options = (
+        "--src-lang",
+        "en",
+        "--tgt-lang",
+        "de",
+        "--val",
+        "5",
+        "--test",
+        "7",
+        "--out",
+        f"{tmp_path}/parts",
+    )
     done = run_application("aiayn", "split", prefix, *options)
     assert (done.code, "No space left on device" in done.err) == (6, True)
     assert list((tmp_path / "parts").iterdir()) == []
@@ -72,8 +120,21 @@ def test_where_one_file_cannot_be_written_there_is_none(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("count", [3, 20])
 def test_too_little_text_is_refused_and_nothing_is_written(tmp_path, count):
-    prefix = write_lines(tmp_path / "all", [f"a {n}" for n in range(count)], [f"b {n}" for n in range(count)])
-    options = ("--src-lang", "en", "--tgt-lang", "de", "--val", "5", "--test", "7", "--out", f"{tmp_path}/parts")
+    prefix = write_lines(
+        tmp_path / "all", [f"a {n}" for n in range(count)], [f"b {n}" for n in range(count)]
+    )
+    options = (
+        "--src-lang",
+        "en",
+        "--tgt-lang",
+        "de",
+        "--val",
+        "5",
+        "--test",
+        "7",
+        "--out",
+        f"{tmp_path}/parts",
+    )
     done = run_application("aiayn", "split", prefix, *options)
     assert done.code == 3
     assert f"{count} usable pairs are too few to hold 12 out" in done.err
@@ -90,20 +151,37 @@ def test_text_in_another_encoding_is_refused_because_its_lines_with_accents_woul
 
 
 @pytest.mark.parametrize(
-    ("size", "bad", "is_refused"), [(400, 20, False), (400, 21, True), (30, 19, False), (30, 20, True)]
+    ("size", "bad", "is_refused"),
+    [(400, 20, False), (400, 21, True), (30, 19, False), (30, 20, True)],
 )
 def test_a_file_in_another_encoding_is_found_among_larger_ones(tmp_path, size, bad, is_refused):
     lines = [f"Haus {n} {'groß' if n < bad else 'klein'}\n".encode("latin-1") for n in range(size)]
     small = write_bytes(tmp_path / "small", b"".join(lines), b"".join(lines))
     others = [
-        write_lines(tmp_path / name, *([f"{name} {side} {n}" for n in range(2000)] for side in ("src", "tgt")))
+        write_lines(
+            tmp_path / name,
+            *([f"{name} {side} {n}" for n in range(2000)] for side in ("src", "tgt")),
+        )
         for name in ("one", "two")
     ]
-    options = ("--src-lang", "en", "--tgt-lang", "de", "--val", "5", "--test", "7", "--out", f"{tmp_path}/parts")
+    options = (
+        "--src-lang",
+        "en",
+        "--tgt-lang",
+        "de",
+        "--val",
+        "5",
+        "--test",
+        "7",
+        "--out",
+        f"{tmp_path}/parts",
+    )
     done = run_application("aiayn", "split", *others, small, *options)
 
     assert done.code == (3 if is_refused else 0)
-    assert (f"{bad} of {size} pairs read are not UTF-8 (the first: {small}" in done.err) == is_refused
+    assert (
+        f"{bad} of {size} pairs read are not UTF-8 (the first: {small}" in done.err
+    ) == is_refused
     assert (f"{bad} not_utf8 ({small}" in done.out) != is_refused
 
 

@@ -32,15 +32,24 @@ def offline(monkeypatch):
 
 @pytest.fixture
 def wmt(tmp_path):
-    """A folder with the layout and the schema of wmt/wmt14: LANGUAGES/SPLIT-SHARD-of-SHARDS.parquet."""
+    """A folder with the layout and the schema of wmt/wmt14:
+    LANGUAGES/SPLIT-SHARD-of-SHARDS.parquet.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     folder = tmp_path / "wmt14"
     for language, text in (("de-en", "Häuser"), ("fr-en", "maisons")):
         (folder / language).mkdir(parents=True)
-        for name, rows in (("train-00000-of-00002", 3), ("train-00001-of-00002", 2), ("test-00000-of-00001", 1)):
-            pairs = [{language[:2]: f"{text} {name} {i}", "en": f"houses\n{name} {i}"} for i in range(rows)]
+        for name, rows in (
+            ("train-00000-of-00002", 3),
+            ("train-00001-of-00002", 2),
+            ("test-00000-of-00001", 1),
+        ):
+            pairs = [
+                {language[:2]: f"{text} {name} {i}", "en": f"houses\n{name} {i}"}
+                for i in range(rows)
+            ]
             pq.write_table(pa.table({"translation": pairs}), folder / language / f"{name}.parquet")
     return folder
 
@@ -52,9 +61,16 @@ def hub(path, **changes) -> DataConfig:
 
 def test_a_local_folder_laid_out_like_wmt14_is_read_without_network(wmt, offline):
     german = hub(wmt, hub_name="de-en")
-    names = [f"train-00000-of-00002 {i}" for i in range(3)] + [f"train-00001-of-00002 {i}" for i in range(2)]
-    assert read_pairs(text_of(german, "train")) == [(f"houses {n}".encode(), f"Häuser {n}".encode()) for n in names]
-    assert text_of(german, "test").read() == (["houses test-00000-of-00001 0"], ["Häuser test-00000-of-00001 0"])
+    names = [f"train-00000-of-00002 {i}" for i in range(3)] + [
+        f"train-00001-of-00002 {i}" for i in range(2)
+    ]
+    assert read_pairs(text_of(german, "train")) == [
+        (f"houses {n}".encode(), f"Häuser {n}".encode()) for n in names
+    ]
+    assert text_of(german, "test").read() == (
+        ["houses test-00000-of-00001 0"],
+        ["Häuser test-00000-of-00001 0"],
+    )
     french = hub(wmt, hub_name="fr-en", src_lang="fr", tgt_lang="en")
     assert next(text_of(french, "test").pairs())[2:4] == (
         b"maisons test-00000-of-00001 0",
@@ -67,10 +83,14 @@ def test_a_local_folder_laid_out_like_wmt14_is_read_without_network(wmt, offline
 def test_two_configurations_of_one_folder_are_two_texts(tmp_path, offline):
     entries = ""
     for name in ("news", "talks"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"en": f"{name} dog", "de": f"{name} Hund"}) + "\n")
+        (tmp_path / f"{name}.jsonl").write_text(
+            json.dumps({"en": f"{name} dog", "de": f"{name} Hund"}) + "\n"
+        )
         entries += f"- config_name: {name}_de_en\n  data_files: {name}.jsonl\n"
     (tmp_path / "README.md").write_text(f"---\nconfigs:\n{entries}---\n")
-    news, talks = (text_of(hub(tmp_path, hub_name=f"{name}_de_en"), "train") for name in ("news", "talks"))
+    news, talks = (
+        text_of(hub(tmp_path, hub_name=f"{name}_de_en"), "train") for name in ("news", "talks")
+    )
     assert read_pairs(news) == [(b"news dog", b"news Hund")]
     assert read_pairs(talks) == [(b"talks dog", b"talks Hund")]
     assert news.identity() != talks.identity()
@@ -99,8 +119,12 @@ def test_columns_named_by_language_as_in_multi30k_are_read_and_nulls_are_empty(t
 def test_a_prepared_corpus_is_opened_without_its_text(tmp_path, offline, monkeypatch):
     (tmp_path / "set").mkdir()
     for split in ("train", "validation", "test"):
-        rows = [{"en": f"{split} dog {number}", "de": f"{split} Hund {number}"} for number in range(40)]
-        (tmp_path / f"set/{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        rows = [
+            {"en": f"{split} dog {number}", "de": f"{split} Hund {number}"} for number in range(40)
+        ]
+        (tmp_path / f"set/{split}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
     config = hub(tmp_path / "set", hub_name=None, vocab_size=270, folder=str(tmp_path / "data"))
     built = prepare(config)
     monkeypatch.setattr(HubText, "_load", lambda self, name: pytest.fail(f"it loads {name}"))

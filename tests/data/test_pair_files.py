@@ -1,4 +1,6 @@
-"""Files of pairs: every reader gives the pairs of two plain files, and refuses the rest with file and line."""
+"""Files of pairs: every reader gives the pairs of two plain files, and refuses the rest with file
+and line.
+"""
 
 import bz2
 import gzip
@@ -44,7 +46,10 @@ def tmx(pairs, head="") -> str:
         f'<tuv xml:lang="en_US"><prop>x</prop><seg>{escape(src)}</seg></tuv></tu>\n'
         for src, tgt in pairs
     )
-    return f'<?xml version="1.0"?>\n{head}<tmx version="1.4"><header/><body>\n{"".join(units)}</body></tmx>'
+    return (
+        f'<?xml version="1.0"?>\n{head}<tmx '
+        f'version="1.4"><header/><body>\n{"".join(units)}</body></tmx>'
+    )
 
 
 def stored(path: Path, text: str | bytes) -> str:
@@ -63,10 +68,14 @@ def test_every_kind_gives_the_pairs_of_two_files_in_order(write, ending, tmp_pat
     path = stored(tmp_path / f"x.{write.__name__}{ending}", write(PAIRS))
     stripped = [tuple(text.strip() for text in pair) for pair in PAIRS] if write is tmx else PAIRS
     assert read(path) == [(src.encode(), tgt.encode()) for src, tgt in stripped]
-    assert text_of(data_config(test=path), "test").read() == tuple(map(list, zip(*stripped, strict=True)))
+    assert text_of(data_config(test=path), "test").read() == tuple(
+        map(list, zip(*stripped, strict=True))
+    )
     back = data_config(test=path, src_lang="de", tgt_lang="en")
     if write is not tsv:
-        assert text_of(back, "test").read() == tuple(map(list, zip(*[pair[::-1] for pair in stripped], strict=True)))
+        assert text_of(back, "test").read() == tuple(
+            map(list, zip(*[pair[::-1] for pair in stripped], strict=True))
+        )
 
 
 @settings(deadline=None, max_examples=40)
@@ -102,29 +111,41 @@ def test_pairs_are_cleaned_counted_and_prepared_as_those_of_two_files(tmp_path):
     val = write_lines(tmp_path / "val", *([side[n] for side in pairs[:9]] for n in (0, 1)))
     two = write_lines(tmp_path / "two", [src for src, _ in spoilt], [tgt for _, tgt in spoilt])
     expected = prepare(data_config(train=two, val=val, folder=str(tmp_path / "data")))
-    assert expected.report["train"]["dropped"] == {"empty": 1, "control_characters": 1, "too_many_bytes": 1}
+    assert expected.report["train"]["dropped"] == {
+        "empty": 1,
+        "control_characters": 1,
+        "too_many_bytes": 1,
+    }
     for write in (tsv, jsonl):
         path = stored(tmp_path / f"x.{write.__name__}.gz", write(spoilt))
         found = prepare(data_config(train=path, val=val, folder=str(tmp_path / "data")))
         assert found.fingerprint != expected.fingerprint
         assert {
-            reason: [place.rsplit(": ")[1] for place in first] for reason, first in first_dropped(found).items()
+            reason: [place.rsplit(": ")[1] for place in first]
+            for reason, first in first_dropped(found).items()
         } == {
             "empty": ["line 31"],
             "control_characters": ["line 32"],
             "too_many_bytes": ["line 33"],
         }
-        assert found.report["train"] | {"first_dropped": first_dropped(expected)} == expected.report["train"]
+        assert (
+            found.report["train"] | {"first_dropped": first_dropped(expected)}
+            == expected.report["train"]
+        )
         for name in ("train.src.bin", "train.tgt.bin", "tokenizer.json"):
             assert (found.folder / name).read_bytes() == (expected.folder / name).read_bytes()
 
 
 def test_prefixes_and_files_of_pairs_can_be_mixed_and_content_decides(tmp_path):
     first = write_bytes(tmp_path / "a", b"1\n", b"eins\n")
-    second, compressed = (stored(tmp_path / name, tsv([("2", "zwei")])) for name in ("b.tsv", "c.tsv.gz"))
+    second, compressed = (
+        stored(tmp_path / name, tsv([("2", "zwei")])) for name in ("b.tsv", "c.tsv.gz")
+    )
     config = data_config(train=[first, second])
     assert read_pairs(text_of(config, "train")) == [(b"1", b"eins"), (b"2", b"zwei")]
-    ids = [text_of(data_config(train=path), "train").identity() for path in (second, compressed, first)]
+    ids = [
+        text_of(data_config(train=path), "train").identity() for path in (second, compressed, first)
+    ]
     assert ids[0] == ids[1] != ids[2]
 
 
@@ -135,8 +156,12 @@ def test_a_translation_memory_gives_text_without_codes_of_each_units_first_varia
       <tu><tuv xml:lang="en"><seg>alone</seg></tuv><tuv xml:lang="english"><seg>x</seg></tuv></tu>"""
     doctype = '<!DOCTYPE tmx SYSTEM "tmx14.dtd">'
     for encoding in ("utf-8", "utf-16", "iso-8859-1"):
-        content = f'<?xml version="1.0" encoding="{encoding}"?>{doctype}<tmx><body>{text}</body></tmx>'.encode(encoding)
-        assert read(stored(tmp_path / "x.tmx", content)) == [(b"Press Save now!", b"Jetzt speichern")]
+        content = f'<?xml version="1.0" encoding="{encoding}"?>{doctype}<tmx><body>{text}</body></tmx>'.encode(
+            encoding
+        )
+        assert read(stored(tmp_path / "x.tmx", content)) == [
+            (b"Press Save now!", b"Jetzt speichern")
+        ]
 
 
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10 if n else "ha"}">' for n in range(9))
@@ -144,16 +169,25 @@ REFUSED = {
     "x.tsv": [
         ("a\nb\tc\n", "line 1 has 1 columns instead of 2"),
         ("a\tb\tc\n", "line 1 has 3 columns instead of 2"),
-        ("id\ten\tde\n1\ta\n", "no pairs of en and de in it (line 2 has another number of columns)"),
+        (
+            "id\ten\tde\n1\ta\n",
+            "no pairs of en and de in it (line 2 has another number of columns)",
+        ),
         (
             "a\tb\n" * 300 + "c\n" * 20,
             "20 of 320 rows are no pairs, the first (line 301 has another number of columns)",
         ),
-        ("en\tfr\na\tb\n", "the first line seems to name columns, but not one en and one de; write en and de over"),
+        (
+            "en\tfr\na\tb\n",
+            "the first line seems to name columns, but not one en and one de; write en and de over",
+        ),
         ("English\tFrench\na\tb\n", "the first line seems to name columns"),
         ("en\tEN\tde\na\tb\tc\n", "the first line seems to name columns"),
         ("en\tde\n", "no pairs of en and de"),
-        ("en\tde\n" + "c" * (1 << 20) + "\td\n", "no pairs of en and de in it (line 2 is too long)"),
+        (
+            "en\tde\n" + "c" * (1 << 20) + "\td\n",
+            "no pairs of en and de in it (line 2 is too long)",
+        ),
         ("", "there is no text in"),
         ("a\tb\n".encode("utf-16"), "UTF-16"),
     ],
@@ -178,18 +212,33 @@ REFUSED = {
             tmx(PAIRS, f"<!DOCTYPE tmx [{LAUGHS}]>").replace("two", "&l8;"),
             "x.tmx: ",
         ),
-        (tmx(PAIRS, '<!DOCTYPE tmx [<!ENTITY f SYSTEM "file:///etc/passwd">]>'), "it declares entities of its own"),
-        (tmx(PAIRS, '<!DOCTYPE tmx [<!ENTITY % f SYSTEM "http://x.org/">%f;]>'), "it declares entities of its own"),
+        (
+            tmx(PAIRS, '<!DOCTYPE tmx [<!ENTITY f SYSTEM "file:///etc/passwd">]>'),
+            "it declares entities of its own",
+        ),
+        (
+            tmx(PAIRS, '<!DOCTYPE tmx [<!ENTITY % f SYSTEM "http://x.org/">%f;]>'),
+            "it declares entities of its own",
+        ),
         (
             tmx(PAIRS, '<!DOCTYPE tmx SYSTEM "tmx14.dtd">').replace("two", "&unknown;"),
             "&unknown;: none but the entities of XML",
         ),
         (tmx(PAIRS).replace("two", "&unknown;"), "Entity 'unknown' not defined"),
         (tmx([]), "no pairs of en and de"),
-        (tmx(PAIRS).replace("DE-de", "fr"), "no pairs of en and de in it; its languages are en_US, fr"),
+        (
+            tmx(PAIRS).replace("DE-de", "fr"),
+            "no pairs of en and de in it; its languages are en_US, fr",
+        ),
         ("<tmx><tu>\n<tu><tuv/></tu></tu></tmx>", "line 2: a unit (tu) inside another"),
-        ('<?xml version="1.0" encoding="base64"?><tmx/>', "is not well-formed XML (Unsupported encoding"),
-        ('<?xml version="1.0" encoding="x-nothing"?><tmx/>', "is not well-formed XML (Unsupported encoding"),
+        (
+            '<?xml version="1.0" encoding="base64"?><tmx/>',
+            "is not well-formed XML (Unsupported encoding",
+        ),
+        (
+            '<?xml version="1.0" encoding="x-nothing"?><tmx/>',
+            "is not well-formed XML (Unsupported encoding",
+        ),
         (
             b'<?xml version="1.0" encoding="shift_jis"?>\n<tmx>\x81</tmx>',
             "is not well-formed XML",
@@ -200,7 +249,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("name", "content", "message"), [(name, *case) for name in REFUSED for case in REFUSED[name]])
+@pytest.mark.parametrize(
+    ("name", "content", "message"), [(name, *case) for name in REFUSED for case in REFUSED[name]]
+)
 def test_what_is_not_of_its_kind_is_refused_with_file_and_line(name, content, message, tmp_path):
     path = stored(tmp_path / name, content)
     with pytest.raises(DataError) as refusal:
@@ -216,7 +267,11 @@ def test_what_is_not_of_its_kind_is_refused_with_file_and_line(name, content, me
         ("x.tmx", tmx([("a", "b"), ("x " * (1 << 20), "y"), ("c", "d")])),
         ("x.tsv", f"a\tb\n{'x ' * (1 << 17)}\ty\nc\td\n"),
         ("x.csv", f'a,b\n"{"x " * (1 << 17)}",y\nc,d\n'),
-        ("x.jsonl", '{"en": "a", "de": "b"}\n{"en": "%s", "de": "y"}\n{"en": "c", "de": "d"}\n' % ("x " * (1 << 17))),
+        (
+            "x.jsonl",
+            '{"en": "a", "de": "b"}\n{"en": "%s", "de": "y"}\n{"en": "c", "de": "d"}\n'
+            % ("x " * (1 << 17)),
+        ),
     ],
     ids=["tmx", "tsv", "csv", "jsonl"],
 )
@@ -256,19 +311,29 @@ def test_half_of_a_character_in_json_is_dropped_or_named(tmp_path):
 )
 def test_names_over_the_columns_are_found_however_they_are_written(header, columns, tmp_path):
     row = {"de": "Haus", "en": "house", "id": "7", "note": "n"}
-    path = stored(tmp_path / "x.tsv", f"{header}\r\n" + "\t".join(row[name] for name in columns.split()) + "\r\n")
+    path = stored(
+        tmp_path / "x.tsv",
+        f"{header}\r\n" + "\t".join(row[name] for name in columns.split()) + "\r\n",
+    )
     assert read(path) == [(b"house", b"Haus")]
 
 
-@pytest.mark.parametrize("pair", [("No", "Nein"), ("English breakfast", "Frühstück"), ("it", "es ist"), ("7", "8")])
+@pytest.mark.parametrize(
+    "pair", [("No", "Nein"), ("English breakfast", "Frühstück"), ("it", "es ist"), ("7", "8")]
+)
 def test_a_first_pair_of_short_words_is_no_header(pair, tmp_path):
     path = stored(tmp_path / "x.tsv", tsv([pair, ("a", "b")]))
     assert read(path)[0] == tuple(text.encode() for text in pair)
 
 
 def test_units_of_a_long_translation_memory_are_reported_with_their_lines(tmp_path):
-    unit = "<tu>\n\n  <tuv xml:lang='en'>\n<seg>a</seg></tuv>\n<tuv xml:lang='de'><seg>b</seg></tuv></tu>\n"
-    path = Path(stored(tmp_path / "x.tmx", f"<tmx version='1.4'><body>\n{unit * 14_000}</body></tmx>"))
+    unit = (
+        "<tu>\n\n  <tuv xml:lang='en'>\n<seg>a</seg></tuv>\n<tuv "
+        "xml:lang='de'><seg>b</seg></tuv></tu>\n"
+    )
+    path = Path(
+        stored(tmp_path / "x.tmx", f"<tmx version='1.4'><body>\n{unit * 14_000}</body></tmx>")
+    )
     assert [pair.number for pair in READERS["tmx"](path, "en", "de")] == list(range(2, 70_002, 5))
 
 
@@ -283,10 +348,19 @@ def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_p
     units = tmx(pairs).replace("</seg></tuv></tu>", "</seg><seg>again</seg></tuv></tu>", 1)
     units = units.replace("</body>", '<tu><tuv xml:lang="en"><seg>alone</seg></tuv></tu></body>')
     memory = stored(tmp_path / "x.tmx", units)
-    two = write_lines(tmp_path / "two", ["", *(src for src, _ in pairs)], ["leer", *(tgt for _, tgt in pairs)])
+    two = write_lines(
+        tmp_path / "two", ["", *(src for src, _ in pairs)], ["leer", *(tgt for _, tgt in pairs)]
+    )
     val = write_lines(tmp_path / "val", [src for src, _ in pairs], [tgt for _, tgt in pairs])
-    found = prepare(data_config(train=[two, table, records, memory], val=val, folder=str(tmp_path / "data")))
-    assert found.report["train"]["dropped"] == {"empty": 3, "columns": 2, "not_json": 2, "two_segments": 1}
+    found = prepare(
+        data_config(train=[two, table, records, memory], val=val, folder=str(tmp_path / "data"))
+    )
+    assert found.report["train"]["dropped"] == {
+        "empty": 3,
+        "columns": 2,
+        "not_json": 2,
+        "two_segments": 1,
+    }
     assert first_dropped(found) == {
         "empty": [f"{two}.en and {two}.de: line 1", f"{table}: line 22", f"{records}: line 32"],
         "columns": [f"{table}: line 11", f"{table}: line 23"],
@@ -298,16 +372,28 @@ def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_p
 
 def test_test_text_with_rows_that_are_no_pairs_is_refused_with_all_of_them(tmp_path):
     path = stored(tmp_path / "x.tsv", "a\tb\nc\n\nd\te\tf\n")
-    with pytest.raises(DataError, match=r"x\.tsv: 2 rows are no pairs \(line 2 has another .*, line 4 has another"):
+    with pytest.raises(
+        DataError, match=r"x\.tsv: 2 rows are no pairs \(line 2 has another .*, line 4 has another"
+    ):
         text_of(data_config(test=path), "test").read()
 
 
 @pytest.mark.parametrize(
-    "encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "cp1252", "koi8-r", "shift_jis", "gbk", "big5"]
+    "encoding",
+    ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "cp1252", "koi8-r", "shift_jis", "gbk", "big5"],
 )
 def test_a_translation_memory_may_be_in_any_common_encoding(encoding, tmp_path):
-    text = {"shift_jis": "日本", "gbk": "中文", "big5": "中文", "koi8-r": "дом", "euc_kr": "집"}.get(encoding, "house")
-    body = f'<tu><tuv xml:lang="en"><seg>{text}</seg></tuv><tuv xml:lang="de"><seg>Haus</seg></tuv></tu>'
+    text = {
+        "shift_jis": "日本",
+        "gbk": "中文",
+        "big5": "中文",
+        "koi8-r": "дом",
+        "euc_kr": "집",
+    }.get(encoding, "house")
+    body = (
+        f'<tu><tuv xml:lang="en"><seg>{text}</seg></tuv><tuv '
+        'xml:lang="de"><seg>Haus</seg></tuv></tu>'
+    )
     content = f'<?xml version="1.0" encoding="{encoding}"?>\n<tmx><body>{body * 3000}</body></tmx>'
     pairs = read(stored(tmp_path / "x.tmx", content.encode(encoding)))
     assert pairs == [(text.encode(), b"Haus")] * 3000
@@ -328,24 +414,39 @@ def test_a_translation_memory_may_be_in_any_common_encoding(encoding, tmp_path):
     ],
 )
 def test_a_language_and_its_variant_are_two_sides(languages, langs, expected, tmp_path):
-    variants = "".join(f'<tuv xml:lang="{code}"><seg>{n}</seg></tuv>' for n, code in enumerate(languages.split()))
+    variants = "".join(
+        f'<tuv xml:lang="{code}"><seg>{n}</seg></tuv>' for n, code in enumerate(languages.split())
+    )
     path = stored(tmp_path / "x.tmx", f"<tmx><body><tu>{variants}</tu></body></tmx>")
     src_lang, tgt_lang = langs.split()
     config = data_config(train=path, src_lang=src_lang, tgt_lang=tgt_lang)
     if expected is None:
-        with pytest.raises(DataError, match="no pairs of zh-Hant and zh in it; its languages are zh-Hant, zh-Hant-TW"):
+        with pytest.raises(
+            DataError,
+            match="no pairs of zh-Hant and zh in it; its languages are zh-Hant, zh-Hant-TW",
+        ):
             list(text_of(config, "train").pairs())
     else:
-        assert read_pairs(text_of(config, "train")) == [tuple(side.encode() for side in expected.split())]
+        assert read_pairs(text_of(config, "train")) == [
+            tuple(side.encode() for side in expected.split())
+        ]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("pairs.xlsx", "a,b\n", r"data\.train=.*pairs\.xlsx: a spreadsheet is not read: save it as comma-separated"),
+        (
+            "pairs.xlsx",
+            "a,b\n",
+            r"data\.train=.*pairs\.xlsx: a spreadsheet is not read: save it as comma-separated",
+        ),
         ("pairs.sdlxliff", "<xliff/>", r"export XLIFF \(\.xliff\) or a translation memory"),
         ("pairs.docx", b"PK\3\4", "office documents are not read: save the text"),
-        ("x.tsv", gzip.compress(b"a\tb\n", mtime=0), r"x\.tsv: this is no text but compressed with gzip; name it \.gz"),
+        (
+            "x.tsv",
+            gzip.compress(b"a\tb\n", mtime=0),
+            r"x\.tsv: this is no text but compressed with gzip; name it \.gz",
+        ),
         ("x.jsonl", b"PK\3\4", r"x\.jsonl: this is no text but compressed with zip; decompress it"),
     ],
 )
@@ -355,10 +456,16 @@ def test_files_of_other_kinds_are_named_as_what_they_are(name, content, message,
 
 
 def test_codes_between_letters_are_blanks_and_the_first_variant_with_text_counts(tmp_path):
-    chinese = '<tu><tuv xml:lang="en"><seg>点<ph/><ph/>这</seg></tuv><tuv xml:lang="de"><seg>a</seg></tuv></tu>'
+    chinese = (
+        '<tu><tuv xml:lang="en"><seg>点<ph/><ph/>这</seg></tuv><tuv '
+        'xml:lang="de"><seg>a</seg></tuv></tu>'
+    )
     text = """<tu><tuv xml:lang="en"><seg>Click<ph x="1"/><it pos="begin" x="2">b</it>here, <bpt i="1"/>now<ept i="1"/>
       .</seg></tuv><tuv xml:lang="de"><seg/></tuv><tuv xml:lang="de-AT"><seg>Hier</seg></tuv></tu>"""
-    path = stored(tmp_path / "x.tmx", f'<tmx xmlns="http://www.lisa.org/tmx14"><body>{text}{chinese}</body></tmx>')
+    path = stored(
+        tmp_path / "x.tmx",
+        f'<tmx xmlns="http://www.lisa.org/tmx14"><body>{text}{chinese}</body></tmx>',
+    )
     assert read(path) == [(b"Click here, now .", b"Hier"), ("点这".encode(), b"a")]
 
 
@@ -368,11 +475,17 @@ def test_codes_between_letters_are_blanks_and_the_first_variant_with_text_counts
         ("x.csv", 'en,de\r\n"Yes, ""sir""","Ja, ""Herr"""\r\n"two\nlines",zwei\r\n'),
         ("x.csv", 'de;en\n"Ja, ""Herr""";"Yes, ""sir"""\nzwei;"two\nlines"\n'),
         ("x.csv", 'en, de\n"Yes, ""sir""", "Ja, ""Herr"""\n"two\nlines", zwei\n'),
-        ("x.tsv", '"English (US)"\t"German (DE)"\n"Yes, ""sir"""\t"Ja, ""Herr"""\n"two\nlines"\t"zwei"\n'),
+        (
+            "x.tsv",
+            '"English (US)"\t"German (DE)"\n"Yes, ""sir"""\t"Ja, ""Herr"""\n"two\nlines"\t"zwei"\n',
+        ),
     ],
 )
 def test_what_a_spreadsheet_writes_is_read_by_its_rules(name, content, tmp_path):
-    assert read(stored(tmp_path / name, content)) == [(b'Yes, "sir"', b'Ja, "Herr"'), (b"two lines", b"zwei")]
+    assert read(stored(tmp_path / name, content)) == [
+        (b'Yes, "sir"', b'Ja, "Herr"'),
+        (b"two lines", b"zwei"),
+    ]
 
 
 @pytest.mark.parametrize("row", ['"so, he said,so', '"yes" he said,ja'])
@@ -416,10 +529,17 @@ target-language="%s"><body><trans-unit id="1"><source>Click<x id="1"/>here, <g i
 </body></file></xliff>"""
 
 
-def test_catalogues_and_xliff_give_finished_translations_of_what_is_to_be_translated_in_both_directions(tmp_path):
+def test_catalogues_and_xliff_give_finished_translations_of_what_is_to_be_translated_in_both_directions(
+    tmp_path,
+):
     po = stored(tmp_path / "x.po.gz", CATALOGUE % "de_DE")
     xliff = stored(tmp_path / "x.xlf", XLIFF % "de")
-    expected = [("the house", 'das "Haus"'), ("%d cat", "%d Katze"), ("%d cats", "%d Katzen"), ("new", "neu")]
+    expected = [
+        ("the house", 'das "Haus"'),
+        ("%d cat", "%d Katze"),
+        ("%d cats", "%d Katzen"),
+        ("new", "neu"),
+    ]
     assert read(po) == [(src.encode(), tgt.encode()) for src, tgt in expected]
     assert read(stored(tmp_path / "y.po", CATALOGUE % "de@formal")) == read(po)
     assert read(xliff) == [(b"Click here, bolder & x", b"Hier klicken")]
@@ -434,10 +554,16 @@ def test_catalogues_and_xliff_give_finished_translations_of_what_is_to_be_transl
         ("x.po", CATALOGUE % "fr", "its language is fr, neither en nor de"),
         ("x.po", 'msgid "a"\nmsgstr "', "line 2 is no line of a PO catalogue"),
         ("x.xliff", XLIFF % "fr", "line 2: it is en-US to fr, not en to de"),
-        ("x.xliff", '<xliff><file source-language="en"/></xliff>', "there are no pairs of en and de in it"),
+        (
+            "x.xliff",
+            '<xliff><file source-language="en"/></xliff>',
+            "there are no pairs of en and de in it",
+        ),
     ],
 )
-def test_catalogues_of_other_languages_or_without_translations_are_refused(name, content, message, tmp_path):
+def test_catalogues_of_other_languages_or_without_translations_are_refused(
+    name, content, message, tmp_path
+):
     with pytest.raises(DataError, match=message):
         read(stored(tmp_path / name, content))
 

@@ -24,7 +24,21 @@ from aiayn.data.pair_files import FileText
 from aiayn.data.prepare import SHAPING, check_text, prepare
 from aiayn.errors import DataError
 
-WORDS = ["ein", "zwei", "drei", "haus", "hund", "katze", "läuft", "schläft", "grün", "und", "oder", "nicht", "heute"]
+WORDS = [
+    "ein",
+    "zwei",
+    "drei",
+    "haus",
+    "hund",
+    "katze",
+    "läuft",
+    "schläft",
+    "grün",
+    "und",
+    "oder",
+    "nicht",
+    "heute",
+]
 
 
 def sentences(seed: int, count: int) -> list[str]:
@@ -74,14 +88,20 @@ def test_flat_arrays_hold_the_ids_of_every_pair_in_the_order_of_the_text(config)
     assert {name: file["sha256"] for name, file in manifest["files"].items()} == written
 
 
-STORED = "fe01d07777ad4c1e1b557a26fefc84a353dfd80046ec333d4d9f64968dc0b908"  # by the first program with FORMAT 3
+# by the first program with FORMAT 3
+STORED = "fe01d07777ad4c1e1b557a26fefc84a353dfd80046ec333d4d9f64968dc0b908"
 
 
 def test_a_corpus_prepared_by_an_earlier_version_is_found_again(config, tmp_path):
-    """Fingerprint and bytes of a fixed text, as that version had them; if this fails on purpose, raise FORMAT."""
+    """Fingerprint and bytes of a fixed text, as that version had them; if this fails on purpose,
+    raise FORMAT.
+    """
 
     def fixed(a: int, count: int) -> list[str]:
-        return [" ".join(WORDS[(a * i + j * j + i * j) % 13] for j in range(2 + a * i % 8)) for i in range(count)]
+        return [
+            " ".join(WORDS[(a * i + j * j + i * j) % 13] for j in range(2 + a * i % 8))
+            for i in range(count)
+        ]
 
     train = write_lines(tmp_path / "t", fixed(1, 211), fixed(2, 211))
     val = write_lines(tmp_path / "v", fixed(3, 13), fixed(4, 13))
@@ -169,10 +189,31 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
 
 
 def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_the_corpus(config):
-    inputs = {"source", "hub_path", "hub_name", "hub_revision", "train", "val"}  # through RawText.identity
+    inputs = {
+        "source",
+        "hub_path",
+        "hub_name",
+        "hub_revision",
+        "train",
+        "val",
+    }  # through RawText.identity
     inputs |= {*FILTERS, "tags", "tokenizer", "symbols", "src_vocab_size", "drop_wrong_language"}
-    elsewhere = {"test", "folder", "tokens_per_step", "parts_per_step", "max_tokens_per_device", "micro_batches"}
-    elsewhere |= {"temperature", "weights", "num_workers", "prepare_per_node", "prepare_processes", "write_dropped"}
+    elsewhere = {
+        "test",
+        "folder",
+        "tokens_per_step",
+        "parts_per_step",
+        "max_tokens_per_device",
+        "micro_batches",
+    }
+    elsewhere |= {
+        "temperature",
+        "weights",
+        "num_workers",
+        "prepare_per_node",
+        "prepare_processes",
+        "write_dropped",
+    }
     elsewhere |= {"check_sides"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
@@ -180,7 +221,10 @@ def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_th
 def test_a_lower_cased_corpus_is_another_corpus_of_lower_case_only(config):
     kept, lowered = prepare(config), prepare(replace(config, lowercase=True))
     assert kept.folder != lowered.folder
-    texts = [corpus.tokenizer.decode([tgt for _, tgt in rows(corpus.train)]) for corpus in (lowered, kept)]
+    texts = [
+        corpus.tokenizer.decode([tgt for _, tgt in rows(corpus.train)])
+        for corpus in (lowered, kept)
+    ]
     assert sorted(texts[0]) == sorted(text.lower() for text in texts[1])
 
 
@@ -189,7 +233,14 @@ def test_a_parser_can_learn_xx_for_every_tag_while_its_references_keep_theirs(co
     for name in ("train", "val"):
         (tmp_path / f"{name}.words").write_text("The cat sleeps .\n$ 5\n" * 9)
         (tmp_path / f"{name}.trees").write_text("".join(f"{tree}\n" for tree in trees * 9))
-    parsing = replace(config, task="parsing", src_lang="words", tgt_lang="trees", vocab_size=270, max_length_ratio=20)
+    parsing = replace(
+        config,
+        task="parsing",
+        src_lang="words",
+        tgt_lang="trees",
+        vocab_size=270,
+        max_length_ratio=20,
+    )
 
     kept, xx = prepare(parsing), prepare(replace(parsing, tags="xx"))
 
@@ -201,7 +252,9 @@ def test_a_parser_can_learn_xx_for_every_tag_while_its_references_keep_theirs(co
     assert kept.folder != xx.folder
     tested = TranslationDataModule(replace(parsing, tags="xx", test=str(tmp_path / "train")))
     tested.setup("test")
-    found = xx.tokenizer.decode([row.tolist() for batch in tested.test_dataloader() for row in batch.tgt_out])
+    found = xx.tokenizer.decode(
+        [row.tolist() for batch in tested.test_dataloader() for row in batch.tgt_out]
+    )
     assert set(found) == targets(xx), "the loss of test text is that of what the model learns"
 
 
@@ -209,7 +262,9 @@ def test_the_text_decides_not_its_name_nor_its_compression(config, tmp_path):
     first = prepare(config)
     moved = write_lines(tmp_path / "elsewhere", sentences(1, 211), sentences(2, 211))
     assert prepare(replace(config, train=moved)).fingerprint == first.fingerprint
-    (tmp_path / "train.en").write_bytes((tmp_path / "train.en").read_bytes().replace(b"haus", b"maus", 1))
+    (tmp_path / "train.en").write_bytes(
+        (tmp_path / "train.en").read_bytes().replace(b"haus", b"maus", 1)
+    )
     assert prepare(config).fingerprint != first.fingerprint
 
 
@@ -228,7 +283,9 @@ def test_the_bpe_is_learned_on_evenly_spread_pairs(config, monkeypatch):
 
 
 @pytest.mark.parametrize("harm", ["shorter", "flipped", "missing", "manifest"])
-def test_a_damaged_corpus_is_built_again_to_the_same_bytes_and_a_warning_says_so(config, harm, caplog):
+def test_a_damaged_corpus_is_built_again_to_the_same_bytes_and_a_warning_says_so(
+    config, harm, caplog
+):
     first = prepare(config)
     whole, path = contents(first.folder), first.folder / "train.tgt.bin"
     data = path.read_bytes()
@@ -264,7 +321,9 @@ def test_a_corpus_changed_by_hand_is_built_again(config):
 
 
 def build_in_child_killed_at(config: DataConfig, event: int) -> bool:
-    """Kills a forked child at its n-th access to a file or folder; returns whether it died of that."""
+    """Kills a forked child at its n-th access to a file or folder; returns whether it died of
+    that.
+    """
     child = os.fork()
     if child == 0:
         seen = itertools.count()
@@ -307,7 +366,9 @@ def test_a_rebuild_killed_anywhere_still_leads_to_the_same_bytes(config):
         if not build_in_child_killed_at(config, event):
             break
         if target.exists() and contents(target) != expected:
-            assert (target / "report.json").read_text() == "{}", "a damaged corpus is replaced at once or not at all"
+            assert (target / "report.json").read_text() == "{}", (
+                "a damaged corpus is replaced at once or not at all"
+            )
     assert contents(prepare(config).folder) == expected
 
 
@@ -333,7 +394,9 @@ def test_unusable_text_is_refused_with_the_reasons(config, tmp_path):
         prepare(replace(config, train=nothing))
     with pytest.raises(DataError, match=r"data\.val=.*none of 2 pairs"):
         prepare(replace(config, val=nothing))
-    with pytest.raises(DataError, match=r"none of 211 pairs is usable \(211 too_long\); data\.max_length=1,"):
+    with pytest.raises(
+        DataError, match=r"none of 211 pairs is usable \(211 too_long\); data\.max_length=1,"
+    ):
         prepare(replace(config, max_length=1))
     with pytest.raises(DataError, match=r"data\.vocab_size=9000: this text supports at most"):
         prepare(replace(config, vocab_size=9000))
@@ -349,11 +412,17 @@ def test_a_few_bad_lines_are_dropped_but_another_encoding_is_refused(config, tmp
         prepare(config)
 
 
-def test_another_encoding_is_found_in_the_first_pairs_before_anything_is_learnt(config, tmp_path, monkeypatch):
+def test_another_encoding_is_found_in_the_first_pairs_before_anything_is_learnt(
+    config, tmp_path, monkeypatch
+):
     check_text(config)
-    (tmp_path / "train.de").write_bytes((tmp_path / "train.de").read_bytes().decode().encode("iso-8859-1"))
+    (tmp_path / "train.de").write_bytes(
+        (tmp_path / "train.de").read_bytes().decode().encode("iso-8859-1")
+    )
     monkeypatch.setattr(prepare_module, "FIRST_PAIRS", 50)
-    with pytest.raises(DataError, match=r"40 of 50 pairs read are not UTF-8 \(the first: .*line 2\); .*iconv"):
+    with pytest.raises(
+        DataError, match=r"40 of 50 pairs read are not UTF-8 \(the first: .*line 2\); .*iconv"
+    ):
         check_text(config)
     assert not Path(config.folder).exists()
 

@@ -1,4 +1,6 @@
-"""Tagged corpora, their weights, symbols, unigram and given tokenizers: from text to ids, and to a score."""
+"""Tagged corpora, their weights, symbols, unigram and given tokenizers: from text to ids, and to a
+score.
+"""
 
 import re
 from dataclasses import replace
@@ -25,7 +27,13 @@ from aiayn.search.texts import Texts, translate_texts
 from aiayn.search.translations import Translation
 from aiayn.token_ids import EOS_ID
 
-TEXT = ["one two three four", "five <b>six</b> seven", "Größe 12,5 – naïve 日本", "<2de> eight", "nine <2de> ten"]
+TEXT = [
+    "one two three four",
+    "five <b>six</b> seven",
+    "Größe 12,5 – naïve 日本",
+    "<2de> eight",
+    "nine <2de> ten",
+]
 LEARNED = [*TEXT, *(line for pair in islice(phrasebook.pairs("train"), 300) for line in pair)]
 
 
@@ -34,13 +42,24 @@ def text(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("text")
     for seed, (split, count) in enumerate({"train": 90, "val": 7, "test": 4}.items()):
         for number, language in enumerate(("de", "fr")):
-            write_pairs(folder / f"{split}-{language}", count // (1 + 2 * number), 10 * seed + number)
+            write_pairs(
+                folder / f"{split}-{language}", count // (1 + 2 * number), 10 * seed + number
+            )
     return folder
 
 
 def options(text: Path, *more: str) -> list[str]:
-    splits = [f"data.{split}=['<2de>{text}/{split}-de','<2fr>{text}/{split}-fr']" for split in ("train", "val", "test")]
-    where = ["data=files", *splits, "data.src_lang=en", "data.tgt_lang=de", f"data.folder={text}/prepared"]
+    splits = [
+        f"data.{split}=['<2de>{text}/{split}-de','<2fr>{text}/{split}-fr']"
+        for split in ("train", "val", "test")
+    ]
+    where = [
+        "data=files",
+        *splits,
+        "data.src_lang=en",
+        "data.tgt_lang=de",
+        f"data.folder={text}/prepared",
+    ]
     return [*TWELVE_STEPS, *where, "trainer.max_steps=4", f"outputs={text}/outputs", *more]
 
 
@@ -69,10 +88,24 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
     with pytest.raises(ConfigError, match=r"test=<2it>.*: <2it> is no tag"):
         aiayn.evaluate(f"run={run}", "accelerator=cpu", f'test="<2it>{text}/test-fr"')
     with pytest.raises(ConfigError, match=r"data\.val: <2it> is no tag"):
-        aiayn.train(*(each.replace("<2fr>", "<2it>") if "data.val" in each else each for each in options(text)))
+        aiayn.train(
+            *(
+                each.replace("<2fr>", "<2it>") if "data.val" in each else each
+                for each in options(text)
+            )
+        )
     lines = ["<2de> one two three", "<2fr> seven"]
     Path("lines.en").write_text("\n".join(lines) + "\n")
-    command = ("aiayn", "translate", str(run), "lines.en", "--accelerator", "cpu", "--beam-size", "1")
+    command = (
+        "aiayn",
+        "translate",
+        str(run),
+        "lines.en",
+        "--accelerator",
+        "cpu",
+        "--beam-size",
+        "1",
+    )
     outputs = [run_application(*command, "--engine", engine) for engine in ("torch", "ctranslate2")]
     assert outputs[0].out.splitlines() == outputs[1].out.splitlines() == translator.translate(lines)
     Path("page.html").write_text("<p>seven</p><p>one two three</p>")
@@ -82,7 +115,9 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
     [seven, first] = translator.translate(["<2fr> seven", "<2fr> one two three"])
     for name, expected in {
         "page.html": f"<p>{seven}</p><p>{first}</p>",
-        "plain.po": Path("plain.po").read_text().replace('"seven"\nmsgstr ""', f'"seven"\nmsgstr "{seven}"'),
+        "plain.po": Path("plain.po")
+        .read_text()
+        .replace('"seven"\nmsgstr ""', f'"seven"\nmsgstr "{seven}"'),
         "plain.csv": f"en,fr,de\nseven,{seven},\n",
         "plain.en": f"{seven}\n\n",
     }.items():
@@ -101,7 +136,9 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
 def test_the_tag_of_a_corpus_begins_its_sources_in_batches_and_a_blank_line_has_none(text):
     from aiayn.data.datamodule import TranslationDataModule
 
-    data = TranslationDataModule(aiayn.compose(*options(text, "data.vocab_size=280", "data.tokens_per_step=300")).data)
+    data = TranslationDataModule(
+        aiayn.compose(*options(text, "data.vocab_size=280", "data.tokens_per_step=300")).data
+    )
     data.prepare_data()
     first = {int(data.corpus.train.src[pair][0]): pair for pair in range(len(data.corpus.train))}
     assert sorted(first) == [278, 279]
@@ -111,7 +148,9 @@ def test_the_tag_of_a_corpus_begins_its_sources_in_batches_and_a_blank_line_has_
 
 
 def test_a_source_of_invisible_characters_is_blank_with_a_tag_as_without(tmp_path):
-    write_lines(tmp_path / "train", ["one", "\u200b", "\u00ad \ufeff", ""], ["eins", "zwei", "drei", "vier"])
+    write_lines(
+        tmp_path / "train", ["one", "\u200b", "\u00ad \ufeff", ""], ["eins", "zwei", "drei", "vier"]
+    )
     for tag in ("", "<2de>"):
         text = FileText("data.train", [f"{tag}{tmp_path}/train"], ("en", "de"))
         assert [pair.tgt for pair in clean(text.pairs(), CleaningReport())] == ["eins"]
@@ -122,7 +161,11 @@ def test_a_source_of_invisible_characters_is_blank_with_a_tag_as_without(tmp_pat
 def test_the_tag_of_a_text_begins_all_of_its_sentences_and_is_no_mark_up(tag, markup):
     texts = [f"{tag} Take it. Now go.", "<b>one</b>", "", f"{tag} "]
     read = Texts(texts, "en", markup, paragraphs=True, symbols=[tag])
-    assert read.sentences == [f"{tag} Take it.", f"{tag} Now go.", "one" if markup else "<b>one</b>"]
+    assert read.sentences == [
+        f"{tag} Take it.",
+        f"{tag} Now go.",
+        "one" if markup else "<b>one</b>",
+    ]
     assert Texts(texts, "en", markup, paragraphs=False, symbols=[tag]).sentences[-1:] != [f"{tag} "]
 
 
@@ -133,7 +176,12 @@ def test_filters_compare_sides_without_the_tag(tmp_path):
     }.items():
         (tmp_path / f"train.{language}").write_text("\n".join(lines) + "\n")
     filters = {"drop_equal": True, "drop_placeholder_mismatch": True}
-    config = replace(aiayn.compose("data=phrasebook").data, source="files", train=f"<2de1>{tmp_path}/train", **filters)
+    config = replace(
+        aiayn.compose("data=phrasebook").data,
+        source="files",
+        train=f"<2de1>{tmp_path}/train",
+        **filters,
+    )
     report = CleaningReport()
     kept = list(clean(text_of(config, "train").pairs(), report, training_rules(config)))
     assert [pair.src for pair in kept] == ["<2de1> take 3 <b>"]
@@ -150,7 +198,9 @@ def test_filters_compare_sides_without_the_tag(tmp_path):
         ((1, [1.0, 0.0]), 90, 0),
     ],
 )
-def test_a_temperature_and_weights_say_how_often_an_epoch_has_the_pairs_of_a_corpus(mixture, large, small):
+def test_a_temperature_and_weights_say_how_often_an_epoch_has_the_pairs_of_a_corpus(
+    mixture, large, small
+):
     from aiayn.data.corpus import PreparedCorpus
 
     report = {"train": {"corpora": [90, 30]}}
@@ -174,11 +224,16 @@ def test_a_temperature_and_weights_say_how_often_an_epoch_has_the_pairs_of_a_cor
 @pytest.mark.parametrize("option", ["data.temperature=5", "data.weights=[2]"])
 def test_a_mixture_of_one_corpus_is_refused(text, option):
     with pytest.raises(DataError, match=rf"{re.escape(option[:-1])}.*: it mixes several files"):
-        aiayn.train(*options(text, "name=one", option, f"data.train={text}/train-de", f"data.val={text}/val-de"))
+        aiayn.train(
+            *options(
+                text, "name=one", option, f"data.train={text}/train-de", f"data.val={text}/val-de"
+            )
+        )
 
 
 @pytest.mark.parametrize(
-    "value", ["[3]", "[1,2,3]", "[1,-1]", "[1,nan]", "[0.5,0]", "[1,word]", "[1,2] data.temperature=2"]
+    "value",
+    ["[3]", "[1,2,3]", "[1,-1]", "[1,nan]", "[0.5,0]", "[1,word]", "[1,2] data.temperature=2"],
 )
 def test_weights_that_do_not_fit_are_refused(text, value):
     with pytest.raises(ConfigError, match=r"data\.weights"):
@@ -200,7 +255,8 @@ def test_text_is_the_same_after_encoding_and_symbols_are_one_subword_each(kind):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [('["<pad>",0.0]', '["",0.0]'), ('["<s>",0.0]', '["<s>",NaN]'), ('"unk_id":3', '"unk_id":4')]
+    ("old", "new"),
+    [('["<pad>",0.0]', '["",0.0]'), ('["<s>",0.0]', '["<s>",NaN]'), ('"unk_id":3', '"unk_id":4')],
 )
 def test_a_unigram_file_that_was_tampered_with_is_refused(old, new):
     stored = Tokenizer.train([LEARNED], 280, kind="unigram").to_json()
@@ -211,8 +267,13 @@ def test_a_unigram_file_that_was_tampered_with_is_refused(old, new):
 
 def test_a_given_tokenizer_is_used_and_refused_where_it_does_not_fit(text, tmp_path):
     given = tmp_path / "tokenizer.json"
-    given.write_text(Tokenizer.train([LEARNED], 290, kind="unigram", symbols=["<2de>", "<2fr>"]).to_json(), "utf-8")
-    run = aiayn.train(*options(text, "name=given", f"data.tokenizer={given}", "data.vocab_size=290"))
+    given.write_text(
+        Tokenizer.train([LEARNED], 290, kind="unigram", symbols=["<2de>", "<2fr>"]).to_json(),
+        "utf-8",
+    )
+    run = aiayn.train(
+        *options(text, "name=given", f"data.tokenizer={given}", "data.vocab_size=290")
+    )
     assert checkpoints.load(RunFolder(run).last).tokenizer == given.read_text("utf-8")
     for more, error, message in (
         ("data.vocab_size=300", DataError, r"set data\.vocab_size=290"),

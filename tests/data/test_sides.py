@@ -1,4 +1,6 @@
-"""Text whose sides are not in the languages of the development text is refused, and pairs in others are counted."""
+"""Text whose sides are not in the languages of the development text is refused, and pairs in others
+are counted.
+"""
 
 import itertools
 import json
@@ -16,20 +18,49 @@ from aiayn.data.survey import Survey, remarks
 from aiayn.errors import ConfigError, DataError
 
 PARTS = {
-    "en": (["the man", "my sister", "a child", "the old teacher", "our neighbour"], ["sees", "buys", "looks for"]),
+    "en": (
+        ["the man", "my sister", "a child", "the old teacher", "our neighbour"],
+        ["sees", "buys", "looks for"],
+    ),
     "de": (
         ["der Mann", "meine Schwester", "ein Kind", "der alte Lehrer", "unser Nachbar"],
         ["sieht", "kauft", "sucht"],
     ),
-    "fr": (["l'homme", "ma sœur", "un enfant", "le vieux maître", "notre voisin"], ["voit", "achète", "cherche"]),
-    "es": (["el hombre", "mi hermana", "un niño", "el viejo maestro", "nuestro vecino"], ["ve", "compra", "busca"]),
+    "fr": (
+        ["l'homme", "ma sœur", "un enfant", "le vieux maître", "notre voisin"],
+        ["voit", "achète", "cherche"],
+    ),
+    "es": (
+        ["el hombre", "mi hermana", "un niño", "el viejo maestro", "nuestro vecino"],
+        ["ve", "compra", "busca"],
+    ),
     "ja": (["男は", "姉は", "子供は", "先生は", "隣人は"], ["見る", "買う", "探す"]),
 }
 OBJECTS = {
-    "en": ["the house in the village", "a red car", "the letter of the woman", "two books and a lamp"],
-    "de": ["das Haus in dem Dorf", "ein rotes Auto", "den Brief von der Frau", "zwei Bücher und eine Lampe"],
-    "fr": ["la maison dans le village", "une voiture rouge", "la lettre de la femme", "deux livres et une lampe"],
-    "es": ["la casa en el pueblo", "un coche rojo", "la carta de la mujer", "dos libros y una lámpara"],
+    "en": [
+        "the house in the village",
+        "a red car",
+        "the letter of the woman",
+        "two books and a lamp",
+    ],
+    "de": [
+        "das Haus in dem Dorf",
+        "ein rotes Auto",
+        "den Brief von der Frau",
+        "zwei Bücher und eine Lampe",
+    ],
+    "fr": [
+        "la maison dans le village",
+        "une voiture rouge",
+        "la lettre de la femme",
+        "deux livres et une lampe",
+    ],
+    "es": [
+        "la casa en el pueblo",
+        "un coche rojo",
+        "la carta de la mujer",
+        "dos libros y una lámpara",
+    ],
     "ja": ["村の家を", "赤い車を", "女の手紙を", "本と灯りを"],
 }
 TIMES = {
@@ -44,12 +75,20 @@ TIMES = {
 def sentences(lang: str, start: int = 0) -> list[str]:
     """180 sentences, one the translation of another's."""
     subjects, verbs = PARTS[lang]
-    found = [" ".join(words) for words in itertools.product(subjects, verbs, OBJECTS[lang], TIMES[lang])]
+    found = [
+        " ".join(words) for words in itertools.product(subjects, verbs, OBJECTS[lang], TIMES[lang])
+    ]
     return found[start::2]
 
 
 def corpus(**options: object) -> DataConfig:
-    return data_config(max_length=255, max_length_ratio=9, tokens_per_step=1000, max_tokens_per_device=1000, **options)
+    return data_config(
+        max_length=255,
+        max_length_ratio=9,
+        tokens_per_step=1000,
+        max_tokens_per_device=1000,
+        **options,
+    )
 
 
 def prefix(folder: Path, name: str, src: str, tgt: str, start: int = 0) -> str:
@@ -70,7 +109,9 @@ def test_sides_that_are_those_of_the_other_language_are_refused_before_anything_
 ):
     val = prefix(tmp_path, "val", "en", "de", 1)
     texts = {"train": prefix(tmp_path, "train", "en", "de"), "val": val}
-    config = corpus(**texts | {split: prefix(tmp_path, "wrong", *languages)}, folder=str(tmp_path / "data"))
+    config = corpus(
+        **texts | {split: prefix(tmp_path, "wrong", *languages)}, folder=str(tmp_path / "data")
+    )
     for refuse in (check_text, prepare):
         with pytest.raises(DataError, match=message) as refusal:
             refuse(config)
@@ -83,11 +124,17 @@ def test_sides_that_are_those_of_the_other_language_are_refused_before_anything_
 def test_a_file_of_several_in_a_third_language_is_refused_by_its_name(tmp_path, languages):
     right, wrong = prefix(tmp_path, "right", "en", "de"), prefix(tmp_path, "wrong", *languages)
     # 180 sentences of 20 distinct parts: what is written about the same things in two languages.
-    more = [[f"{a} {b}" for a in sentences(lang) for b in sentences(lang)[:2]] for lang in languages]
+    more = [
+        [f"{a} {b}" for a in sentences(lang) for b in sentences(lang)[:2]] for lang in languages
+    ]
     write_lines(Path(wrong), *more)
-    val = write_lines(tmp_path / "val", *([f"{a}, {a}" for a in sentences(lang)] * 2 for lang in ("en", "de")))
+    val = write_lines(
+        tmp_path / "val", *([f"{a}, {a}" for a in sentences(lang)] * 2 for lang in ("en", "de"))
+    )
     config = corpus(train=[right, wrong], val=val, folder=str(tmp_path / "data"))
-    with pytest.raises(DataError, match=r"wrong: its (source|target) side is in neither language of data\.val="):
+    with pytest.raises(
+        DataError, match=r"wrong: its (source|target) side is in neither language of data\.val="
+    ):
         check_text(config)
     check_text(replace(config, train=[right, f"<2fr>{wrong}"]))  # with a tag it may have another
 
@@ -118,7 +165,9 @@ def test_columns_in_the_other_order_are_read_by_their_names_or_refused(tmp_path,
 
 
 def test_text_about_other_things_and_text_of_a_few_lines_is_read(tmp_path):
-    train = write_lines(tmp_path / "train", *zip(*itertools.islice(phrasebook.pairs("train"), 300), strict=True))
+    train = write_lines(
+        tmp_path / "train", *zip(*itertools.islice(phrasebook.pairs("train"), 300), strict=True)
+    )
     val = prefix(tmp_path, "val", "en", "de")
     check_text(corpus(train=train, val=val, folder=str(tmp_path / "data")))
     few = write_lines(tmp_path / "few", sentences("de")[:10], sentences("en")[:10])
@@ -129,16 +178,27 @@ def test_the_report_counts_what_looks_wrong_once_and_names_the_option(tmp_path, 
     lines = [(en, de) for en, de in zip(sentences("en"), sentences("de"), strict=True)]
     lines += [*lines[:20], ("Berlin", "BERLIN!"), ("Linux 6", "Linux 6"), ("12:30", "12.30")]
     train = write_lines(tmp_path / "train", *map(list, zip(*lines, strict=True)))
-    config = corpus(train=train, val=prefix(tmp_path, "val", "en", "de", 1), folder=str(tmp_path / "data"))
+    config = corpus(
+        train=train, val=prefix(tmp_path, "val", "en", "de", 1), folder=str(tmp_path / "data")
+    )
     survey = prepare(config).report["train"]["survey"]
     expected = {"pairs": 113, "duplicates": 20, "equal_sides": 3, "without_letters": 1}
     assert {name: survey[name] for name in expected} == expected
-    assert f"{train}: 20 of 113 training pairs looked at: duplicates; data.drop_duplicates=exact" in caplog.text
-    assert "3 of 113 training pairs looked at: equal sides; data.drop_equal=true drops them" in caplog.text
+    assert (
+        f"{train}: 20 of 113 training pairs looked at: duplicates; data.drop_duplicates=exact"
+        in caplog.text
+    )
+    assert (
+        "3 of 113 training pairs looked at: equal sides; data.drop_equal=true drops them"
+        in caplog.text
+    )
     caplog.clear()
     assert prepare(config).report["train"]["survey"] == survey
     assert "looked at" not in caplog.text
-    assert json.loads((prepare(config).folder / "report.json").read_text())["train"]["survey"] == survey
+    assert (
+        json.loads((prepare(config).folder / "report.json").read_text())["train"]["survey"]
+        == survey
+    )
 
 
 def test_a_large_text_is_surveyed_by_a_sample_that_keeps_duplicates_together(monkeypatch):
@@ -147,7 +207,9 @@ def test_a_large_text_is_surveyed_by_a_sample_that_keeps_duplicates_together(mon
 
     monkeypatch.setattr(module, "SAMPLE", 100)
     survey = Survey(("xx", "yy"))
-    survey.add(CleanPair(None, f"word {number % 4000}", f"Wort {number % 4000}") for number in range(6000))
+    survey.add(
+        CleanPair(None, f"word {number % 4000}", f"Wort {number % 4000}") for number in range(6000)
+    )
     found = survey.as_dict()
     assert len(survey.pairs) <= 100 < found["pairs"] * 8
     assert found["duplicates"] / found["pairs"] == pytest.approx(1 / 3, abs=0.12)
@@ -159,7 +221,9 @@ def test_pairs_in_a_third_language_are_counted_and_dropped_on_demand(tmp_path, c
     right = list(zip(sentences("en"), sentences("de"), strict=True)) * 3
     wrong = list(zip(sentences("fr"), sentences("es"), strict=True))[:13]
     train = write_lines(tmp_path / "train", *map(list, zip(*right, *wrong, strict=True)))
-    config = corpus(train=train, val=prefix(tmp_path, "val", "en", "de", 1), folder=str(tmp_path / "data"))
+    config = corpus(
+        train=train, val=prefix(tmp_path, "val", "en", "de", 1), folder=str(tmp_path / "data")
+    )
     survey = prepare(config).report["train"]["survey"]
     assert set(survey["languages"]) <= {"fr-es", "fr-?", "?-es"}
     assert survey["wrong_language"] == 13
@@ -181,5 +245,7 @@ def test_the_option_that_needs_the_library_says_so(monkeypatch):
     from aiayn.data import identify
 
     identify._identifier.cache_clear()
-    with pytest.raises(ConfigError, match=r"data\.drop_wrong_language=true: pip install 'aiayn\[text\]'"):
+    with pytest.raises(
+        ConfigError, match=r"data\.drop_wrong_language=true: pip install 'aiayn\[text\]'"
+    ):
         wrong_languages(("en", "de"))

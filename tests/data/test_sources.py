@@ -9,7 +9,9 @@ from aiayn.errors import DataError
 
 
 def test_the_phrasebook_goes_both_ways_and_knows_two_languages(monkeypatch):
-    book = SimpleNamespace(VERSION=7, pairs=lambda split: [(f"{split} house", "Häuser"), ("b", "c")])
+    book = SimpleNamespace(
+        VERSION=7, pairs=lambda split: [(f"{split} house", "Häuser"), ("b", "c")]
+    )
     monkeypatch.setattr(sources, "phrasebook", book)
     options = {"source": "phrasebook", "train": "train", "val": "val"}
     assert read_pairs(text_of(data_config(**options), "val")) == [

@@ -16,7 +16,9 @@ from aiayn.errors import DataError
 @settings(deadline=None, max_examples=60)
 @given(
     pairs=st.lists(
-        st.tuples(st.sampled_from(SEPARATORS[:-2]), st.sampled_from(SEPARATORS[:-2])), min_size=1, max_size=9
+        st.tuples(st.sampled_from(SEPARATORS[:-2]), st.sampled_from(SEPARATORS[:-2])),
+        min_size=1,
+        max_size=9,
     ),
     crlf=st.booleans(),
     last=st.booleans(),
@@ -69,7 +71,10 @@ def test_unequal_line_counts_are_refused_before_the_first_pair_with_both_counts(
 
 
 def test_missing_empty_and_unset_text_is_refused_by_name(tmp_path):
-    with pytest.raises(DataError, match=r"data\.val=.*nowhere: there is neither .*nowhere\.en nor .*nowhere\.en\.gz"):
+    with pytest.raises(
+        DataError,
+        match=r"data\.val=.*nowhere: there is neither .*nowhere\.en nor .*nowhere\.en\.gz",
+    ):
         text_of(data_config(val=str(tmp_path / "nowhere")), "val").pairs()
     with pytest.raises(DataError, match=r"data\.train: there is no text in .*x\.en and .*x\.de"):
         text_of(data_config(train=write_bytes(tmp_path / "x", b"", b"")), "train").pairs()
@@ -78,7 +83,9 @@ def test_missing_empty_and_unset_text_is_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [gzip.compress(b"a\nb\n" * 500)[:-9], b"not gzip", b""], ids=["cut", "other", "empty"]
+    "content",
+    [gzip.compress(b"a\nb\n" * 500)[:-9], b"not gzip", b""],
+    ids=["cut", "other", "empty"],
 )
 def test_a_broken_archive_is_refused_by_name(tmp_path, content):
     for lang in ("en", "de"):
@@ -89,18 +96,25 @@ def test_a_broken_archive_is_refused_by_name(tmp_path, content):
 
 def test_evaluation_text_is_untouched_and_must_be_utf8(tmp_path):
     prefix = write_bytes(tmp_path / "x", b" a  \n\nc\x00\n", "ä\u2028b\n \n.\n".encode())
-    assert text_of(data_config(test=prefix), "test").read() == ([" a  ", "", "c\x00"], ["ä\u2028b", " ", "."])
+    assert text_of(data_config(test=prefix), "test").read() == (
+        [" a  ", "", "c\x00"],
+        ["ä\u2028b", " ", "."],
+    )
     prefix = write_bytes(tmp_path / "y", b"a\nb\n", b"gut\nH\xe4user\n")
     with pytest.raises(DataError, match=r"y\.de \(target\): line 2 is not UTF-8"):
         text_of(data_config(test=prefix), "test").read()
 
 
-def test_a_file_is_read_again_only_when_it_changed_and_not_trusted_right_after(tmp_path, monkeypatch):
+def test_a_file_is_read_again_only_when_it_changed_and_not_trusted_right_after(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "x"
     path.write_bytes(b"a\nb")
     reads = []
     opened = text_files.opened
-    monkeypatch.setattr(text_files, "opened", lambda path, is_text: reads.append(path) or opened(path, is_text))
+    monkeypatch.setattr(
+        text_files, "opened", lambda path, is_text: reads.append(path) or opened(path, is_text)
+    )
     assert scan(path)[0] == scan(path)[0] == 2
     assert len(reads) == 2
     now = time.time_ns()
@@ -113,7 +127,9 @@ def test_a_file_is_read_again_only_when_it_changed_and_not_trusted_right_after(t
 
 
 def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, monkeypatch):
-    """The pairs after it stay aligned; a device, or a compressed bomb, without line ends is refused."""
+    """The pairs after it stay aligned; a device, or a compressed bomb, without line ends is
+    refused.
+    """
     long = b"x" * (3 << 20)
     prefix = write_bytes(tmp_path / "x", b"a\n" + long + b"\r\nc\n" + long, b"A\nB\nC\nD\n")
     report = CleaningReport()

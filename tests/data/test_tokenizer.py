@@ -17,7 +17,12 @@ from aiayn.data.encode import CachedTokenizer
 from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
 from aiayn.errors import DataError
 
-TEXT = ["The house is small.", "Das Haus ist klein, sehr klein.", "Straßen und Häuser", "<s> is a mark </s>"] * 3
+TEXT = [
+    "The house is small.",
+    "Das Haus ist klein, sehr klein.",
+    "Straßen und Häuser",
+    "<s> is a mark </s>",
+] * 3
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +36,22 @@ def lower_casing() -> Tokenizer:
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(st.one_of(st.text(), st.text(" a\t\r\n\x85\u2028\u3000</s>"), st.sampled_from(list(SPECIAL_IDS)))))
+@given(
+    st.lists(
+        st.one_of(
+            st.text(), st.text(" a\t\r\n\x85\u2028\u3000</s>"), st.sampled_from(list(SPECIAL_IDS))
+        )
+    )
+)
 def test_any_unicode_survives_encoding_and_decoding(tokenizer, lines):
     ids = tokenizer.encode(lines)
     assert tokenizer.decode(ids) == [canonical(line) for line in lines]
     assert all(i not in SPECIAL_IDS.values() for row in ids for i in row)
 
 
-@pytest.mark.parametrize("line", ["", " ", "  ", " a", "  a", "a ", "</s>", " <unk>", "a<pad>b", "\x00", "𝄞 文"])
+@pytest.mark.parametrize(
+    "line", ["", " ", "  ", " a", "  a", "a ", "</s>", " <unk>", "a<pad>b", "\x00", "𝄞 文"]
+)
 def test_hard_strings_survive_too(tokenizer, line):
     assert tokenizer.decode(tokenizer.encode([line])) == [line]
 
@@ -50,15 +63,24 @@ def test_special_ids_are_fixed_and_leave_no_trace_in_text(tokenizer):
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.one_of(st.text(" aBÄßé.</S>"), st.sampled_from(["Das HAUS", "ÉTÉ", "<S>", "Straßen"]))))
+@given(
+    st.lists(
+        st.one_of(st.text(" aBÄßé.</S>"), st.sampled_from(["Das HAUS", "ÉTÉ", "<S>", "Straßen"]))
+    )
+)
 def test_a_lower_casing_tokenizer_returns_every_text_in_lower_case(lower_casing, lines):
     assert lower_casing.decode(lower_casing.encode(lines)) == [line.lower() for line in lines]
 
 
-def test_a_lower_casing_tokenizer_learns_no_capital_and_is_stored_and_read_whole(lower_casing, tokenizer):
+def test_a_lower_casing_tokenizer_learns_no_capital_and_is_stored_and_read_whole(
+    lower_casing, tokenizer
+):
     again = Tokenizer.from_json(lower_casing.to_json())
     assert again.encode(["Das HAUS"]) == lower_casing.encode(["das haus"])
-    assert lower_casing.fingerprint not in (tokenizer.fingerprint, Tokenizer.train([TEXT], 310).fingerprint)
+    assert lower_casing.fingerprint not in (
+        tokenizer.fingerprint,
+        Tokenizer.train([TEXT], 310).fingerprint,
+    )
     [first, second] = lower_casing.encode(["das haus", "das  haus"])
     assert CachedTokenizer(lower_casing)(["Das HAUS", "Das  Haus"]).flat.tolist() == first + second
     learned = [lower_casing.tokens([number])[0] for number in range(260, 310)]
@@ -67,7 +89,9 @@ def test_a_lower_casing_tokenizer_learns_no_capital_and_is_stored_and_read_whole
 
 @pytest.mark.parametrize("lines", [["a"], ["!"], ["ü"], ["hallo hallo"], TEXT])
 def test_a_vocabulary_beyond_the_text_is_refused_with_one_that_works(lines):
-    with pytest.raises(DataError, match=r"data\.vocab_size=8000: this text supports at most (\d+); set .*") as refusal:
+    with pytest.raises(
+        DataError, match=r"data\.vocab_size=8000: this text supports at most (\d+); set .*"
+    ) as refusal:
         Tokenizer.train([lines], 8000)
     supported = int(str(refusal.value).split("at most ")[1].split(";")[0])
     assert supported >= 261  # the least that the configuration allows
@@ -80,7 +104,9 @@ def test_json_gives_the_same_tokenizer_back(tokenizer):
     text = tokenizer.to_json()
     for copy in (Tokenizer.from_json(text), pickle.loads(pickle.dumps(tokenizer))):
         assert copy.to_json() == text
-        assert copy.fingerprint == tokenizer.fingerprint == hashlib.sha256(text.encode()).hexdigest()
+        assert (
+            copy.fingerprint == tokenizer.fingerprint == hashlib.sha256(text.encode()).hexdigest()
+        )
         assert copy.encode([*TEXT, "</s>"]) == tokenizer.encode([*TEXT, "</s>"])
         assert copy.decode(copy.encode(["</s>"])) == ["</s>"]
 
@@ -104,11 +130,14 @@ def exchanged(vocab):
     vocab["e"], vocab["i"] = vocab["i"], vocab["e"]
 
 
-# What a settings file of the library may also say: other ids and other text, a panic, an abort, or minutes of work.
+# What a settings file of the library may also say: other ids and other text, a panic, an abort, or
+# minutes of work.
 FORGERIES = {
     "dropout": lambda t: t["model"].update(dropout=0.5),
     "another model": lambda t: t["model"].update(type="WordPiece"),
-    "truncation": lambda t: t.update(truncation={"direction": "Right", "max_length": 2, "strategy": "LongestFirst"}),
+    "truncation": lambda t: t.update(
+        truncation={"direction": "Right", "max_length": 2, "strategy": "LongestFirst"}
+    ),
     "exchanged ids": lambda t: exchanged(t["model"]["vocab"]),
     "an id too many": lambda t: t["model"]["vocab"].update(zz=10**9),
     "merges in another order": lambda t: t["model"]["merges"].reverse(),
@@ -116,7 +145,9 @@ FORGERIES = {
     "a regex": lambda t: t.update(pre_tokenizer={"type": "Split", "pattern": {"Regex": "(a+)+$"}}),
     "another normalizer": lambda t: t.update(normalizer={"type": "Lowercase"}),
     "another decoder": lambda t: t.update(decoder=None),
-    "a further special token": lambda t: t["added_tokens"].append(t["added_tokens"][0] | {"id": 4, "content": "e"}),
+    "a further special token": lambda t: t["added_tokens"].append(
+        t["added_tokens"][0] | {"id": 4, "content": "e"}
+    ),
     "an unknown part": lambda t: t.update(version="2.0", code="x"),
 }
 
@@ -130,11 +161,28 @@ def test_json_that_differs_in_any_piece_from_what_is_written_is_refused(tokenize
 
 
 def test_json_of_other_kinds_is_refused(tokenizer):
-    kinds = ["", "{}", "[]", "null", "7", "{", "[" * 100_000, '{"model": 1}', '{"model": {}}', '"' + "a" * 99]
+    kinds = [
+        "",
+        "{}",
+        "[]",
+        "null",
+        "7",
+        "{",
+        "[" * 100_000,
+        '{"model": 1}',
+        '{"model": {}}',
+        '"' + "a" * 99,
+    ]
     content = json.loads(tokenizer.to_json())
     for value in (None, True, 7, 1e400, "x", [], {}, [[]], {"a": []}):
-        kinds += [json.dumps(content | {part: value}) for part in ("model", "pre_tokenizer", "added_tokens", "decoder")]
-        kinds += [json.dumps(content | {"model": content["model"] | {part: value}}) for part in ("vocab", "merges")]
+        kinds += [
+            json.dumps(content | {part: value})
+            for part in ("model", "pre_tokenizer", "added_tokens", "decoder")
+        ]
+        kinds += [
+            json.dumps(content | {"model": content["model"] | {part: value}})
+            for part in ("vocab", "merges")
+        ]
     for text in kinds:
         with pytest.raises(DataError, match="not a tokenizer of this program"):
             Tokenizer.from_json(text)
@@ -142,15 +190,20 @@ def test_json_of_other_kinds_is_refused(tokenizer):
 
 def test_separate_processes_learn_the_same_bytes_whatever_their_hash_seed_and_threads():
     program = (
-        "import random; from aiayn.data.tokenizer import Tokenizer; random.seed(3)\n"
-        "words = [''.join(random.choices('abcdeäß', k=random.randint(1, 9))) for _ in range(3000)]\n"
-        "print(Tokenizer.train([[' '.join(words[i:i + 9])] for i in range(0, 3000, 9)], 900).fingerprint)"
+        "import random; from aiayn.data.tokenizer import Tokenizer; random.seed(3)\nwords = "
+        "[''.join(random.choices('abcdeäß', k=random.randint(1, 9))) for _ in range(3000)]\n"
+        "print(Tokenizer.train([[' '.join(words[i:i + 9])] for i in range(0, 3000, 9)], "
+        "900).fingerprint)"
     )
     found = set()
     for seed, threads in (("1", "1"), ("2", "2"), ("3", "4")):
         environment = os.environ | {"PYTHONHASHSEED": seed, "RAYON_NUM_THREADS": threads}
         done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         found.add(done.stdout)
     assert len(found) == 1
@@ -164,11 +217,15 @@ def test_a_forked_child_encodes_and_says_nothing():
         "    signal.alarm(20); tokenizer.encode(['a'] * 1000); os._exit(0)\n"
         "print(os.wait()[1])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-@pytest.mark.parametrize("change", ["\u00a0", "\u202f", "\t", "\ufeff ", " \u200b", "\u00ad ", "\u2028"])
+@pytest.mark.parametrize(
+    "change", ["\u00a0", "\u202f", "\t", "\ufeff ", " \u200b", "\u00ad ", "\u2028"]
+)
 def test_a_blank_or_invisible_character_of_another_kind_changes_no_id(tokenizer, change):
     plain, changed = "The house is small", f"The house{change}is small"
     assert tokenizer.normalise(changed) == plain
@@ -181,20 +238,36 @@ ACCENTS = ["Žluťoučký kůň", "한국어 문장입니다", "Tiếng Việt c
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_a_letter_has_the_same_subwords_however_unicode_stores_it(kind, lowercase):
-    composed, decomposed = ([unicodedata.normalize(form, line) for line in ACCENTS * 20] for form in ("NFC", "NFD"))
+    composed, decomposed = (
+        [unicodedata.normalize(form, line) for line in ACCENTS * 20] for form in ("NFC", "NFD")
+    )
     assert composed != decomposed
-    learned = [Tokenizer.train([text], 264, kind=kind, lowercase=lowercase) for text in (composed, decomposed)]
+    learned = [
+        Tokenizer.train([text], 264, kind=kind, lowercase=lowercase)
+        for text in (composed, decomposed)
+    ]
     for tokenizer in learned:
         for copy in (tokenizer, Tokenizer.from_json(tokenizer.to_json())):
             assert copy.encode(composed) == copy.encode(decomposed)
-            assert np.array_equal(CachedTokenizer(copy)(composed).flat, CachedTokenizer(copy)(decomposed).flat)
+            assert np.array_equal(
+                CachedTokenizer(copy)(composed).flat, CachedTokenizer(copy)(decomposed).flat
+            )
             lower = [line.lower() if lowercase else line for line in composed]
-            assert copy.decode(copy.encode(decomposed)) == lower, "compatibility forms such as ligatures are kept"
+            assert copy.decode(copy.encode(decomposed)) == lower, (
+                "compatibility forms such as ligatures are kept"
+            )
     assert kind == "unigram" or learned[0].fingerprint == learned[1].fingerprint
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from("aeoAO \u0308\u0301\u0338\u1100\u1161\u00ad"))))
+@given(
+    st.text(
+        st.one_of(
+            st.characters(codec="utf-8"),
+            st.sampled_from("aeoAO \u0308\u0301\u0338\u1100\u1161\u00ad"),
+        )
+    )
+)
 def test_the_library_reads_the_same_text_from_the_stored_file(tokenizer, line):
     core = tokenizers.Tokenizer.from_str(tokenizer.to_json())
     core.encode_special_tokens = True
@@ -207,6 +280,10 @@ def test_a_tokenizer_from_before_nfc_keeps_what_it_was_trained_with(tokenizer):
     stored["normalizer"]["normalizers"].remove({"type": "NFC"})
     old = Tokenizer.from_json(json.dumps(stored))
     assert json.loads(old.to_json()) == stored
-    assert old.decode(old.encode(["a\u0308"])) == ["a\u0308"] != tokenizer.decode(tokenizer.encode(["a\u0308"]))
+    assert (
+        old.decode(old.encode(["a\u0308"]))
+        == ["a\u0308"]
+        != tokenizer.decode(tokenizer.encode(["a\u0308"]))
+    )
     assert old.encode(TEXT) == tokenizer.encode(TEXT)
     assert old.fingerprint != tokenizer.fingerprint

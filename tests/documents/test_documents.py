@@ -20,18 +20,25 @@ LANGS = ("en", "de")
 
 
 def document(name: str, content: str | bytes, markup: bool = False) -> Document:
-    return parse_document(Path(name), content.encode() if isinstance(content, str) else content, LANGS, markup)
+    return parse_document(
+        Path(name), content.encode() if isinstance(content, str) else content, LANGS, markup
+    )
 
 
 def word_for_word(text: str, shout: bool) -> tuple[str, np.ndarray]:
-    """A translation of every word by itself, in capitals or the same, and how its words attend to these."""
+    """A translation of every word by itself, in capitals or the same, and how its words attend to
+    these.
+    """
     translation = UNIT.sub(
-        lambda unit: unit[0].upper() if shout and not re.match("[{%&]|http", unit[0]) else unit[0], text
+        lambda unit: unit[0].upper() if shout and not re.match("[{%&]|http", unit[0]) else unit[0],
+        text,
     )
     return translation, np.eye(len(UNIT.findall(text)))
 
 
-def translated(name: str, content: str | bytes, markup: bool = False, shout: bool = True) -> str | bytes:
+def translated(
+    name: str, content: str | bytes, markup: bool = False, shout: bool = True
+) -> str | bytes:
     """The document of a translator that shouts, or does not."""
     found = document(name, content, markup)
 
@@ -166,13 +173,15 @@ XLIFF = """<?xml version='1.0' encoding="utf-8" ?>
 SHOUTED_XLIFF = (
     XLIFF.replace(
         '<x id="2" /></source>',
-        '<x id="2" /></source>\n    <target>THE <g id="1">OLD</g> HOUSE\N{NO-BREAK SPACE}&lt; 5<x id="2" /></target>',
+        '<x id="2" /></source>\n    <target>THE <g id="1">OLD</g> HOUSE\N{NO-BREAK SPACE}&lt; '
+        '5<x id="2" /></target>',
     )
     .replace("<target/>", "<target>TWO CATS</target>")
     .replace('state="new">see it', 'state="translated">SEE <ph id="1">&lt;b></ph>IT')
     .replace(
         "</seg-source>",
-        '</seg-source><target><mrk mtype="seg" mid="1">ONE.</mrk> <mrk mtype="seg" mid="2"\n    >TWO.</mrk></target>',
+        '</seg-source><target><mrk mtype="seg" mid="1">ONE.</mrk> <mrk mtype="seg" mid="2"\n    '
+        ">TWO.</mrk></target>",
     )
 )
 
@@ -194,7 +203,8 @@ note --\r
 SHOUTED_SUBTITLES = (
     (
         SUBTITLES.replace(
-            "the old <i>house</i>\r\nof two cats and a man", "THE OLD <i>HOUSE</i>\r\nOF TWO CATS AND A MAN"
+            "the old <i>house</i>\r\nof two cats and a man",
+            "THE OLD <i>HOUSE</i>\r\nOF TWO CATS AND A MAN",
         )
     )
     .replace("- the cat", "- THE CAT")
@@ -202,12 +212,12 @@ SHOUTED_SUBTITLES = (
 )
 
 TABLE = (
-    'id,"English (US)",German\r\n1,the house,\r\n2,"two ""old"", cats", \r\n\r\n3,"the\nman" ,""\r\n4,,x\r\n'
-    '6,a cat,"eine\nKatze"\r\n5,"no,'
+    'id,"English (US)",German\r\n1,the house,\r\n2,"two ""old"", cats", \r\n\r\n3,"the\nman" '
+    ',""\r\n4,,x\r\n6,a cat,"eine\nKatze"\r\n5,"no,'
 )
 SHOUTED_TABLE = (
-    'id,"English (US)",German\r\n1,the house,THE HOUSE\r\n2,"two ""old"", cats","TWO ""OLD"", CATS"\r\n\r\n'
-    '3,"the\nman" ,"THE MAN "\r\n4,,x\r\n6,a cat,"eine\nKatze"\r\n5,"no,"NO"'
+    'id,"English (US)",German\r\n1,the house,THE HOUSE\r\n2,"two ""old"", cats","TWO ""OLD"", '
+    'CATS"\r\n\r\n3,"the\nman" ,"THE MAN "\r\n4,,x\r\n6,a cat,"eine\nKatze"\r\n5,"no,"NO"'
 )
 
 PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>the cat</title><style>p > b {}</style></head>
@@ -217,9 +227,13 @@ SHOUTED_PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>THE CAT</title
 <!-- the <b>comment -->\r\n<body class='a>b'><p>THE <a title="1 < 2" href=x>OLD</a> HOUSE<br/>&nbsp; TWO &amp; CATS &lt;
 </p><script>if (a < b) the()</script><code>the cat</code></BODY></html>"""
 
-JSON_LINES = '{"id": 1e400, "en":"the \\"cat\\"", "n": 1.10, "big": 123456789012345678901234567890}\n\n' + (
-    '{"x":"\\ud83d", "en":"two" , "x": 2 }\r\n{"translation": {"de": " " , "en": "a\\u0000b"}, "de": "y"}\n'
-    '{"en": "two", "de": null}\n{"de": "zwei", "en": "two"}\n{"en": "two", "de": [1]}'
+JSON_LINES = (
+    '{"id": 1e400, "en":"the \\"cat\\"", "n": 1.10, "big": 123456789012345678901234567890}\n\n'
+    + (
+        '{"x":"\\ud83d", "en":"two" , "x": 2 }\r\n{"translation": {"de": " " , "en": '
+        '"a\\u0000b"}, "de": "y"}\n{"en": "two", "de": null}\n{"de": "zwei", "en": '
+        '"two"}\n{"en": "two", "de": [1]}'
+    )
 )
 SHOUTED_JSON_LINES = (
     JSON_LINES.replace("901234567890}", '901234567890, "de": "THE \\"CAT\\""}')
@@ -241,20 +255,24 @@ CASES = {
         'id\ten\tde\r\n1\tthe "house\tTHE "HOUSE\r\n2\ttwo\tx\r\n\r\n',
     ),
     "hugo.md": (
-        "+++\ntitle = 'the'\n+++\n[the cat] and [a][the cat]\n\n!!! note\n    see\n\n$$\na b\n$$\n\n[the cat]: x.org\n"
-        "\nthe $a_b * c_d$ is $5, not $6 or $7\n",
-        "+++\ntitle = 'the'\n+++\n[THE CAT][the cat] AND [A][the cat]\n\n!!! note\n    SEE\n\n$$\na b\n$$\n\n"
-        "[the cat]: x.org\n\nTHE $a_b * c_d$ IS $5, NOT $6 OR $7\n",
+        "+++\ntitle = 'the'\n+++\n[the cat] and [a][the cat]\n\n!!! note\n    see\n\n$$\na "
+        "b\n$$\n\n[the cat]: x.org\n\nthe $a_b * c_d$ is $5, not $6 or $7\n",
+        "+++\ntitle = 'the'\n+++\n[THE CAT][the cat] AND [A][the cat]\n\n!!! note\n    "
+        "SEE\n\n$$\na b\n$$\n\n[the cat]: x.org\n\nTHE $a_b * c_d$ IS $5, NOT $6 OR $7\n",
     ),
     "film.vtt": (
-        "WEBVTT - the\n\nNOTE the\n\nthe id\n00:01.000 --> 00:02.000\n\n00:03.000 --> 00:04.000\nthe\n \n"
-        "2\n00:05.000 --> 00:06.000\n<v Bob>the <00:05.500>cat</v>\n00:07.000 --> 00:08.000\nthe end\n",
-        "WEBVTT - the\n\nNOTE the\n\nthe id\n00:01.000 --> 00:02.000\n\n00:03.000 --> 00:04.000\nTHE\n \n"
-        "2\n00:05.000 --> 00:06.000\n<v Bob>THE <00:05.500>CAT</v>\n00:07.000 --> 00:08.000\nTHE END\n",
+        "WEBVTT - the\n\nNOTE the\n\nthe id\n00:01.000 --> 00:02.000\n\n00:03.000 --> "
+        "00:04.000\nthe\n \n2\n00:05.000 --> 00:06.000\n<v Bob>the <00:05.500>cat</v>\n00:07.000 "
+        "--> 00:08.000\nthe end\n",
+        "WEBVTT - the\n\nNOTE the\n\nthe id\n00:01.000 --> 00:02.000\n\n00:03.000 --> "
+        "00:04.000\nTHE\n \n2\n00:05.000 --> 00:06.000\n<v Bob>THE <00:05.500>CAT</v>\n00:07.000 "
+        "--> 00:08.000\nTHE END\n",
     ),
     "template.html": (
-        '<p {% if a > b %}class="x"{% endif %}>the {{ x|default("<b>") }} cat <%= a > 0 %> {{ x }}</p><i>{{ a<b }}</i>',
-        '<p {% if a > b %}class="x"{% endif %}>THE {{ x|default("<b>") }} CAT <%= a > 0 %> {{ x }}</p><i>{{ a<b }}</i>',
+        '<p {% if a > b %}class="x"{% endif %}>the {{ x|default("<b>") }} cat <%= a > 0 %> {{ x '
+        "}}</p><i>{{ a<b }}</i>",
+        '<p {% if a > b %}class="x"{% endif %}>THE {{ x|default("<b>") }} CAT <%= a > 0 %> {{ x '
+        "}}</p><i>{{ a<b }}</i>",
     ),
     "blanks.csv": ('en, de\n"a, b", ""\n "a",\n', 'en, de\n"a, b","A, B"\n "a",A\n'),
     "excel.tsv": ('"en"\t"de"\n"a ""b"""\t""\n', '"en"\t"de"\n"a ""b"""\t"A ""B"""\n'),
@@ -265,7 +283,9 @@ CASES = {
 def test_texts_are_translated_and_everything_else_is_kept_byte_for_byte(name):
     source, expected = CASES[name]
     assert translated(name, source) == expected
-    assert translated(name, b"\xef\xbb\xbf" + source.encode()) == b"\xef\xbb\xbf" + expected.encode()
+    assert (
+        translated(name, b"\xef\xbb\xbf" + source.encode()) == b"\xef\xbb\xbf" + expected.encode()
+    )
 
 
 def test_subtitles_keep_their_number_of_lines_where_words_have_no_blanks_between():
@@ -276,7 +296,8 @@ def test_subtitles_keep_their_number_of_lines_where_words_have_no_blanks_between
         assert max(map(len, found)) < 2 * len(text) / count
         assert not any(line[0] in "，。" for line in found)
     film = document(
-        "a.srt", "1\r\n00:01 --> 00:02\r\n今天\r\n天气 好\r\n\r\n2\r\n00:03 --> 00:04\r\n\u266a\r\n\u266a\r\n"
+        "a.srt",
+        "1\r\n00:01 --> 00:02\r\n今天\r\n天气 好\r\n\r\n2\r\n00:03 --> 00:04\r\n\u266a\r\n\u266a\r\n",
     )
     assert [piece.text for piece in film.pieces if isinstance(piece, Part)] == ["今天天气 好"]
     assert "\u266a\r\n\u266a" in "".join(piece for piece in film.pieces if isinstance(piece, str))
@@ -284,20 +305,32 @@ def test_subtitles_keep_their_number_of_lines_where_words_have_no_blanks_between
 
 def test_the_dash_before_what_somebody_says_is_no_part_of_it():
     found = document("a.srt", "1\n00:01 --> 00:02\n- Where?\n\u2014 Here.\n-5 cats\n")
-    assert [piece.text for piece in found.pieces if isinstance(piece, Part)] == ["Where?", "Here.", "-5 cats"]
+    assert [piece.text for piece in found.pieces if isinstance(piece, Part)] == [
+        "Where?",
+        "Here.",
+        "-5 cats",
+    ]
 
 
-@pytest.mark.parametrize("message", ["{n, plural, one {a cat} other {# cats}}", "the {x,select, f {her} other {it}}"])
+@pytest.mark.parametrize(
+    "message", ["{n, plural, one {a cat} other {# cats}}", "the {x,select, f {her} other {it}}"]
+)
 def test_messages_of_icu_are_left_alone(message):
     for name, text, expected in (
-        ("a.po", 'msgid "%s"\nmsgstr ""\n\nmsgid "a"\nmsgstr ""\n', 'msgid "%s"\nmsgstr ""\n\nmsgid "a"\nmsgstr "A"\n'),
+        (
+            "a.po",
+            'msgid "%s"\nmsgstr ""\n\nmsgid "a"\nmsgstr ""\n',
+            'msgid "%s"\nmsgstr ""\n\nmsgid "a"\nmsgstr "A"\n',
+        ),
         ("a.xlf", "<xliff><trans-unit><source>%s</source></trans-unit></xliff>", ""),
         ("a.md", "%s\n\na cat\n", "%s\n\nA CAT\n"),
     ):
-        assert translated(name, text.replace("%s", message)) == (expected or text).replace("%s", message)
-        assert any("ICU" in remark for remark in document(name, text.replace("%s", message)).remarks) == (
-            name != "a.md"
+        assert translated(name, text.replace("%s", message)) == (expected or text).replace(
+            "%s", message
         )
+        assert any(
+            "ICU" in remark for remark in document(name, text.replace("%s", message)).remarks
+        ) == (name != "a.md")
 
 
 def test_xliff_2_and_prefixed_names_are_read_too():
@@ -319,7 +352,9 @@ def test_xliff_2_and_prefixed_names_are_read_too():
 @pytest.mark.parametrize("state", ['state="STATE"', "state = 'STATE'"])
 def test_an_xliff_unit_with_a_state_says_that_it_is_translated_now(unit, state):
     unit = unit.replace("SOURCE", '<source>a cat of state="new"</source>').replace("STATE", state)
-    before, after = (f"<xliff>{unit.replace('STATE', word)}</xliff>" for word in ("new", "translated"))
+    before, after = (
+        f"<xliff>{unit.replace('STATE', word)}</xliff>" for word in ("new", "translated")
+    )
     assert translated("a.xlf", before) == after.replace("></", '>A CAT OF STATE="NEW"</', 1)
 
 
@@ -332,14 +367,23 @@ def test_an_xliff_unit_with_a_state_says_that_it_is_translated_now(unit, state):
     ],
 )
 def test_two_halves_of_a_code_stay_around_what_they_were_around(first, last):
-    text = f"<xliff><unit><segment><source>see {first}the cat{last} now</source></segment></unit></xliff>"
+    text = (
+        f"<xliff><unit><segment><source>see {first}the cat{last} "
+        "now</source></segment></unit></xliff>"
+    )
     [part] = [piece for piece in document("a.xlf", text).pieces if isinstance(piece, Part)]
     assert part.text == "see the cat now"
-    assert written(part, "NOW CAT THE SEE", np.eye(4)[::-1], Counter()) == f"NOW {first}CAT THE{last} SEE"
+    assert (
+        written(part, "NOW CAT THE SEE", np.eye(4)[::-1], Counter())
+        == f"NOW {first}CAT THE{last} SEE"
+    )
 
 
 def test_tags_in_the_fields_of_tables_are_kept_on_request():
-    assert translated("a.csv", "en,de\na <b>cat</b>,\n", markup=True) == 'en,de\na <b>cat</b>,"A <b>CAT</b>"\n'
+    assert (
+        translated("a.csv", "en,de\na <b>cat</b>,\n", markup=True)
+        == 'en,de\na <b>cat</b>,"A <b>CAT</b>"\n'
+    )
     found = translated("a.jsonl", r'{"en": "a <b x=\"y\">cat</b>"}', markup=True)
     assert json.loads(found)["de"] == 'A <b x="y">CAT</b>'
 
@@ -350,7 +394,9 @@ def test_a_file_stays_in_the_encoding_that_it_says(encoding):
     if encoding == "utf-16":
         text = "\ufeff<html><p>für</p></html>"
     content = text.encode("utf-16-le" if encoding == "utf-16" else encoding)
-    assert translated("a.html", content) == content.replace("für".encode(encoding)[-6:], "FÜR".encode(encoding)[-6:])
+    assert translated("a.html", content) == content.replace(
+        "für".encode(encoding)[-6:], "FÜR".encode(encoding)[-6:]
+    )
     found = document("a.html", content)
     assert found.encode("ł") == (b"&#322;" if encoding == "iso-8859-1" else "ł".encode("utf-16-le"))
 
@@ -379,16 +425,26 @@ def test_definitions_and_attributes_of_other_dialects_stay_on_lines_of_their_own
     assert translated("a.md", text) == (
         "# 1. A CAT\n{: .no_toc }\n\nTHE `x`\n: A *HOUSE*\n:   THE MAN: OLD\n{: .note #b }\n"
     )
-    assert translated("a.md", "> [!NOTE]\n> the cat\n> sees\n\n> \\[!tip]- a title\n>\n> 5+ cats\n") == (
-        "> [!NOTE]\n> THE CAT SEES\n\n> \\[!tip]- A TITLE\n>\n> 5+ CATS\n"
-    )
+    assert translated(
+        "a.md", "> [!NOTE]\n> the cat\n> sees\n\n> \\[!tip]- a title\n>\n> 5+ cats\n"
+    ) == ("> [!NOTE]\n> THE CAT SEES\n\n> \\[!tip]- A TITLE\n>\n> 5+ CATS\n")
 
 
 def test_what_would_be_a_mark_in_markdown_is_written_as_text():
-    for text in ("1\\. the", "\\# the", "\\- the", "\\<b>", "\\`a\\`", "\\_the\\_ snake_case", "\\[a\\](b)"):
+    for text in (
+        "1\\. the",
+        "\\# the",
+        "\\- the",
+        "\\<b>",
+        "\\`a\\`",
+        "\\_the\\_ snake_case",
+        "\\[a\\](b)",
+    ):
         found = translated("a.md", f"a\n\n{text}\n")
         assert found == f"A\n\n{text.upper()}\n"
-        assert all(not part.tags for part in document("a.md", found).pieces if isinstance(part, Part))
+        assert all(
+            not part.tags for part in document("a.md", found).pieces if isinstance(part, Part)
+        )
 
 
 WORDS = st.sampled_from(
@@ -434,8 +490,18 @@ BLOCK = st.one_of(
     PARAGRAPH.map(lambda text: "## " + text.replace("\n", " ")),
     PARAGRAPH.map(lambda text: "> " + text.replace("\n", "\n> ")),
     PARAGRAPH.map(lambda text: "- " + text.replace("\n", "\n  ")),
-    PARAGRAPH.map(lambda text: "| a | b |\n|---|---|\n| " + text.replace("\n", " ") + " | `a\\|b` or |"),
-    st.sampled_from(["```\nthe `code`\n```", "    a <b>", "<div>\n<p>a <i>b</i></p></div>", "---", "[x]: y.org 'z'"]),
+    PARAGRAPH.map(
+        lambda text: "| a | b |\n|---|---|\n| " + text.replace("\n", " ") + " | `a\\|b` or |"
+    ),
+    st.sampled_from(
+        [
+            "```\nthe `code`\n```",
+            "    a <b>",
+            "<div>\n<p>a <i>b</i></p></div>",
+            "---",
+            "[x]: y.org 'z'",
+        ]
+    ),
 )
 
 
@@ -462,14 +528,22 @@ def test_markdown_whose_words_stay_the_same_reads_as_before(text):
         ("a.xliff", "<xliff><file>\n<a></b>", "line 2 is not well-formed XML"),
         ("a.xliff", "<tmx/>", "this is no XLIFF"),
         ("a.xliff", "<g>" * 999, "line 1 has 200 elements in each other"),
-        ("a.xliff", '<!DOCTYPE x [<!ENTITY a "b">]><xliff>&a;</xliff>', "it declares entities of its own"),
+        (
+            "a.xliff",
+            '<!DOCTYPE x [<!ENTITY a "b">]><xliff>&a;</xliff>',
+            "it declares entities of its own",
+        ),
         (
             "a.xliff",
             '<xliff srcLang="fr"><segment><source>a</source></segment></xliff>',
             "line 1: it is fr, and the model translates en to de",
         ),
         ("a.csv", "a,b\n", "no languages over the columns: write en and de over them"),
-        ("a.tsv", "a\tb\n", "add --tsv N to translate column N and keep the others, or write en and de over them"),
+        (
+            "a.tsv",
+            "a\tb\n",
+            "add --tsv N to translate column N and keep the others, or write en and de over them",
+        ),
         ("a.csv", "en,de\na,b\na,b,c\n", "line 3 has 3 columns instead of 2"),
         ("a.jsonl", '{"en": "a"}\n{"fr": "a"}\n', "line 2 is no JSON object with a text"),
         ("a.jsonl", '{"en": "a\\ud800"}\n', "line 1 has half of a character"),
@@ -514,7 +588,9 @@ def test_groups_have_all_pieces_in_order_and_few_parts():
         "hz",
     ],
 )
-@pytest.mark.parametrize("document", ["<meta charset={}><p>a", '<?xml version="1.0" encoding="{}"?><p>a</p>'])
+@pytest.mark.parametrize(
+    "document", ["<meta charset={}><p>a", '<?xml version="1.0" encoding="{}"?><p>a</p>']
+)
 def test_encodings_that_browsers_do_not_have_are_refused(name, document):
     with pytest.raises(DataError, match=f"the encoding {name} is not supported"):
         parse_document(Path("a.html"), document.format(name).encode(), ("en", "de"))
@@ -523,11 +599,15 @@ def test_encodings_that_browsers_do_not_have_are_refused(name, document):
 def test_latin_1_of_a_page_is_windows_1252_and_comes_back_byte_for_byte():
     page = b"<meta charset=iso-8859-1><p>\x93quoted\x94 \x80 5</p>"
     document = parse_document(Path("a.html"), page, ("en", "de"))
-    assert [part.text for part in document.pieces if isinstance(part, Part)] == ["\u201cquoted\u201d \u20ac 5"]
+    assert [part.text for part in document.pieces if isinstance(part, Part)] == [
+        "\u201cquoted\u201d \u20ac 5"
+    ]
     assert document.encode(page.decode("cp1252")) == page
 
 
 def test_utf_16_without_a_mark_is_refused():
     for encoding in ("utf-16-le", "utf-16-be"):
         with pytest.raises(DataError, match="UTF-16 without a mark"):
-            parse_document(Path("a.txt"), "Where is the old house?\n".encode(encoding), ("en", "de"))
+            parse_document(
+                Path("a.txt"), "Where is the old house?\n".encode(encoding), ("en", "de")
+            )

@@ -32,7 +32,9 @@ def seconds(suffix: str, text: str) -> float:
     return time.process_time() - start
 
 
-@pytest.mark.parametrize(("suffix", "repeated"), [(suffix, part) for suffix in REPEATED for part in REPEATED[suffix]])
+@pytest.mark.parametrize(
+    ("suffix", "repeated"), [(suffix, part) for suffix in REPEATED for part in REPEATED[suffix]]
+)
 def test_time_grows_with_the_size_of_a_document_and_not_with_its_square(suffix, repeated):
     text = BEGINNINGS[suffix] + repeated * (4_000 // len(repeated))
     once = min(seconds(suffix, text) for _ in range(2))
@@ -40,5 +42,6 @@ def test_time_grows_with_the_size_of_a_document_and_not_with_its_square(suffix, 
         assert seconds(suffix, text + repeated * (36_000 // len(repeated))) < 0.5
         return
     twice = text + repeated * (4_000 // len(repeated))
-    # Both are measured anew each time, for a busy machine slows one of them down; a square would take four times as long.
+    # Both are measured anew each time, for a busy machine slows one of them down; a square would
+    # take four times as long.
     assert any(seconds(suffix, twice) < 2.5 * seconds(suffix, text) + 0.01 for _ in range(5))

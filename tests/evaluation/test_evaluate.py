@@ -30,8 +30,8 @@ from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.search.translator import Translator
 from aiayn.token_ids import PAD_ID
 
-# Some hold what any idea of a line but LF's would break in two. The tiny models learn TAUGHT by heart, which is not
-# quite what the references say.
+# Some hold what any idea of a line but LF's would break in two. The tiny models learn TAUGHT by
+# heart, which is not quite what the references say.
 SOURCES = [
     "the old house is big",
     "two\u2028cats see a house\x85 today",
@@ -53,11 +53,15 @@ REFERENCES = [
     "ein Mann und eine Katze schlafen",
     "die\x1cKatze ist klein und jung",
 ]
-NO_OVERRIDES = dict.fromkeys(("beam_size", "length_penalty", "penalty", "max_extra_tokens", "batch_tokens"))
+NO_OVERRIDES = dict.fromkeys(
+    ("beam_size", "length_penalty", "penalty", "max_extra_tokens", "batch_tokens")
+)
 
 
 def make_run(folder: Path, seed: int = 0, tgt_lang: str = "de") -> Path:
-    """A run with last.ckpt (step 7) and averaged.ckpt (other weights), and text to test on beside it."""
+    """A run with last.ckpt (step 7) and averaged.ckpt (other weights), and text to test on beside
+    it.
+    """
     (folder / "checkpoints").mkdir(parents=True)
     test = write_lines(folder.parent / f"text-{tgt_lang}", SOURCES, REFERENCES, tgt_lang)
     options = [
@@ -87,7 +91,9 @@ def learned(config: Config, tokenizer: Tokenizer, steps: int, seed: int) -> dict
         tgt_out = pad_sources(tokenizer.encode(TAUGHT))
         for _ in range(steps):
             logits = model(src, shift_right(tgt_out), source_mask(src))
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tgt_out.flatten(), ignore_index=PAD_ID)
+            loss = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), tgt_out.flatten(), ignore_index=PAD_ID
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -97,7 +103,14 @@ def learned(config: Config, tokenizer: Tokenizer, steps: int, seed: int) -> dict
 
 def options(run: Path | str, **changes) -> EvaluateConfig:
     search = SearchOverrides(**NO_OVERRIDES | changes.pop("search", {}))
-    plain = {"split": "test", "checkpoint": None, "test": None, "references": None, "ensemble": None, "baseline": None}
+    plain = {
+        "split": "test",
+        "checkpoint": None,
+        "test": None,
+        "references": None,
+        "ensemble": None,
+        "baseline": None,
+    }
     plain |= {"accelerator": "cpu", "debug": False, "trusted": True}
     return EvaluateConfig(**plain | {"run": str(run), "search": search} | changes)
 
@@ -119,12 +132,21 @@ def test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_m
     hypotheses = lines_of(folder / "hypotheses.txt")
     assert hypotheses == Translator.from_run(run).translate(SOURCES)
     assert 20 < result.metrics["sacrebleu"] < 99
-    assert result.metrics["sacrebleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score)
-    assert result.metrics["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [REFERENCES]).score)
+    assert result.metrics["sacrebleu"] == pytest.approx(
+        sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score
+    )
+    assert result.metrics["chrf"] == pytest.approx(
+        sacrebleu.corpus_chrf(hypotheses, [REFERENCES]).score
+    )
     assert json.loads((folder / "evaluation.json").read_bytes()) == asdict(result)
     texts = ["hypotheses.txt", "reference.txt", "source.txt"]
-    assert sorted(path.name for path in folder.iterdir()) == sorted(["evaluation.json", "samples.jsonl", *texts])
-    assert (lines_of(folder / "source.txt"), lines_of(folder / "reference.txt")) == (SOURCES, REFERENCES)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        ["evaluation.json", "samples.jsonl", *texts]
+    )
+    assert (lines_of(folder / "source.txt"), lines_of(folder / "reference.txt")) == (
+        SOURCES,
+        REFERENCES,
+    )
 
 
 def test_samples_to_read_are_spread_evenly_over_the_text_and_stand_on_the_runs_page(run, tmp_path):
@@ -133,7 +155,9 @@ def test_samples_to_read_are_spread_evenly_over_the_text_and_stand_on_the_runs_p
     result = evaluate(options(run, checkpoint="last"))
     samples = read_jsonl(run / "evaluation" / "test" / "samples.jsonl")
     assert [sample["source"] for sample in samples] == lines[::3]
-    assert [sample["hypothesis"] for sample in samples] == lines_of(run / "evaluation" / "test" / "hypotheses.txt")[::3]
+    assert [sample["hypothesis"] for sample in samples] == lines_of(
+        run / "evaluation" / "test" / "hypotheses.txt"
+    )[::3]
     assert result.lines == 50
     assert not (run / "report.html").exists()  # without a config.yaml there is no page, but scores
     RunFolder(run).write_config(checkpoints.load(run / "checkpoints" / "last.ckpt").config)
@@ -142,7 +166,9 @@ def test_samples_to_read_are_spread_evenly_over_the_text_and_stand_on_the_runs_p
 
 
 def test_the_json_says_what_was_scored_and_how(run):
-    result = evaluate(options(run, search={"beam_size": 2, "length_penalty": 1.0, "penalty": "power"}))
+    result = evaluate(
+        options(run, search={"beam_size": 2, "length_penalty": 1.0, "penalty": "power"})
+    )
     assert set(result.metrics) == {
         "sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter"
     }  # fmt: skip
@@ -160,7 +186,9 @@ def test_the_json_says_what_was_scored_and_how(run):
     assert result.seconds >= 0
 
 
-def test_the_table_names_kind_score_and_signature_of_every_score_and_the_number_of_lines(run, capsys):
+def test_the_table_names_kind_score_and_signature_of_every_score_and_the_number_of_lines(
+    run, capsys
+):
     result = evaluate(options(run))
     printed = capsys.readouterr().out
     rows = {line.split()[0]: line for line in printed.splitlines() if line}
@@ -184,17 +212,26 @@ def test_scores_of_lower_case_translations_say_which_of_them_to_read(run, cased,
 
 def test_a_kind_that_does_not_apply_is_null(tmp_path, capsys):
     result = evaluate(options(make_run(tmp_path / "french", tgt_lang="fr")))
-    assert [kind for kind, value in result.metrics.items() if value is None] == ["bleu_compound_split"]
+    assert [kind for kind, value in result.metrics.items() if value is None] == [
+        "bleu_compound_split"
+    ]
     assert "bleu_compound_split       -  does not apply" in capsys.readouterr().out
 
 
 def write_metrics(folder: Path, text: str) -> str:
-    (folder / "mine.py").write_text(f"import math\n\n\ndef fails(*_):\n    raise KeyError('x')\n\n\n{text}\n")
+    (folder / "mine.py").write_text(
+        f"import math\n\n\ndef fails(*_):\n    raise KeyError('x')\n\n\n{text}\n"
+    )
     return str(folder / "mine.py")
 
 
-def test_metrics_of_an_extension_stand_beside_the_own_ones_and_what_is_no_number_costs_nothing(run, tmp_path, caplog):
-    values = "'count': lambda h, r: len(h), 'nought': lambda h, r: 0, 'nan': lambda h, r: math.nan, 'fails': fails"
+def test_metrics_of_an_extension_stand_beside_the_own_ones_and_what_is_no_number_costs_nothing(
+    run, tmp_path, caplog
+):
+    values = (
+        "'count': lambda h, r: len(h), 'nought': lambda h, r: 0, 'nan': lambda h, r: math.nan, "
+        "'fails': fails"
+    )
     result = evaluate(options(run, extensions=[write_metrics(tmp_path, f"METRICS = {{{values}}}")]))
     own = {name: result.metrics[name] for name in ("count", "nought", "nan", "fails")}
     assert own == {"count": 5, "nought": 0, "nan": None, "fails": None}
@@ -214,7 +251,9 @@ def test_scores_name_the_content_of_the_file_whose_metrics_they_are_of(run, tmp_
 @pytest.mark.parametrize("name", ["sacrebleu", "f1", "ppl", "length_ratio", "perplexity"])
 def test_an_extension_cannot_replace_a_score_of_this_program(run, tmp_path, name):
     path = write_metrics(tmp_path, f"METRICS = {{'{name}': lambda h, r: 99}}")
-    with pytest.raises(ConfigError, match=rf"mine\.py: METRICS has {name}, a score of this program; rename it"):
+    with pytest.raises(
+        ConfigError, match=rf"mine\.py: METRICS has {name}, a score of this program; rename it"
+    ):
         evaluate(options(run, extensions=[path]))
     assert not (run / "evaluation").exists()
 
@@ -240,9 +279,13 @@ def test_a_prefix_of_files_is_scored_instead_of_the_split_under_its_own_name(run
     assert not (run / "evaluation" / "test").exists()
 
 
-def test_texts_and_runs_of_the_same_names_in_other_folders_and_further_references_have_results_of_their_own(tmp_path):
+def test_texts_and_runs_of_the_same_names_in_other_folders_and_further_references_have_results_of_their_own(
+    tmp_path,
+):
     run = make_run(tmp_path / "run")
-    others = [make_run(tmp_path / folder / "other", seed=seed) for seed, folder in ((3, "a"), (4, "b"))]
+    others = [
+        make_run(tmp_path / folder / "other", seed=seed) for seed, folder in ((3, "a"), (4, "b"))
+    ]
     for folder, english in (("a", "the man"), ("b", "two cats")):
         write_lines(tmp_path / folder / "news", [english], ["der Mann"])
     reference = tmp_path / "second.de"
@@ -251,7 +294,9 @@ def test_texts_and_runs_of_the_same_names_in_other_folders_and_further_reference
     def written(**changes) -> str:
         before = {path: path.read_bytes() for path in run.glob("evaluation/*/evaluation.json")}
         evaluate(options(run, **changes))
-        [changed] = [path for path in run.glob("evaluation/*/evaluation.json") if path not in before]
+        [changed] = [
+            path for path in run.glob("evaluation/*/evaluation.json") if path not in before
+        ]
         assert all(path.read_bytes() == content for path, content in before.items())
         return changed.parent.name
 
@@ -260,10 +305,14 @@ def test_texts_and_runs_of_the_same_names_in_other_folders_and_further_reference
     assert re.fullmatch("news-[0-9a-f]{8}", written(test=str(tmp_path / "b" / "news")))
     assert written(test=text, references=[str(reference)]) == "news-2-references"
     assert written(test=text, ensemble=[str(others[0])]) == "news-with-other"
-    assert re.fullmatch("news-with-other-[0-9a-f]{8}", written(test=text, ensemble=[str(others[1])]))
+    assert re.fullmatch(
+        "news-with-other-[0-9a-f]{8}", written(test=text, ensemble=[str(others[1])])
+    )
     evaluate(options(others[1], test=str(tmp_path / "a" / "news")))
     evaluate(options(others[1], test=str(tmp_path / "b" / "news")))
-    compared = evaluate(options(run, test=str(tmp_path / "b" / "news"), baseline=str(others[1]))).baseline
+    compared = evaluate(
+        options(run, test=str(tmp_path / "b" / "news"), baseline=str(others[1]))
+    ).baseline
     assert compared["run"] == str(others[1])
 
 
@@ -277,7 +326,9 @@ def test_a_baseline_is_compared_line_by_line_with_a_p_value(tmp_path, capsys):
     assert compared["system"]["score"] == pytest.approx(result.metrics["sacrebleu"])
     assert compared["delta"] > 1
     assert compared["delta"] == pytest.approx(result.metrics["sacrebleu"] - score)
-    assert set(compared["kinds"]) == {kind for kind, value in result.metrics.items() if value is not None}
+    assert set(compared["kinds"]) == {
+        kind for kind, value in result.metrics.items() if value is not None
+    }
     printed = capsys.readouterr().out
     assert f"p = {compared['p_value']:.4f} (bootstrap)" in printed
     assert "paired bootstrap of 1000 samples, paired randomisation of 10000 trials" in printed
@@ -305,15 +356,24 @@ def test_a_baseline_whose_hypotheses_are_of_another_evaluation_is_refused(tmp_pa
         evaluate(options(run, baseline=str(other)))
 
 
-def test_missing_or_misaligned_text_is_refused_with_the_remedy_and_nothing_is_written(run, tmp_path):
-    with pytest.raises(DataError, match=r"data\.val=/nowhere/val: there is neither .* or name other text: test=PREFIX"):
+def test_missing_or_misaligned_text_is_refused_with_the_remedy_and_nothing_is_written(
+    run, tmp_path
+):
+    with pytest.raises(
+        DataError,
+        match=r"data\.val=/nowhere/val: there is neither .* or name other text: test=PREFIX",
+    ):
         evaluate(options(run, split="val"))
     with pytest.raises(DataError, match=r"test=/no/where: there is neither /no/where\.en nor"):
         evaluate(options(run, test="/no/where"))
     prefix = write_lines(tmp_path / "shifted", ["a", "b"], ["a\nb", "c"])
-    with pytest.raises(DataError, match=rf"test={prefix}: .*shifted\.en has 2 lines and .*shifted\.de has 3"):
+    with pytest.raises(
+        DataError, match=rf"test={prefix}: .*shifted\.en has 2 lines and .*shifted\.de has 3"
+    ):
         evaluate(options(run, test=prefix))
-    with pytest.raises(DataError, match=r"test: there is no text in .*nothing\.en and .*nothing\.de"):
+    with pytest.raises(
+        DataError, match=r"test: there is no text in .*nothing\.en and .*nothing\.de"
+    ):
         evaluate(options(run, test=write_lines(tmp_path / "nothing", [], [])))
     assert not (run / "evaluation").exists()
 
@@ -327,18 +387,25 @@ def test_results_that_cannot_be_written_leave_the_old_ones_and_no_debris(run, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("aiayn.files.os.fsync", full)
-    with pytest.raises(ResourceError, match=r"evaluation/test: cannot be written \(No space left on device\)"):
+    with pytest.raises(
+        ResourceError, match=r"evaluation/test: cannot be written \(No space left on device\)"
+    ):
         evaluate(options(run, checkpoint="last"))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_baseline_not_scored_on_this_text_is_refused_with_the_command_to_type(tmp_path):
     run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
-    with pytest.raises(RefusedError, match=rf"there are no scored .*; type: aiayn evaluate run={other} split=test"):
+    with pytest.raises(
+        RefusedError, match=rf"there are no scored .*; type: aiayn evaluate run={other} split=test"
+    ):
         evaluate(options(run, baseline=str(other)))
     evaluate(options(other))
     for changed in (SOURCES[:4], [*SOURCES[:4], "two cats"]):
         write_lines(tmp_path / "text-de", changed, REFERENCES[: len(changed)])
-        with pytest.raises(RefusedError, match=rf"another text \(5 lines, here {len(changed)}\); type: .*split=test$"):
+        with pytest.raises(
+            RefusedError,
+            match=rf"another text \(5 lines, here {len(changed)}\); type: .*split=test$",
+        ):
             evaluate(options(run, baseline=str(other)))
     assert not (run / "evaluation").exists()

@@ -20,7 +20,10 @@ def test_elsewhere_at_most_one_plain_line_every_ten_seconds_goes_to_stderr(clock
     progress(24, 60)
     assert progress.finish() == 20
     captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "translated 24 of 60 lines  2 lines/s  ETA 0:00:18\n")
+    assert (captured.out, captured.err) == (
+        "",
+        "translated 24 of 60 lines  2 lines/s  ETA 0:00:18\n",
+    )
 
 
 def test_a_terminal_shows_a_live_bar_and_is_left_clean(capsys, monkeypatch):
@@ -33,5 +36,8 @@ def test_a_terminal_shows_a_live_bar_and_is_left_clean(capsys, monkeypatch):
     progress.finish()
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert re.search(r"translating ━.*24/60 .*lines/s  ETA \d+:\d\d:\d\d", re.sub(r"\x1b\[[0-9;]*m", "", captured.err))
+    assert re.search(
+        r"translating ━.*24/60 .*lines/s  ETA \d+:\d\d:\d\d",
+        re.sub(r"\x1b\[[0-9;]*m", "", captured.err),
+    )
     assert captured.err.endswith("\x1b[2K")  # the line is erased

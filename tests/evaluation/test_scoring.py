@@ -1,4 +1,6 @@
-"""Scores against published ones, against BLEU by its definition, and against cases worked out by hand."""
+"""Scores against published ones, against BLEU by its definition, and against cases worked out by
+hand.
+"""
 
 import csv
 import gzip
@@ -21,7 +23,8 @@ from aiayn.runs.metrics import METRIC_KINDS
 
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"
 SOCKEYE = CORPORA / "bleu-check" / "sockeye2017-ende"
-# Of the Perl scripts: multi-bleu.perl after normalize-punctuation.perl and tokenizer.perl, and get_ende_bleu.sh.
+# Of the Perl scripts: multi-bleu.perl after normalize-punctuation.perl and tokenizer.perl, and
+# get_ende_bleu.sh.
 PERL_2017 = {
     "cnn.sockeye": (24.68, 24.75),
     "rnn.marian-groundhog": (23.62, 23.65),
@@ -32,7 +35,8 @@ PERL_2017 = {
     "transformer.sockeye": (27.66, 27.72),
     "transformer.tensor2tensor": (26.51, 26.51),
 }
-# Against reference A; outputs with typographic quotes, so that the bare script scores less than straightened quotes do.
+# Against reference A; outputs with typographic quotes, so that the bare script scores less than
+# straightened quotes do.
 PERL_2021 = {"UEdin": (30.57, 30.73), "Online-A": (30.88, 30.30), "happypoet": (29.40, 28.75)}
 SYSTEMS = sorted(path.name.split(".")[1] for path in WMT21.glob("hyp.*.de.gz"))
 TWO_AT_ONCE = slow_but(SYSTEMS[:2], SYSTEMS)
@@ -66,7 +70,11 @@ def bleu_by_definition(hypotheses: list[str], references: list[str]) -> float:
             totals[n] += found.total()
     lengths = [sum(len(text.split()) for text in side) for side in (hypotheses, references)]
     brevity = min(1.0, math.exp(1 - lengths[1] / lengths[0]))
-    return 100 * brevity * math.prod(hit / total for hit, total in zip(hits, totals, strict=True)) ** 0.25
+    return (
+        100
+        * brevity
+        * math.prod(hit / total for hit, total in zip(hits, totals, strict=True)) ** 0.25
+    )
 
 
 @pytest.mark.skipif(not SYSTEMS, reason="no bleu-check/wmt21-ende in AIAYN_CORPORA")
@@ -78,7 +86,9 @@ def test_published_wmt21_scores_come_out_to_four_decimals(system):
     references = {name: read(WMT21 / f"ref.{name}.de.gz") for name in "ACD"}
     for name, lines in references.items():
         bleu = score(hypotheses, lines, "de", kinds=["sacrebleu"])
-        assert bleu.metrics["sacrebleu"] == pytest.approx(float(published[f"bleu_ref_{name}"]), abs=5e-5)
+        assert bleu.metrics["sacrebleu"] == pytest.approx(
+            float(published[f"bleu_ref_{name}"]), abs=5e-5
+        )
         assert bleu.lines == 1002
     bleu = score(hypotheses, list(references.values()), "de", kinds=["sacrebleu"])
     assert bleu.metrics["sacrebleu"] == pytest.approx(float(published["bleu_refs_ACD"]), abs=5e-5)
@@ -88,7 +98,9 @@ def test_published_wmt21_scores_come_out_to_four_decimals(system):
 @pytest.mark.skipif(not SYSTEMS, reason="no bleu-check/wmt21-ende in AIAYN_CORPORA")
 def test_published_wmt21_chrf_comes_out_to_four_decimals():
     with (WMT21 / "scores.tsv").open() as file:
-        published = next(row for row in csv.DictReader(file, delimiter="\t") if row["system"] == "UEdin")
+        published = next(
+            row for row in csv.DictReader(file, delimiter="\t") if row["system"] == "UEdin"
+        )
     chrf = score(read(WMT21 / "hyp.UEdin.de.gz"), read(WMT21 / "ref.A.de.gz"), "de", kinds=["chrf"])
     assert chrf.metrics["chrf"] == pytest.approx(float(published["chrf_ref_A"]), abs=5e-5)
 
@@ -111,15 +123,21 @@ def _moses_scores(hypotheses: list[str], references: list[str]) -> tuple[float, 
 @pytest.mark.skipif(not SOCKEYE.is_dir(), reason="no bleu-check/sockeye2017-ende in AIAYN_CORPORA")
 @pytest.mark.parametrize("system", slow_but([*PERL_2017][:2], PERL_2017))
 def test_moses_kinds_are_those_of_the_perl_scripts_to_the_second_decimal(system):
-    tokenized, split, bare = _moses_scores(read(SOCKEYE / f"hyp.{system}.de.gz"), read(SOCKEYE / "ref.de.gz"))
+    tokenized, split, bare = _moses_scores(
+        read(SOCKEYE / f"hyp.{system}.de.gz"), read(SOCKEYE / "ref.de.gz")
+    )
     assert tokenized == pytest.approx(PERL_2017[system][0], abs=0.0051)
     assert (split, bare) == pytest.approx((PERL_2017[system][1],) * 2, abs=0.0051)
 
 
 @pytest.mark.skipif(not SYSTEMS, reason="no bleu-check/wmt21-ende in AIAYN_CORPORA")
 @pytest.mark.parametrize("system", PERL_2021)
-def test_typographic_quotes_cost_what_they_cost_the_bare_script_and_nothing_once_straightened(system):
-    tokenized, split, bare = _moses_scores(read(WMT21 / f"hyp.{system}.de.gz"), read(WMT21 / "ref.A.de.gz"))
+def test_typographic_quotes_cost_what_they_cost_the_bare_script_and_nothing_once_straightened(
+    system,
+):
+    tokenized, split, bare = _moses_scores(
+        read(WMT21 / f"hyp.{system}.de.gz"), read(WMT21 / "ref.A.de.gz")
+    )
     assert (tokenized, bare) == pytest.approx(PERL_2021[system], abs=0.0051)
     assert 0.09 < split - bare < 0.98
 
@@ -161,7 +179,10 @@ def test_tokenized_kinds_are_bleu_by_definition_of_texts_prepared_by_hand():
 def test_sacrebleu_takes_the_text_as_it_is_and_leaves_typographic_quotes_to_their_words():
     hypotheses = ["Er sagt: „Das ist gut“ und geht nach Hause."]
     references = ["Er sagt: „Das ist gut“, und geht nach Hause."]
-    tokens = [line.replace(":", " :").replace("“,", "“ ,").replace(".", " .") for line in hypotheses + references]
+    tokens = [
+        line.replace(":", " :").replace("“,", "“ ,").replace(".", " .")
+        for line in hypotheses + references
+    ]
 
     found = score(hypotheses, references, "de", kinds=["sacrebleu"]).metrics["sacrebleu"]
 
@@ -174,8 +195,14 @@ def test_every_score_names_its_kind_in_its_signature():
     assert len(set(scores.signatures.values())) == len(METRIC_KINDS)
     assert scores.signature == scores.signatures["sacrebleu"]
     assert "case:mixed|eff:no|tok:13a|smooth:exp" in scores.signature
-    assert "case:mixed|eff:no|tok:moses-de|norm:moses|perl:f6d7ade|sacremoses:" in scores.signatures["bleu_tokenized"]
-    assert "case:lc|eff:no|tok:moses-de|norm:moses|sacremoses:" in scores.signatures["bleu_tokenized_lc"]
+    assert (
+        "case:mixed|eff:no|tok:moses-de|norm:moses|perl:f6d7ade|sacremoses:"
+        in scores.signatures["bleu_tokenized"]
+    )
+    assert (
+        "case:lc|eff:no|tok:moses-de|norm:moses|sacremoses:"
+        in scores.signatures["bleu_tokenized_lc"]
+    )
     assert "tok:moses-de-compound-split|" in scores.signatures["bleu_compound_split"]
     assert "smooth:none" in scores.signatures["bleu_tokenized"]
     assert asdict(scores)["lines"] == 3
@@ -193,20 +220,28 @@ UNSPACED = {
 
 
 @pytest.mark.parametrize("lang", UNSPACED)
-def test_languages_without_blanks_between_words_are_scored_by_smaller_tokens_that_the_signature_names(lang):
+def test_languages_without_blanks_between_words_are_scored_by_smaller_tokens_that_the_signature_names(
+    lang,
+):
     tokens = "zh" if lang.startswith("zh") else "char"
     references = UNSPACED[lang]
     near = [references[0][:-3] + references[0][-1], *references[1:]]
     perfect, scores = score(references, references, lang), score(near, references, lang)
     assert perfect.metrics["sacrebleu"] == pytest.approx(100)
-    assert scores.metrics["sacrebleu"] == sacrebleu.corpus_bleu(near, [references], tokenize=tokens).score
+    assert (
+        scores.metrics["sacrebleu"]
+        == sacrebleu.corpus_bleu(near, [references], tokenize=tokens).score
+    )
     assert 60 < scores.metrics["sacrebleu"] < 99
     assert f"|tok:{tokens}|" in scores.signature
     assert scores.metrics["bleu_tokenized"] is scores.metrics["bleu_tokenized_lc"] is None
     assert scores.metrics["chrf"] > 50
     ter = scores.metrics["ter"]
     assert ter is None if tokens == "char" else 0 < ter < 20
-    assert TranslationTask().val_scores(near, near, references, lang)["val/bleu"] == scores.metrics["sacrebleu"]
+    assert (
+        TranslationTask().val_scores(near, near, references, lang)["val/bleu"]
+        == scores.metrics["sacrebleu"]
+    )
     compared = compare_systems(near, references, references, lang, bootstrap=20, randomisation=20)
     assert compared["sacrebleu"]["baseline"]["score"] == pytest.approx(scores.metrics["sacrebleu"])
     assert [kind for kind in METRIC_KINDS if kind in compared] == [
@@ -214,8 +249,12 @@ def test_languages_without_blanks_between_words_are_scored_by_smaller_tokens_tha
     ]
 
 
-@pytest.mark.parametrize(("lang", "module"), [("ja", "tokenizer_ja_mecab"), ("ko_KR", "tokenizer_ko_mecab")])
-def test_a_language_whose_tokenizer_is_not_installed_is_refused_with_the_remedy(lang, module, monkeypatch):
+@pytest.mark.parametrize(
+    ("lang", "module"), [("ja", "tokenizer_ja_mecab"), ("ko_KR", "tokenizer_ko_mecab")]
+)
+def test_a_language_whose_tokenizer_is_not_installed_is_refused_with_the_remedy(
+    lang, module, monkeypatch
+):
     monkeypatch.setattr(importlib.import_module(f"sacrebleu.tokenizers.{module}"), "MeCab", None)
     remedy = rf"data.tgt_lang={lang[:2]}: .*pip install 'sacrebleu\[{lang[:2]}\]'"
     with pytest.raises(ConfigError, match=remedy):
@@ -230,17 +269,38 @@ def test_japanese_is_scored_by_the_words_of_mecab():
     references = ["今日はとても天気がいいです。", "彼は図書館で本を読んでいます。"]
     near = [references[0].replace("とても", ""), references[1]]
     scores = score(near, references, "ja")
-    assert scores.metrics["sacrebleu"] == sacrebleu.corpus_bleu(near, [references], tokenize="ja-mecab").score
+    assert (
+        scores.metrics["sacrebleu"]
+        == sacrebleu.corpus_bleu(near, [references], tokenize="ja-mecab").score
+    )
     assert "tok:ja-mecab" in scores.signature
 
 
 def test_moses_kinds_are_for_languages_that_moses_has_rules_for():
-    counts = {"de": 4, "deu": 4, "ger_AT": 4, "fr": 3, "fra": 3, "cs": 3, "isl": 3, "tr": 1, "ar": 1, "mul": 1}
+    counts = {
+        "de": 4,
+        "deu": 4,
+        "ger_AT": 4,
+        "fr": 3,
+        "fra": 3,
+        "cs": 3,
+        "isl": 3,
+        "tr": 1,
+        "ar": 1,
+        "mul": 1,
+    }
     for lang, count in counts.items():
         scores = score(HYPOTHESES, REFERENCES, lang)
         if lang.startswith(("deu", "ger")):
             assert scores == score(HYPOTHESES, REFERENCES, "de")
-        assert sum(value is not None for kind, value in scores.metrics.items() if kind.startswith("bleu")) == count - 1
+        assert (
+            sum(
+                value is not None
+                for kind, value in scores.metrics.items()
+                if kind.startswith("bleu")
+            )
+            == count - 1
+        )
         assert "|tok:13a|" in scores.signature
 
 
@@ -301,14 +361,18 @@ def test_lines_that_do_not_belong_together_are_refused_with_both_counts(referenc
 
 def test_empty_translations_are_scored_and_count():
     scores = score(["", *HYPOTHESES[1:]], REFERENCES, "de")
-    assert 0 < scores.metrics["sacrebleu"] < score(HYPOTHESES, REFERENCES, "de").metrics["sacrebleu"]
+    assert (
+        0 < scores.metrics["sacrebleu"] < score(HYPOTHESES, REFERENCES, "de").metrics["sacrebleu"]
+    )
 
 
 def test_outputs_that_are_five_per_cent_too_short_are_said_to_be_with_what_helps():
     references = ["one two three four five six seven eight nine ten ."] * 20
     for kept, said in ((10, True), (11, False)):
         hypotheses = [" ".join(line.split()[:kept]) for line in references]
-        ratio = TranslationTask().val_scores(hypotheses, hypotheses, references, "en")["val/length_ratio"]
+        ratio = TranslationTask().val_scores(hypotheses, hypotheses, references, "en")[
+            "val/length_ratio"
+        ]
         assert ratio == pytest.approx(kept / 11)
         assert bool(short_outputs(ratio)) is said
     assert "search.length_penalty" in short_outputs(0.9)
@@ -321,8 +385,13 @@ def test_typographic_quotes_of_the_reference_match_straight_ones_when_compounds_
 
 
 def test_moses_preparation_normalises_and_splits_punctuation_by_language():
-    assert moses_tokenized("„Ja,“ sagt er (z.B.) heute…", "de") == '" Ja " , sagt er ( z.B. ) heute ...'
-    assert moses_tokenized("L’été – «\u00a0bien\u00a0»", "fr") == 'L " été - " bien "'  # é is no letter to Moses
+    assert (
+        moses_tokenized("„Ja,“ sagt er (z.B.) heute…", "de")
+        == '" Ja " , sagt er ( z.B. ) heute ...'
+    )
+    assert (
+        moses_tokenized("L’été – «\u00a0bien\u00a0»", "fr") == 'L " été - " bien "'
+    )  # é is no letter to Moses
 
 
 def test_both_sides_are_scored_in_nfc_and_the_scores_say_how_many_lines_were_not():
@@ -331,14 +400,27 @@ def test_both_sides_are_scored_in_nfc_and_the_scores_say_how_many_lines_were_not
     assert expected.recomposed is None
     for hypotheses, references, changed in (
         (HYPOTHESES, decomposed, {"hypotheses": 0, "references": 1}),
-        ([unicodedata.normalize("NFD", line) for line in HYPOTHESES], REFERENCES, {"hypotheses": 1, "references": 0}),
+        (
+            [unicodedata.normalize("NFD", line) for line in HYPOTHESES],
+            REFERENCES,
+            {"hypotheses": 1, "references": 0},
+        ),
     ):
         scores = score(hypotheses, references, "de")
         assert replace(scores, recomposed=None) == expected
         assert scores.recomposed == changed
-        assert compare_systems(hypotheses, hypotheses, references, "de", ["chrf"], 9, 9)["chrf"]["delta"] == 0
+        assert (
+            compare_systems(hypotheses, hypotheses, references, "de", ["chrf"], 9, 9)["chrf"][
+                "delta"
+            ]
+            == 0
+        )
     bleu = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
-    assert expected.metrics["sacrebleu"] == bleu.score != sacrebleu.corpus_bleu(HYPOTHESES, [decomposed]).score
+    assert (
+        expected.metrics["sacrebleu"]
+        == bleu.score
+        != sacrebleu.corpus_bleu(HYPOTHESES, [decomposed]).score
+    )
 
 
 def test_every_kind_of_score_has_one_entry_and_an_unknown_kind_is_no_other():

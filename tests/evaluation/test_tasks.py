@@ -1,4 +1,6 @@
-"""A task says how its text is checked, scored and shown: translation and parsing behind one interface."""
+"""A task says how its text is checked, scored and shown: translation and parsing behind one
+interface.
+"""
 
 import pytest
 
@@ -27,13 +29,20 @@ def test_every_task_has_its_metric_among_its_kinds_and_scores_its_own_references
 
 
 def test_translation_takes_every_text_and_scores_it_as_scoring_does():
-    translation, references = task_of("translation"), [["The cat is sleeping .", "No"], ["A cat sleeps .", "Yes"]]
+    translation, references = (
+        task_of("translation"),
+        [["The cat is sleeping .", "No"], ["A cat sleeps .", "Yes"]],
+    )
 
     translation.check_text(WORDS, ["(S", ")"], "en")
     scores = translation.score(WORDS, ["x", "y"], references, "en")
 
     assert scores.metrics == score(WORDS, references, "en").metrics
-    assert (scores.brackets, translation.unsupported, translation.source_line("(a)")) == (None, (), "(a)")
+    assert (scores.brackets, translation.unsupported, translation.source_line("(a)")) == (
+        None,
+        (),
+        "(a)",
+    )
 
 
 def test_parsing_refuses_references_that_are_no_trees_and_counts_outputs_that_are_none():
@@ -44,8 +53,9 @@ def test_parsing_refuses_references_that_are_no_trees_and_counts_outputs_that_ar
     scores = parsing.score(DAMAGED, WORDS, [TREES], "trees")
 
     assert scores.brackets["malformed"] == 1
-    assert ("malformed", "     1  outputs that were no tree of their sentence, and were repaired") in list(
-        parsing.score_rows(scores.brackets)
-    )
+    assert (
+        "malformed",
+        "     1  outputs that were no tree of their sentence, and were repaired",
+    ) in list(parsing.score_rows(scores.brackets))
     assert parsing.source_line("( x )") == "-LRB- x -RRB-"
     assert parsing.formats["brackets"](WORDS[1], TREES[1]) == "(TOP (INTJ (UH Yes)))"

@@ -1,4 +1,6 @@
-"""Which text is scored, with which references, and which of the paper's figures may stand beside it."""
+"""Which text is scored, with which references, and which of the paper's figures may stand beside
+it.
+"""
 
 import json
 import re
@@ -53,8 +55,13 @@ def test_several_references_are_all_scored_against():
     forced = one["forced"]
     assert forced["perplexity"] > 1
     assert 0 <= forced["accuracy"] <= 100
-    assert f"{forced['perplexity']:6.2f}  of the reference, for each of its {forced['tokens']:,} subwords" in first
-    assert several["metrics"]["chrf"] == pytest.approx(100)  # of each line the best reference counts
+    assert (
+        f"{forced['perplexity']:6.2f}  of the reference, for each of its {forced['tokens']:,} "
+        "subwords" in first
+    )
+    assert several["metrics"]["chrf"] == pytest.approx(
+        100
+    )  # of each line the best reference counts
     assert (one["n_references"], several["n_references"]) == (1, 3)
     assert several["signature"].startswith("nrefs:3|")
     assert "split=test references=[ref.B.de,own.de], en -> de, 5 lines, 3 references" in out
@@ -81,7 +88,10 @@ def test_other_text_under_the_name_of_a_split_does_not_overwrite_its_scores(pref
     write_pairs(Path(prefix), 3, seed=9)
     outcome = run_application("evaluate.py", "run=outputs/small", f"test={prefix}")
     assert (outcome.code, outcome.err.count("\n")) == (4, 1)
-    assert f"test={prefix}: evaluation/{split} is for the run's own split, data.{split}=dev" in outcome.err
+    assert (
+        f"test={prefix}: evaluation/{split} is for the run's own split, data.{split}=dev"
+        in outcome.err
+    )
     assert Path(f"outputs/small/evaluation/{split}/evaluation.json").read_bytes() == before
 
 
@@ -108,7 +118,9 @@ def test_a_finished_run_is_scored_on_the_test_set_that_the_same_command_names_no
     shutil.copytree("outputs/small", "outputs/again")
     write_pairs(Path("another"), 4, seed=7)
     before = Path("outputs/again/config.yaml").read_text().replace("test: dev", "test: another")
-    again = run_application("train.py", *TEXT, *TINY, "name=again", "data.test=another", "trainer.average_last=7")
+    again = run_application(
+        "train.py", *TEXT, *TINY, "name=again", "data.test=another", "trainer.average_last=7"
+    )
     assert (again.code, "already finished" in again.err) == (0, True)
     assert "trainer.average_last: 5 -> 7 comes too late" in again.err
     assert Path("outputs/again/config.yaml").read_text() == before
@@ -138,13 +150,18 @@ def test_the_papers_figures_are_printed_for_its_own_test_set_only(monkeypatch):
     shown, result = evaluate("test=newstest2014", name="newstest2014")
     assert (result["test_set"], result["paper"]["kind"]) == ("newstest2014", "bleu_compound_split")
     assert " 27.30 base, 28.40 big (newstest2014, Table 2)" in shown
-    assert "compare bleu_compound_split with it, and no other kind: the paper states neither tokens nor case" in shown
+    assert (
+        "compare bleu_compound_split with it, and no other kind: the paper states neither tokens "
+        "nor case" in shown
+    )
     several, result = evaluate("test=newstest2014", "references=ref.B.de", name="newstest2014")
     assert (result["test_set"], result["paper"]) == ("newstest2014", None)
     assert "27.3" not in several
 
 
-def test_text_outside_the_folder_is_read_only_if_it_is_named_or_trusted(place, tmp_path, monkeypatch):
+def test_text_outside_the_folder_is_read_only_if_it_is_named_or_trusted(
+    place, tmp_path, monkeypatch
+):
     # As if somebody else had made the run: from here its own text is elsewhere.
     for lang in ("en", "de"):
         (tmp_path / f"secret.{lang}").write_bytes((place / f"dev.{lang}").read_bytes())
@@ -155,7 +172,9 @@ def test_text_outside_the_folder_is_read_only_if_it_is_named_or_trusted(place, t
         config = EvaluateConfig(run=str(place / run), **options)
         return read_test_set(config, DataConfig(source="files", test=str(own))).sources
 
-    with pytest.raises(RefusedError, match=r"data.test=.*secret leads out of this folder.* add test=.*secret, or"):
+    with pytest.raises(
+        RefusedError, match=r"data.test=.*secret leads out of this folder.* add test=.*secret, or"
+    ):
         read()
     assert len(read(trusted=True)) == len(read(test=str(tmp_path / "secret"))) == 5
     monkeypatch.chdir(tmp_path)
@@ -166,16 +185,24 @@ def test_text_outside_the_folder_is_read_only_if_it_is_named_or_trusted(place, t
         assert len(read(run, place / "outputs/small/own")) == 5
     Path("inside").symlink_to(place)
     with pytest.raises(RefusedError):
-        read_test_set(EvaluateConfig(run="x"), DataConfig(source="files", test=["secret", "inside/dev"]))
+        read_test_set(
+            EvaluateConfig(run="x"), DataConfig(source="files", test=["secret", "inside/dev"])
+        )
 
 
-def test_a_run_that_this_user_trained_may_name_text_anywhere_and_a_changed_one_may_not(place, tmp_path, monkeypatch):
+def test_a_run_that_this_user_trained_may_name_text_anywhere_and_a_changed_one_may_not(
+    place, tmp_path, monkeypatch
+):
     from aiayn.evaluation.test_set import read_test_set
 
     for name in ("mine", "other"):
         for lang in ("en", "de"):
             (tmp_path / f"{name}.{lang}").write_bytes((place / f"dev.{lang}").read_bytes())
-    config = composed("data=files", "data.train=x", *(f"data.{split}={tmp_path}/mine" for split in ("val", "test")))
+    config = composed(
+        "data=files",
+        "data.train=x",
+        *(f"data.{split}={tmp_path}/mine" for split in ("val", "test")),
+    )
     data = config.data
     run = RunFolder(tmp_path / "outputs/run")
     run.path.mkdir(parents=True)
@@ -187,7 +214,9 @@ def test_a_run_that_this_user_trained_may_name_text_anywhere_and_a_changed_one_m
     assert lines() == lines("val") == 5
     with pytest.raises(RefusedError, match="leads out"):
         lines(data=replace(data, test=str(tmp_path / "other")))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))  # another user, or another machine
+    monkeypatch.setenv(
+        "XDG_STATE_HOME", str(tmp_path / "state")
+    )  # another user, or another machine
     with pytest.raises(RefusedError, match="leads out"):
         lines()
 

@@ -1,4 +1,6 @@
-"""Exports against the program itself: the same subwords, the same translations; refusals by name."""
+"""Exports against the program itself: the same subwords, the same translations; refusals by
+name.
+"""
 
 import json
 import re
@@ -26,7 +28,14 @@ from aiayn.search.beam_search import beam_search
 from aiayn.search.translator import load_translator
 from aiayn.token_ids import BOS_ID, EOS_ID
 
-LINES = ["the old house", "two cats see the man", " the\u2028man \x85 sees\x1f", "</s> <pad> <s>", "a é 猫 b", "cats"]
+LINES = [
+    "the old house",
+    "two cats see the man",
+    " the\u2028man \x85 sees\x1f",
+    "</s> <pad> <s>",
+    "a é 猫 b",
+    "cats",
+]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +48,9 @@ def checkpoint() -> Checkpoint:
         *("model.n_layers=3", "model.d_model=12", "model.d_ff=20", "model.n_heads=2"),
         *("search.beam_size=3", "search.length_penalty=0.0", "search.max_extra_tokens=4"),
     )
-    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280)
+    tokenizer = Tokenizer.train(
+        [["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280
+    )
     torch.manual_seed(5)
     weights = Transformer(config.model, tokenizer.vocab_size).state_dict()
     for name, weight in weights.items():  # biases and norms as well have something to say
@@ -49,7 +60,10 @@ def checkpoint() -> Checkpoint:
 
 
 def changed(checkpoint: Checkpoint, **model) -> Checkpoint:
-    return replace(checkpoint, config=replace(checkpoint.config, model=replace(checkpoint.config.model, **model)))
+    return replace(
+        checkpoint,
+        config=replace(checkpoint.config, model=replace(checkpoint.config.model, **model)),
+    )
 
 
 def our_logits(checkpoint: Checkpoint, src: list[int], tgt: list[int]) -> torch.Tensor:
@@ -57,17 +71,24 @@ def our_logits(checkpoint: Checkpoint, src: list[int], tgt: list[int]) -> torch.
     model = load_translator(checkpoint, accelerator="cpu").model
     with torch.no_grad():
         source = torch.tensor([[*src, EOS_ID]])
-        return model(source, torch.tensor([[BOS_ID, *tgt]]), torch.ones(1, 1, 1, len(src) + 1, dtype=torch.bool))[0]
+        return model(
+            source,
+            torch.tensor([[BOS_ID, *tgt]]),
+            torch.ones(1, 1, 1, len(src) + 1, dtype=torch.bool),
+        )[0]
 
 
 def test_marians_logits_are_ours(checkpoint, tmp_path):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra: export)")
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed (extra: export)"
+    )
     export(checkpoint, "marian", tmp_path / "model")
     model = transformers.MarianMTModel.from_pretrained(tmp_path / "model").eval()
     src, tgt = [40, 8, 33, 12, 200], [50, 61, 7]
     with torch.no_grad():
         found = model(
-            input_ids=torch.tensor([[*src, EOS_ID]]), decoder_input_ids=torch.tensor([[BOS_ID, *tgt]])
+            input_ids=torch.tensor([[*src, EOS_ID]]),
+            decoder_input_ids=torch.tensor([[BOS_ID, *tgt]]),
         ).logits[0]
     torch.testing.assert_close(found, our_logits(checkpoint, src, tgt), rtol=0, atol=1e-4)
 
@@ -75,7 +96,13 @@ def test_marians_logits_are_ours(checkpoint, tmp_path):
 @pytest.fixture(scope="module")
 def reverser(checkpoint) -> Checkpoint:
     """A model that has half learnt to write what it reads backwards: it ends, early or late."""
-    sizes = vars(checkpoint.config.model) | {"d_model": 32, "d_ff": 40, "d_k": 16, "d_v": 16, "dropout": 0.0}
+    sizes = vars(checkpoint.config.model) | {
+        "d_model": 32,
+        "d_ff": 40,
+        "d_k": 16,
+        "d_v": 16,
+        "dropout": 0.0,
+    }
     config = replace(checkpoint.config, model=type(checkpoint.config.model)(**sizes))
     torch.manual_seed(5)
     model = Transformer(config.model, checkpoint.vocab_size)
@@ -86,7 +113,9 @@ def reverser(checkpoint) -> Checkpoint:
             src = torch.randint(30, 50, (32, 2 + step % 5))
             tgt, mask = src.flip(1), torch.ones(32, 1, 1, src.size(1) + 1, dtype=torch.bool)
             logits = model(torch.cat([src, end], 1), torch.cat([start, tgt], 1), mask).flatten(0, 1)
-            loss = torch.nn.functional.cross_entropy(logits, torch.cat([tgt, end], 1).flatten(), label_smoothing=0.1)
+            loss = torch.nn.functional.cross_entropy(
+                logits, torch.cat([tgt, end], 1).flatten(), label_smoothing=0.1
+            )
             adam.zero_grad()
             loss.backward()
             adam.step()
@@ -97,22 +126,46 @@ def reverser(checkpoint) -> Checkpoint:
 def test_our_n_best_lists_hold_what_marians_hold_and_what_ended_just_outside_its_beam(
     reverser, tmp_path, beam_size, alpha
 ):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra: export)")
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not installed (extra: export)"
+    )
     export(reverser, "marian", tmp_path / "model")
     marian = transformers.MarianMTModel.from_pretrained(tmp_path / "model")
     marian.generation_config.max_length = None
-    search = SearchConfig(beam_size=beam_size, length_penalty=alpha, penalty="power", max_extra_tokens=20)
+    search = SearchConfig(
+        beam_size=beam_size, length_penalty=alpha, penalty="power", max_extra_tokens=20
+    )
     model, equal, compared = load_translator(reverser).model, 0, 0
-    for sentence in ([31, 47], [40, 33, 38], [45, 45, 30, 49, 36], [34, 41, 48, 39, 31, 35], [42], [38, 46, 32, 33]):
+    for sentence in (
+        [31, 47],
+        [40, 33, 38],
+        [45, 45, 30, 49, 36],
+        [34, 41, 48, 39, 31, 35],
+        [42],
+        [38, 46, 32, 33],
+    ):
         src = torch.tensor([[*sentence, EOS_ID]])
         [ours] = beam_search(model, src, torch.ones(1, 1, 1, src.size(1), dtype=torch.bool), search)
-        options = {"num_beams": beam_size, "num_return_sequences": beam_size, "length_penalty": alpha}
-        options |= {"early_stopping": "never", "output_scores": True, "return_dict_in_generate": True}
+        options = {
+            "num_beams": beam_size,
+            "num_return_sequences": beam_size,
+            "length_penalty": alpha,
+        }
+        options |= {
+            "early_stopping": "never",
+            "output_scores": True,
+            "return_dict_in_generate": True,
+        }
         found = marian.generate(
-            input_ids=src, attention_mask=torch.ones_like(src), max_new_tokens=len(sentence) + 20, **options
+            input_ids=src,
+            attention_mask=torch.ones_like(src),
+            max_new_tokens=len(sentence) + 20,
+            **options,
         )
         own = {tuple(one.tokens): one.score for one in ours}
-        for ids, score in zip(found.sequences.tolist(), found.sequences_scores.tolist(), strict=True):
+        for ids, score in zip(
+            found.sequences.tolist(), found.sequences_scores.tolist(), strict=True
+        ):
             if EOS_ID not in ids:
                 continue  # cut at the limit, where ours has to end
             tokens = tuple(ids[1 : ids.index(EOS_ID)])
@@ -126,19 +179,25 @@ def test_our_n_best_lists_hold_what_marians_hold_and_what_ended_just_outside_its
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_ctranslate2_scores_outputs_as_we_do(checkpoint, tmp_path, positions):
-    ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (extra: export)")
+    ctranslate2 = pytest.importorskip(
+        "ctranslate2", reason="ctranslate2 is not installed (extra: export)"
+    )
     if positions == "learned":
         checkpoint = changed(checkpoint, positions="learned", max_positions=260)
         tables = {f"{side}_positions.table": torch.randn(260, 12) for side in ("src", "tgt")}
         checkpoint = replace(checkpoint, weights=checkpoint.weights | tables)
     export(checkpoint, "ctranslate2", tmp_path / "model")
-    engine = ctranslate2.Translator(str(tmp_path / "model"), compute_type="float32", intra_threads=1)
+    engine = ctranslate2.Translator(
+        str(tmp_path / "model"), compute_type="float32", intra_threads=1
+    )
     tokenizer = tokenizers.Tokenizer.from_file(str(tmp_path / "model" / "tokenizer.json"))
     translator = load_translator(checkpoint, accelerator="cpu")
     for line in LINES:
         src, tgt = tokenizer.encode(line), [50, 61, 7]
         assert src.ids == translator.source_ids([line])[0]
-        [scored] = engine.score_batch([src.tokens], [[tokenizer.id_to_token(token) for token in tgt]])
+        [scored] = engine.score_batch(
+            [src.tokens], [[tokenizer.id_to_token(token) for token in tgt]]
+        )
         log_probs = our_logits(checkpoint, src.ids, tgt).log_softmax(-1)
         expected = log_probs[range(4), [*tgt, EOS_ID]].tolist()
         assert scored.log_probs == pytest.approx(expected, abs=1e-4)
@@ -151,10 +210,14 @@ SENTENCE, TRANSLATION = "A man is sitting on a bench.", "das alte Haus"
 
 
 def taught(checkpoint: Checkpoint) -> Checkpoint:
-    """The model after it has learnt one sentence by heart: whatever rules an engine searches by, it finds that one."""
+    """The model after it has learnt one sentence by heart: whatever rules an engine searches by, it
+    finds that one.
+    """
     model = Transformer(checkpoint.config.model, checkpoint.vocab_size).eval()
     restore(model, checkpoint)
-    [src], [tgt] = (Tokenizer.from_json(checkpoint.tokenizer).encode([text]) for text in (SENTENCE, TRANSLATION))
+    [src], [tgt] = (
+        Tokenizer.from_json(checkpoint.tokenizer).encode([text]) for text in (SENTENCE, TRANSLATION)
+    )
     mask = torch.ones(1, 1, 1, len(src) + 1, dtype=torch.bool)
     adam = torch.optim.Adam(model.parameters(), lr=0.02)
     with torch.enable_grad():
@@ -170,8 +233,12 @@ def taught(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, weights=model.state_dict())
 
 
-@pytest.mark.parametrize(("target", "library"), [("ctranslate2", "ctranslate2"), ("marian", "transformers")])
-def test_the_documented_commands_and_lines_translate(checkpoint, tmp_path, monkeypatch, capsys, target, library):
+@pytest.mark.parametrize(
+    ("target", "library"), [("ctranslate2", "ctranslate2"), ("marian", "transformers")]
+)
+def test_the_documented_commands_and_lines_translate(
+    checkpoint, tmp_path, monkeypatch, capsys, target, library
+):
     pytest.importorskip(library, reason=f"{library} is not installed (extra: export)")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "outputs/mine/checkpoints").mkdir(parents=True)
@@ -179,8 +246,15 @@ def test_the_documented_commands_and_lines_translate(checkpoint, tmp_path, monke
 
     for line in re.findall(rf"^aiayn (.* --format {target})$", PAGE, re.MULTILINE):
         assert run_application("aiayn", *line.split()).code == 0
-    [lines] = re.findall(rf"^```python\n((?:import|from) {library}.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len([line for line in lines.split("\n") if line and not line.startswith(("import", "from"))]) == 3
+    [lines] = re.findall(
+        rf"^```python\n((?:import|from) {library}.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
+    )
+    assert (
+        len(
+            [line for line in lines.split("\n") if line and not line.startswith(("import", "from"))]
+        )
+        == 3
+    )
     assert SENTENCE in lines
     capsys.readouterr()
     exec(lines, {})
@@ -188,17 +262,27 @@ def test_the_documented_commands_and_lines_translate(checkpoint, tmp_path, monke
     assert capsys.readouterr().out == f"{TRANSLATION}\n"
 
 
-@pytest.mark.parametrize(("target", "library"), [("ctranslate2", "ctranslate2"), ("marian", "transformers")])
+@pytest.mark.parametrize(
+    ("target", "library"), [("ctranslate2", "ctranslate2"), ("marian", "transformers")]
+)
 def test_an_exported_folder_is_as_readable_as_any_other(checkpoint, tmp_path, target, library):
     pytest.importorskip(library, reason=f"{library} is not installed (extra: export)")
     export(checkpoint, target, tmp_path / "model")
     (tmp_path / "ordinary").write_text("")
     ordinary = (tmp_path / "ordinary").stat().st_mode
-    assert {path.name for path in (tmp_path / "model").iterdir() if path.stat().st_mode != ordinary} == set()
+    assert {
+        path.name for path in (tmp_path / "model").iterdir() if path.stat().st_mode != ordinary
+    } == set()
 
 
 @settings(max_examples=200)
-@given(st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(" \t\n\r\x0b\x0c\x1c\x1f\x85\u2028</s>"))))
+@given(
+    st.text(
+        st.one_of(
+            st.characters(codec="utf-8"), st.sampled_from(" \t\n\r\x0b\x0c\x1c\x1f\x85\u2028</s>")
+        )
+    )
+)
 def test_the_exported_tokenizer_spaces_lines_as_training_did(checkpoint, text):
     ours = Tokenizer.from_json(checkpoint.tokenizer)
     core = tokenizers.Tokenizer.from_str(json.dumps(module._tokenizer(ours) | {"added_tokens": []}))
@@ -215,7 +299,9 @@ def test_the_exported_tokenizer_spaces_lines_as_training_did(checkpoint, text):
         ("ctranslate2", {"attention_window": 3}, r"model\.attention_window=3"),
     ],
 )
-def test_what_a_format_cannot_express_is_refused_by_name(checkpoint, tmp_path, monkeypatch, target, model, message):
+def test_what_a_format_cannot_express_is_refused_by_name(
+    checkpoint, tmp_path, monkeypatch, target, model, message
+):
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     config = replace(checkpoint.config.model, **model)
     weights = Transformer(config, checkpoint.vocab_size).state_dict()
@@ -237,7 +323,9 @@ PARTS = Parts(feed_forward=lambda config, place: Gelu(config.d_model, config.d_f
 
 
 @pytest.mark.parametrize("target", ["ctranslate2", "marian"])
-def test_a_model_with_parts_of_an_extension_is_never_written_as_the_papers(checkpoint, tmp_path, monkeypatch, target):
+def test_a_model_with_parts_of_an_extension_is_never_written_as_the_papers(
+    checkpoint, tmp_path, monkeypatch, target
+):
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gelu.py").write_text(f"# for {target}: named in no other test\n{GELU}")
@@ -254,11 +342,17 @@ def test_a_model_with_parts_of_an_extension_is_never_written_as_the_papers(check
     assert not (tmp_path / "model").exists()
 
 
-def test_unknown_formats_missing_libraries_and_folders_in_use_are_named(checkpoint, tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match=r"^--format=onnx: choose one of aiayn, ctranslate2, marian"):
+def test_unknown_formats_missing_libraries_and_folders_in_use_are_named(
+    checkpoint, tmp_path, monkeypatch
+):
+    with pytest.raises(
+        ConfigError, match=r"^--format=onnx: choose one of aiayn, ctranslate2, marian"
+    ):
         export(checkpoint, "onnx", tmp_path / "model")
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"--format marian needs transformers: pip install 'aiayn\[export\]'"):
+    with pytest.raises(
+        ConfigError, match=r"--format marian needs transformers: pip install 'aiayn\[export\]'"
+    ):
         export(checkpoint, "marian", tmp_path / "model")
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     (tmp_path / "notes.txt").write_text("mine")
@@ -281,4 +375,6 @@ def test_an_export_that_fails_leaves_nothing_behind(checkpoint, tmp_path, monkey
 def test_the_options_of_search_are_in_the_export(checkpoint, tmp_path):
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
     export(checkpoint, "ctranslate2", tmp_path / "model")
-    assert json.loads((tmp_path / "model/search.json").read_text()) == vars(checkpoint.config.search)
+    assert json.loads((tmp_path / "model/search.json").read_text()) == vars(
+        checkpoint.config.search
+    )

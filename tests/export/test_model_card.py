@@ -1,4 +1,6 @@
-"""The card beside a Marian export: a header that parses, and the scores of evaluation.json of this checkpoint only."""
+"""The card beside a Marian export: a header that parses, and the scores of evaluation.json of this
+checkpoint only.
+"""
 
 import json
 from dataclasses import replace
@@ -23,8 +25,16 @@ KINDS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_spli
 
 @pytest.fixture
 def run(tmp_path):
-    options = ["data=files", "data.train=/secret/place/train", "data.val=x", "data.src_lang=en", "data.tgt_lang=no"]
-    config = composed(*options, "model.n_layers=1", "model.d_model=12", "model.d_ff=20", "model.n_heads=2")
+    options = [
+        "data=files",
+        "data.train=/secret/place/train",
+        "data.val=x",
+        "data.src_lang=en",
+        "data.tgt_lang=no",
+    ]
+    config = composed(
+        *options, "model.n_layers=1", "model.d_model=12", "model.d_ff=20", "model.n_heads=2"
+    )
     tokenizer = Tokenizer.train([["the old house"]], 262)
     torch.manual_seed(0)
     (tmp_path / "run/checkpoints").mkdir(parents=True)
@@ -56,7 +66,9 @@ def exported(run, monkeypatch, *options: str) -> tuple[str, dict, str]:
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     monkeypatch.setattr(module, "_write_marian", lambda *given: None)
     target = run.parent / "my model"
-    outcome = run_application("aiayn", "export", str(run), str(target), "--format", "marian", *options)
+    outcome = run_application(
+        "aiayn", "export", str(run), str(target), "--format", "marian", *options
+    )
     assert outcome.code == 0, outcome.err
     _, header, text = (target / "README.md").read_text(encoding="utf-8").split("---\n", 2)
     return outcome.out, yaml.safe_load(header), text
@@ -72,14 +84,21 @@ def test_the_card_has_a_header_that_parses_and_the_scores_of_this_checkpoint(run
     [index] = header["model-index"]
     [scored] = index["results"]
     assert scored["dataset"]["name"] == "test"
-    found = {metric["name"]: (metric["value"], metric["args"]["signature"]) for metric in scored["metrics"]}
+    found = {
+        metric["name"]: (metric["value"], metric["args"]["signature"])
+        for metric in scored["metrics"]
+    }
     assert found == {
-        kind: (result["metrics"][kind], result["signatures"][kind]) for kind in KINDS if result["metrics"][kind]
+        kind: (result["metrics"][kind], result["signatures"][kind])
+        for kind in KINDS
+        if result["metrics"][kind]
     }
     assert {metric["name"]: metric["type"] for metric in scored["metrics"]}["chrf"] == "chrf"
     rows = [" ".join(line.split()) for line in text.split("\n") if line.startswith("| test ")]
     rows.remove("| test set | lines | kind | score | signature |")
-    assert rows[0] == f"| test | 1,000 | sacrebleu | 34.57 | {SIGNATURE.replace('|', chr(92) + '|')} |"
+    assert (
+        rows[0] == f"| test | 1,000 | sacrebleu | 34.57 | {SIGNATURE.replace('|', chr(92) + '|')} |"
+    )
     assert len(rows) == 5
     assert out.split("\n")[1] == f"upload   hf upload YOUR_NAME/run '{run.parent}/my model'"
     assert "MarianMTModel.from_pretrained" in text
@@ -108,14 +127,21 @@ def test_scores_of_text_in_another_target_language_name_that_pair(run, monkeypat
 def test_a_card_of_a_fine_tuned_model_says_that_its_training_began_elsewhere(run):
     found = checkpoints.load(run / "checkpoints/last.ckpt")
     assert "another model" not in model_card(found, "general", {}, "mit")
-    card = model_card(replace(found, config=replace(found.config, init_from="outputs/general")), "own", {}, "mit")
+    card = model_card(
+        replace(found, config=replace(found.config, init_from="outputs/general")), "own", {}, "mit"
+    )
     assert "1,200 steps from the weights of another model; one checkpoint" in card
     assert "were left out. The training data of that model is not listed here." in card
 
 
 def test_a_licence_without_a_card_is_refused(run):
-    outcome = run_application("aiayn", "export", str(run), "new", "--format", "ctranslate2", "--licence", "mit")
-    assert (outcome.code, "--licence is for the model card of --format marian" in outcome.err) == (2, True)
+    outcome = run_application(
+        "aiayn", "export", str(run), "new", "--format", "ctranslate2", "--licence", "mit"
+    )
+    assert (outcome.code, "--licence is for the model card of --format marian" in outcome.err) == (
+        2,
+        True,
+    )
     assert not Path("new").exists()
 
 

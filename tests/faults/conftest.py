@@ -41,7 +41,9 @@ def kill(config, tmp_path_factory) -> Callable[[int], Path]:
     @cache
     def kill(call: int) -> Path:
         outputs = tmp_path_factory.mktemp("killed")
-        end = harness.train(config, outputs, harness.dies_at(TranslationModule, "training_step", call))
+        end = harness.train(
+            config, outputs, harness.dies_at(TranslationModule, "training_step", call)
+        )
         assert end.code == -signal.SIGKILL, end.said
         return outputs / "run"
 

@@ -1,7 +1,8 @@
 """Trainings that are killed on purpose, at the cost of a fork instead of a new interpreter.
 
-The parent has imported everything; a child trains, dies at a chosen moment or a random one, and the next child runs the
-same thing again. What they leave behind is compared with a run that nothing interrupted.
+The parent has imported everything; a child trains, dies at a chosen moment or a random one, and the
+next child runs the same thing again. What they leave behind is compared with a run that nothing
+interrupted.
 """
 
 import contextlib
@@ -56,7 +57,9 @@ def configured(text: Path, *overrides: str) -> Config:
 
 
 class End(NamedTuple):
-    """How a child ended: exit code, or minus the signal's number; what it wrote; its CPU seconds."""
+    """How a child ended: exit code, or minus the signal's number; what it wrote; its CPU
+    seconds.
+    """
 
     code: int
     said: str
@@ -84,7 +87,9 @@ class Child:
 
 
 def _be_a_program(work: Callable[[], Any], log: Path) -> None:
-    """Runs `work` as the entry point would: errors as one line on stderr, and their exit code. Never returns."""
+    """Runs `work` as the entry point would: errors as one line on stderr, and their exit code.
+    Never returns.
+    """
     code = 1
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever earlier tests of this process left
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -116,10 +121,11 @@ def _log_to(stream: Any) -> None:
 
 
 def warm_up(config: Config, outputs: Path) -> None:
-    """Trains once in this process, so that no child need do what libraries do at the first time only.
+    """Trains once in this process, so that no child need do what libraries do at the first time
+    only.
 
-    That is half of what a small training costs. With a GPU it would start threads of autograd, after which no child
-    could train.
+    That is half of what a small training costs. With a GPU it would start threads of autograd,
+    after which no child could train.
     """
     if not torch.accelerator.is_available():
         with pytest.MonkeyPatch.context() as patch:
@@ -132,7 +138,9 @@ def train(config: Config, outputs: Path, prelude: Callable[[], Any] = lambda: No
     return start(config, outputs, prelude).wait()
 
 
-def start(config: Config, outputs: Path, prelude: Callable[[], Any] = lambda: None, log: str = "log") -> Child:
+def start(
+    config: Config, outputs: Path, prelude: Callable[[], Any] = lambda: None, log: str = "log"
+) -> Child:
     outputs.mkdir(parents=True, exist_ok=True)
 
     def work() -> None:
@@ -144,7 +152,9 @@ def start(config: Config, outputs: Path, prelude: Callable[[], Any] = lambda: No
     return Child(work, outputs / log)
 
 
-def start_ranks(config: Config, outputs: Path, preludes: dict[int, Callable[[], Any]] | None = None) -> list[Child]:
+def start_ranks(
+    config: Config, outputs: Path, preludes: dict[int, Callable[[], Any]] | None = None
+) -> list[Child]:
     """A training on `trainer.devices` processes, as a cluster's scheduler starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -153,7 +163,9 @@ def start_ranks(config: Config, outputs: Path, preludes: dict[int, Callable[[], 
     for rank in range(config.trainer.devices):
 
         def prelude(rank: int = rank) -> None:
-            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NODE_RANK="0", LOCAL_RANK=str(rank))
+            os.environ.update(
+                MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NODE_RANK="0", LOCAL_RANK=str(rank)
+            )
             os.environ["WORLD_SIZE"] = str(config.trainer.devices)
             rank_zero_only.rank = rank
             (preludes or {}).get(rank, lambda: None)()
@@ -182,10 +194,13 @@ def dies_at(owner: Any, name: str, call: int = 1, after: bool = False) -> Callab
     return acts_at(owner, name, lambda: os.kill(os.getpid(), signal.SIGKILL), call, after)
 
 
-def acts_at(owner: Any, name: str, act: Callable[[], Any], call: int = 1, after: bool = False) -> Callable[[], None]:
+def acts_at(
+    owner: Any, name: str, act: Callable[[], Any], call: int = 1, after: bool = False
+) -> Callable[[], None]:
     """A prelude: `act` is called before (or after) the given call of `owner.name`.
 
-    In training that is after all checkpoints up to then are written, so that what is there does not depend on speed.
+    In training that is after all checkpoints up to then are written, so that what is there does not
+    depend on speed.
     """
 
     def prelude() -> None:
@@ -245,7 +260,9 @@ def differences(found: Path, expected: Path) -> list[str]:
     if (others := {path.name for path in (found / "checkpoints").iterdir()}) != names:
         wrong.append(f"files {sorted(others ^ names)}")
     for name in ("last.ckpt", "averaged.ckpt"):
-        mine, theirs = (checkpoints.load(folder / "checkpoints" / name).weights for folder in (found, expected))
+        mine, theirs = (
+            checkpoints.load(folder / "checkpoints" / name).weights for folder in (found, expected)
+        )
         wrong += [f"{name} {key}" for key in theirs if not torch.equal(mine[key], theirs[key])]
     step = checkpoints.load(expected / "checkpoints" / "last.ckpt").step
     path = checkpoint_folder.optimizer_path(checkpoint_folder.step_path(Path("checkpoints"), step))
@@ -253,7 +270,12 @@ def differences(found: Path, expected: Path) -> list[str]:
         tensor_files.read_tensors(folder / path)["lightning"]["optimizer_states"][0]["state"]
         for folder in (found, expected)
     )
-    wrong += [f"{k} of weight {i}" for i in theirs for k in theirs[i] if not torch.equal(mine[i][k], theirs[i][k])]
+    wrong += [
+        f"{k} of weight {i}"
+        for i in theirs
+        for k in theirs[i]
+        if not torch.equal(mine[i][k], theirs[i][k])
+    ]
     if measured(found) != measured(expected):
         wrong.append("metrics.jsonl")
     if orphans := [path.name for path in found.rglob("*.part")]:
@@ -262,7 +284,9 @@ def differences(found: Path, expected: Path) -> list[str]:
 
 
 def same_weights(found: Path, expected: Path, name: str = "last.ckpt") -> bool:
-    ours, theirs = (checkpoints.load(folder / "checkpoints" / name).weights for folder in (found, expected))
+    ours, theirs = (
+        checkpoints.load(folder / "checkpoints" / name).weights for folder in (found, expected)
+    )
     return all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
@@ -302,15 +326,21 @@ def within(seconds: float = LIMIT) -> Iterator[None]:
 # Trials of a soak, and a few of them in the test suite.
 
 
-def killed_at_random(config: Config, outputs: Path, seconds: float, draw: random.Random) -> tuple[list[int], End]:
-    """Starts a training again and again, each time with a random time to live, until it ends by itself.
+def killed_at_random(
+    config: Config, outputs: Path, seconds: float, draw: random.Random
+) -> tuple[list[int], End]:
+    """Starts a training again and again, each time with a random time to live, until it ends by
+    itself.
 
-    Returns for every kill the newest checkpoint's step then (0: none), and the last one's end. Of several processes
-    each has a time of its own, and the first to die takes the others with it, as a scheduler has it.
+    Returns for every kill the newest checkpoint's step then (0: none), and the last one's end. Of
+    several processes each has a time of its own, and the first to die takes the others with it, as
+    a scheduler has it.
     """
     kills: list[int] = []
     while True:
-        preludes = {rank: dies_after(draw.uniform(0.0, seconds)) for rank in range(config.trainer.devices)}
+        preludes = {
+            rank: dies_after(draw.uniform(0.0, seconds)) for rank in range(config.trainer.devices)
+        }
         if config.trainer.devices == 1:
             ends = [train(config, outputs, preludes[0])]
         else:
@@ -332,13 +362,19 @@ def until_one_dies(children: list[Child]) -> list[End]:
 
 
 def _ended(child: Child) -> int | None:
-    """0 or more if it has ended by itself, less if a signal killed it, None if it runs; it can still be waited for."""
+    """0 or more if it has ended by itself, less if a signal killed it, None if it runs; it can
+    still be waited for.
+    """
     end = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    return None if end is None else end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+    return (
+        None if end is None else end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+    )
 
 
 def content_of_corpus(folder: Path) -> dict[str, bytes]:
-    """Every file of the one corpus in a data folder, and nothing else that stands there but locks and notes."""
+    """Every file of the one corpus in a data folder, and nothing else that stands there but locks
+    and notes.
+    """
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -346,7 +382,9 @@ def content_of_corpus(folder: Path) -> dict[str, bytes]:
     }
 
 
-def prepare_in_child(config: DataConfig, log: Path, prelude: Callable[[], Any] = lambda: None) -> Child:
+def prepare_in_child(
+    config: DataConfig, log: Path, prelude: Callable[[], Any] = lambda: None
+) -> Child:
     """Prepares a corpus in a child; `prelude` is called in the child before."""
 
     def work() -> None:

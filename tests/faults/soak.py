@@ -1,6 +1,8 @@
-"""The long version of the tests in this folder: hundreds of kills at random moments. `make soak` runs it.
+"""The long version of the tests in this folder: hundreds of kills at random moments. `make soak`
+runs it.
 
-Every number that it prints is counted, not set: kills that happened, runs that were compared, differences found.
+Every number that it prints is counted, not set: kills that happened, runs that were compared,
+differences found.
 """
 
 import argparse
@@ -50,7 +52,9 @@ AT_ONCE = 4
 
 
 def soak_training(text: Path, folder: Path, kills: int, draw: random.Random) -> dict[str, Any]:
-    """Kills trainings until there were so many kills; every one is continued to its end and compared."""
+    """Kills trainings until there were so many kills; every one is continued to its end and
+    compared.
+    """
     configs, seconds = {kind: configured(text, *overrides) for kind, overrides in KINDS.items()}, {}
     for kind, config in configs.items():
         for place in (folder / kind, folder / "again"):  # the second one finds the corpus prepared
@@ -75,11 +79,18 @@ def soak_training(text: Path, folder: Path, kills: int, draw: random.Random) -> 
         moments.update(more)
         _progress("training", moments.total(), kills, runs, wrong)
     counted = dict(sorted(moments.items()))
-    return {"kills": moments.total(), "compared": runs, "wrong": wrong, "newest_checkpoint": counted}
+    return {
+        "kills": moments.total(),
+        "compared": runs,
+        "wrong": wrong,
+        "newest_checkpoint": counted,
+    }
 
 
 def soak_preparation(text: Path, folder: Path, kills: int, draw: random.Random) -> dict[str, Any]:
-    """Kills preparations; after every kill the next one must leave the bytes of an undisturbed one."""
+    """Kills preparations; after every kill the next one must leave the bytes of an undisturbed
+    one.
+    """
     wrong, done, trials = [], 0, 0
     config = kept_in(configured(text).data, folder / "whole")
     fork = Child(lambda: None, folder / "log").wait().seconds
@@ -100,7 +111,9 @@ def soak_preparation(text: Path, folder: Path, kills: int, draw: random.Random) 
 
 
 def soak_starts(text: Path, folder: Path, rounds: int, draw: random.Random) -> dict[str, Any]:
-    """Starts several preparations of one corpus at once, and kills one of them in every second round."""
+    """Starts several preparations of one corpus at once, and kills one of them in every second
+    round.
+    """
     wrong, kills = [], 0
     config = kept_in(configured(text).data, folder / "whole")
     whole = prepare_in_child(config, folder / "log").wait()
@@ -110,10 +123,15 @@ def soak_starts(text: Path, folder: Path, rounds: int, draw: random.Random) -> d
         config = kept_in(config, place)
         dies = dies_after(draw.uniform(0, whole.seconds)) if number % 2 else lambda: None
         preludes = [dies] + [lambda: None] * (AT_ONCE - 1)
-        children = [prepare_in_child(config, folder / f"log{i}", prelude) for i, prelude in enumerate(preludes)]
+        children = [
+            prepare_in_child(config, folder / f"log{i}", prelude)
+            for i, prelude in enumerate(preludes)
+        ]
         ends = [child.wait() for child in children]
         kills += ends[0].code == -signal.SIGPROF
-        wrong += [f"starts {number}: {end.said}" for end in ends if end.code not in (0, -signal.SIGPROF)]
+        wrong += [
+            f"starts {number}: {end.said}" for end in ends if end.code not in (0, -signal.SIGPROF)
+        ]
         if content_of_corpus(place) != expected:
             wrong.append(f"starts {number}: other bytes")
         shutil.rmtree(place)
@@ -126,16 +144,24 @@ def kept_in(config: DataConfig, folder: Path) -> DataConfig:
 
 
 def _progress(what: str, done: int, asked: int, compared: int, wrong: list[str]) -> None:
-    print(f"{what}: {done}/{asked}, {compared} compared, {len(wrong)} deviations", file=sys.stderr, flush=True)
+    print(
+        f"{what}: {done}/{asked}, {compared} compared, {len(wrong)} deviations",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--training", type=int, default=200, help="kills in training")
     parser.add_argument("--preparation", type=int, default=100, help="kills in preparation")
-    parser.add_argument("--starts", type=int, default=100, help=f"rounds of {AT_ONCE} preparations at once")
+    parser.add_argument(
+        "--starts", type=int, default=100, help=f"rounds of {AT_ONCE} preparations at once"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
-    parser.add_argument("--json", type=Path, default=Path("outputs/soak.json"), help="where the figures are written")
+    parser.add_argument(
+        "--json", type=Path, default=Path("outputs/soak.json"), help="where the figures are written"
+    )
     asked = parser.parse_args()
     torch.set_num_threads(1)
     CheckpointSaver.SMALL = 0
@@ -144,23 +170,32 @@ def main() -> None:
     def soak(what: str, work: Callable[..., dict[str, Any]], text: Path, count: int) -> None:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(dir=text) as folder:
-            results[what] = work(text, Path(folder), count, draw) | {"seconds": round(time.monotonic() - begun)}
+            results[what] = work(text, Path(folder), count, draw) | {
+                "seconds": round(time.monotonic() - begun)
+            }
 
     with tempfile.TemporaryDirectory() as folder:
         larger = write_splits(Path(folder) / "larger", train=3000)
-        soak("kills in training", soak_training, write_splits(Path(folder) / "text"), asked.training)
+        soak(
+            "kills in training", soak_training, write_splits(Path(folder) / "text"), asked.training
+        )
         soak("kills in preparation", soak_preparation, larger, asked.preparation)
         soak(f"{AT_ONCE} preparations started at once", soak_starts, larger, asked.starts)
 
     about = {"seed": asked.seed, "torch": torch.__version__, "python": platform.python_version()}
     asked.json.parent.mkdir(parents=True, exist_ok=True)
-    asked.json.write_text(json.dumps(about | {"cores": os.cpu_count(), "results": results}, indent=1) + "\n")
+    asked.json.write_text(
+        json.dumps(about | {"cores": os.cpu_count(), "results": results}, indent=1) + "\n"
+    )
     print(f"{'':36}{'kills':>8}{'compared':>10}{'deviations':>12}{'seconds':>9}")
     for what, found in results.items():
         counts = found["kills"], found["compared"], len(found["wrong"]), found["seconds"]
         print("{:36}{:8}{:10}{:12}{:9}".format(what, *counts))
     moments = results["kills in training"]["newest_checkpoint"]
-    print("newest checkpoint at a kill:", ", ".join(f"step {step or '-'}: {count}" for step, count in moments.items()))
+    print(
+        "newest checkpoint at a kill:",
+        ", ".join(f"step {step or '-'}: {count}" for step, count in moments.items()),
+    )
     for line in (line for found in results.values() for line in found["wrong"]):
         print(line)
     sys.exit(any(found["wrong"] for found in results.values()))

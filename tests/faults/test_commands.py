@@ -1,4 +1,6 @@
-"""The same promises with `python train.py` itself, in new interpreters: what only those can show."""
+"""The same promises with `python train.py` itself, in new interpreters: what only those can
+show.
+"""
 
 import os
 import signal
@@ -26,7 +28,9 @@ def begin(text, tmp_path):
     def begin(*arguments):
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
         options = {"stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-        processes.append(subprocess.Popen(command(text, *arguments), cwd=tmp_path, env=environment, **options))
+        processes.append(
+            subprocess.Popen(command(text, *arguments), cwd=tmp_path, env=environment, **options)
+        )
         return processes[-1]
 
     yield begin
@@ -37,7 +41,9 @@ def begin(text, tmp_path):
 
 
 def step_reached(folder: Path) -> int:
-    return max((record["step"] for record in read_jsonl(folder / "outputs/run/metrics.jsonl")), default=0)
+    return max(
+        (record["step"] for record in read_jsonl(folder / "outputs/run/metrics.jsonl")), default=0
+    )
 
 
 def loaded(process, library):
@@ -45,8 +51,12 @@ def loaded(process, library):
     return library in maps(process.pid)
 
 
-@pytest.mark.parametrize(("number", "codes"), [(signal.SIGINT, {130}), (signal.SIGTERM, {143, -signal.SIGTERM})])
-def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(begin, tmp_path, number, codes):
+@pytest.mark.parametrize(
+    ("number", "codes"), [(signal.SIGINT, {130}), (signal.SIGTERM, {143, -signal.SIGTERM})]
+)
+def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(
+    begin, tmp_path, number, codes
+):
     process = begin()
     with within():
         wait_until(lambda: loaded(process, "libtorch_cpu"))
@@ -59,9 +69,14 @@ def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(begin, 
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_every_command_even_while_a_library_is_loaded_that_catches_it(tmp_path, number, code):
+def test_a_signal_ends_every_command_even_while_a_library_is_loaded_that_catches_it(
+    tmp_path, number, code
+):
     zipfile.ZipFile(tmp_path / "x.ckpt", "w").close()
-    caught = f"    os.kill(os.getpid(), {int(number)})\nexcept BaseException:\n    raise ImportError from None\n"
+    caught = (
+        f"    os.kill(os.getpid(), {int(number)})\nexcept BaseException:\n    raise ImportError "
+        "from None\n"
+    )
     (tmp_path / "torch.py").write_text(f"import os\ntry:\n{caught}")
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
     command = [sys.executable, "-m", "aiayn", "export", "x.ckpt", "y", "--format", "aiayn"]
@@ -72,7 +87,9 @@ def test_a_signal_ends_every_command_even_while_a_library_is_loaded_that_catches
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["first", "second", "all"])
 def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(begin, tmp_path, target):
-    """`all` is what a cluster does that takes the job's time to be over: it signals every process."""
+    """`all` is what a cluster does that takes the job's time to be over: it signals every
+    process.
+    """
     process = begin("trainer.devices=2", "trainer.max_steps=100000")
     with within():
         wait_until(lambda: step_reached(tmp_path) > 3)
@@ -97,7 +114,10 @@ def maps(pid):
 
 
 def children(process):
-    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    return [
+        int(pid)
+        for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    ]
 
 
 @pytest.mark.slow

@@ -42,7 +42,9 @@ def test_a_run_continues_from_the_newest_good_checkpoint_with_a_warning(
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_a_disk_that_fills_up_leaves_the_old_checkpoints_and_says_what_is_needed(config, killed_at, unbroken, tmp_path):
+def test_a_disk_that_fills_up_leaves_the_old_checkpoints_and_says_what_is_needed(
+    config, killed_at, unbroken, tmp_path
+):
     killed_at(9)
     before = {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoints").iterdir()}
     size = (tmp_path / "run" / "checkpoints" / "step_3.ckpt").stat().st_size
@@ -51,7 +53,9 @@ def test_a_disk_that_fills_up_leaves_the_old_checkpoints_and_says_what_is_needed
     last = end.said.rstrip("\n").split("\n")[-1]
     assert "MB are needed" in last
     assert "MB are free" in last
-    assert {path: path.read_bytes() for path in (tmp_path / "run" / "checkpoints").iterdir()} == before
+    assert {
+        path: path.read_bytes() for path in (tmp_path / "run" / "checkpoints").iterdir()
+    } == before
     assert train(config, tmp_path).code == 0
     assert differences(tmp_path / "run", unbroken) == []
 
@@ -67,12 +71,18 @@ def test_measurements_that_do_not_fit_on_the_disk_end_the_run_in_one_line(config
 
     end = train(config, tmp_path, prelude)
     assert end.code == 6, end.said
-    assert end.said.rstrip("\n").split("\n")[-1].startswith("error: metrics.jsonl: cannot be written (No space left")
+    assert (
+        end.said.rstrip("\n")
+        .split("\n")[-1]
+        .startswith("error: metrics.jsonl: cannot be written (No space left")
+    )
 
 
 def test_a_run_folder_that_vanishes_ends_the_run_in_one_line(config, unbroken, tmp_path):
     end = train(
-        config, tmp_path, acts_at(TranslationModule, "training_step", lambda: shutil.rmtree(tmp_path / "run"), 9)
+        config,
+        tmp_path,
+        acts_at(TranslationModule, "training_step", lambda: shutil.rmtree(tmp_path / "run"), 9),
     )
     assert end.code == 4, end.said
     last = end.said.rstrip("\n").split("\n")[-1]
@@ -88,20 +98,28 @@ def test_there_is_never_more_than_one_checkpoint_beyond_those_that_are_kept(text
         def count() -> None:
             files = list((tmp_path / "run" / "checkpoints").glob("step_*"))
             with open(counts, "a") as file:
-                file.write(f"{sum(p.suffix == '.ckpt' for p in files)} {sum(p.suffix == '.optim' for p in files)}\n")
+                file.write(
+                    f"{sum(p.suffix == '.ckpt' for p in files)} "
+                    f"{sum(p.suffix == '.optim' for p in files)}\n"
+                )
 
         plain = checkpoint_folder.prune
         checkpoint_folder.prune = lambda *arguments: (count(), plain(*arguments))
 
     settings = ("trainer.max_steps=40", "trainer.val_every=99", "trainer.val_bleu_sentences=0")
-    assert train(configured(text, *settings, "trainer.checkpoint_every=1"), tmp_path, prelude).code == 0
+    assert (
+        train(configured(text, *settings, "trainer.checkpoint_every=1"), tmp_path, prelude).code
+        == 0
+    )
     found = [tuple(map(int, line.split())) for line in counts.read_text().split("\n")[:-1]]
     assert len(found) == 41
     assert max(checkpoints for checkpoints, _ in found) == 3 + 1
     assert max(states for _, states in found) == 2 + 1
 
 
-def test_a_second_process_on_the_folder_is_refused_and_told_of_the_first(config, unbroken, tmp_path):
+def test_a_second_process_on_the_folder_is_refused_and_told_of_the_first(
+    config, unbroken, tmp_path
+):
     def waits() -> None:
         plain = TranslationModule.training_step
 
@@ -117,13 +135,18 @@ def test_a_second_process_on_the_folder_is_refused_and_told_of_the_first(config,
     second = start(config, tmp_path, log="second").wait()
     (tmp_path / "go").touch()
     assert second.code == 2
-    assert f"error: {tmp_path}/run is in use by process {first.pid} on {os.uname().nodename}; wait" in second.said
+    assert (
+        f"error: {tmp_path}/run is in use by process {first.pid} on {os.uname().nodename}; wait"
+        in second.said
+    )
     assert first.wait().code == 0
     assert differences(tmp_path / "run", unbroken) == []
 
 
 def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a_lock(tmp_path):
-    """Two processes must not both hold the lock of a folder, one of them through an unlinked file."""
+    """Two processes must not both hold the lock of a folder, one of them through an unlinked
+    file.
+    """
     from aiayn.errors import ConfigError
     from aiayn.runs.run_folder import RunFolder
     from aiayn.training import resume
@@ -149,7 +172,9 @@ def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a
 
 @pytest.mark.parametrize("call", [9, 24])  # in the middle, and in the last step
 @pytest.mark.parametrize("how", ["moved", "removed", "only its lock removed"])
-def test_a_run_whose_folder_was_begun_anew_stops_and_writes_nothing_there(config, tmp_path, how, call):
+def test_a_run_whose_folder_was_begun_anew_stops_and_writes_nothing_there(
+    config, tmp_path, how, call
+):
     folder, seen = tmp_path / "run", tmp_path / "seen"
 
     def begin_anew() -> None:
@@ -171,10 +196,17 @@ def test_a_run_whose_folder_was_begun_anew_stops_and_writes_nothing_there(config
 
 @pytest.mark.slow
 @pytest.mark.parametrize("links", [True, False])
-def test_a_real_file_system_without_space_ends_the_run_and_more_space_continues_it(config, unbroken, tmp_path, links):
-    """In a namespace of its own the child mounts a small memory file system; skipped where that is not allowed."""
+def test_a_real_file_system_without_space_ends_the_run_and_more_space_continues_it(
+    config, unbroken, tmp_path, links
+):
+    """In a namespace of its own the child mounts a small memory file system; skipped where that is
+    not allowed.
+    """
     allowed = ["unshare", "--user", "--map-root-user", "--mount"]
-    if not shutil.which("unshare") or subprocess.run([*allowed, "true"], capture_output=True).returncode:
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*allowed, "true"], capture_output=True).returncode
+    ):
         pytest.skip("namespaces are not allowed here")
     size = sum(path.stat().st_size for path in (unbroken / "checkpoints").iterdir())
     code = f"""
@@ -201,5 +233,7 @@ end = train(config, disk)
 assert end.code == 0, end.said
 assert differences(disk / "run", Path({str(unbroken)!r})) == []
 """
-    ended = subprocess.run([*allowed, sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    ended = subprocess.run(
+        [*allowed, sys.executable, "-c", code], capture_output=True, text=True, timeout=600
+    )
     assert ended.returncode == 0, ended.stderr

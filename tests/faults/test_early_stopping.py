@@ -1,4 +1,6 @@
-"""Early stopping and the best checkpoint: both follow from the recorded validations, whatever happened in between."""
+"""Early stopping and the best checkpoint: both follow from the recorded validations, whatever
+happened in between.
+"""
 
 import shutil
 import signal
@@ -7,7 +9,16 @@ from dataclasses import replace
 import pytest
 import torch
 from applications import slow_but
-from faults.harness import acts_at, configured, dies_at, differences, measured, start_ranks, train, within
+from faults.harness import (
+    acts_at,
+    configured,
+    dies_at,
+    differences,
+    measured,
+    start_ranks,
+    train,
+    within,
+)
 
 from aiayn.reports.report import summary
 from aiayn.runs import checkpoints, tensor_files
@@ -20,7 +31,12 @@ from aiayn.training.module import TranslationModule
 
 # Validated after every second step: best after step 4, then nothing better.
 LOSSES = {2: 5.0, 4: 3.0, 6: 4.0, 8: 3.0, 10: 1.0, 12: 0.5}
-OPTIONS = ("trainer.val_every=2", "trainer.patience=2", "trainer.val_bleu_sentences=0", "trainer.checkpoint_every=3")
+OPTIONS = (
+    "trainer.val_every=2",
+    "trainer.patience=2",
+    "trainer.val_bleu_sentences=0",
+    "trainer.checkpoint_every=3",
+)
 
 
 def scripted() -> None:
@@ -55,7 +71,10 @@ def stopped(stopping, tmp_path_factory):
 
 
 def steps_of(run) -> dict[str, int]:
-    return {name: checkpoints.load(run / "checkpoints" / f"{name}.ckpt").step for name in ("best", "last", "averaged")}
+    return {
+        name: checkpoints.load(run / "checkpoints" / f"{name}.ckpt").step
+        for name in ("best", "last", "averaged")
+    }
 
 
 def test_a_run_stops_after_patience_validations_without_a_better_one_and_keeps_the_best(stopped):
@@ -65,10 +84,17 @@ def test_a_run_stops_after_patience_validations_without_a_better_one_and_keeps_t
     assert not (stopped / "checkpoints/step_4.ckpt").exists()
 
 
-def test_the_best_checkpoint_holds_the_weights_of_its_step_and_is_kept_when_others_are_removed(text, stopped, tmp_path):
-    short = configured(text, "trainer.val_every=2", "trainer.val_bleu_sentences=0", "trainer.max_steps=4")
+def test_the_best_checkpoint_holds_the_weights_of_its_step_and_is_kept_when_others_are_removed(
+    text, stopped, tmp_path
+):
+    short = configured(
+        text, "trainer.val_every=2", "trainer.val_bleu_sentences=0", "trainer.max_steps=4"
+    )
     assert train(short, tmp_path, scripted).code == 0
-    mine, theirs = (checkpoints.load(run / "checkpoints/best.ckpt").weights for run in (stopped, tmp_path / "run"))
+    mine, theirs = (
+        checkpoints.load(run / "checkpoints/best.ckpt").weights
+        for run in (stopped, tmp_path / "run")
+    )
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
     assert find_checkpoint(stopped, "best") == stopped / "checkpoints/best.ckpt"
 
@@ -84,17 +110,24 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", slow_but([*MOMENTS][::2], MOMENTS))
-def test_a_killed_run_stops_at_the_same_step_with_the_same_best_one(stopping, stopped, tmp_path, moment):
+def test_a_killed_run_stops_at_the_same_step_with_the_same_best_one(
+    stopping, stopped, tmp_path, moment
+):
     assert train(stopping, tmp_path, both(scripted, MOMENTS[moment])).code == -signal.SIGKILL
     end = train(stopping, tmp_path, scripted)
     assert end.code == 0, end.said
     assert differences(tmp_path / "run", stopped) == []
     assert steps_of(tmp_path / "run") == steps_of(stopped)
     again = train(stopping, tmp_path, scripted)
-    assert (again.code, "already finished at step 8, by trainer.patience=2" in again.said) == (0, True)
+    assert (again.code, "already finished at step 8, by trainer.patience=2" in again.said) == (
+        0,
+        True,
+    )
 
 
-def test_a_signal_in_the_last_validation_stops_the_run_there_all_the_same(stopping, stopped, tmp_path):
+def test_a_signal_in_the_last_validation_stops_the_run_there_all_the_same(
+    stopping, stopped, tmp_path
+):
     def interrupt() -> None:
         signal.raise_signal(signal.SIGTERM)
 
@@ -112,7 +145,9 @@ def test_two_processes_stop_where_one_does_killed_or_not(text, stopped, tmp_path
 
     def codes(outputs, prelude):
         with within():
-            return [child.wait().code for child in start_ranks(pair, outputs, {0: prelude, 1: prelude})]
+            return [
+                child.wait().code for child in start_ranks(pair, outputs, {0: prelude, 1: prelude})
+            ]
 
     assert codes(tmp_path / "whole", scripted) == [0, 0]
     whole = tmp_path / "whole" / "run"
@@ -138,7 +173,8 @@ def test_best_and_patience_follow_from_the_recorded_values(stopping):
 
     def history(values, **changes):
         return ValidationHistory(
-            type(settings)(**vars(settings) | changes), [{"step": step, "val/loss": v} for step, v in values.items()]
+            type(settings)(**vars(settings) | changes),
+            [{"step": step, "val/loss": v} for step, v in values.items()],
         )
 
     assert history({}).best_step is None
@@ -149,7 +185,9 @@ def test_best_and_patience_follow_from_the_recorded_values(stopping):
     assert not history({2: 3.0, 4: 3.5, 6: 2.0, 8: 2.5}).is_out_of_patience()
     assert not history({2: 3.0, 4: 3.5, 6: 3.1}, patience=None).is_out_of_patience()
     assert history({2: 3.0, 4: float("nan"), 6: 3.1}).is_out_of_patience() is False
-    bleu = ValidationHistory(type(settings)(**vars(settings) | {"best_metric": "val/bleu", "val_bleu_sentences": 1}))
+    bleu = ValidationHistory(
+        type(settings)(**vars(settings) | {"best_metric": "val/bleu", "val_bleu_sentences": 1})
+    )
     for step, value in {2: 10.0, 4: 12.0, 6: 11.0}.items():
         bleu.add(step, {"val/loss": 1.0, "val/bleu": value})
     assert bleu.best_step == 4
@@ -162,12 +200,21 @@ def test_without_patience_a_run_trains_to_the_end_and_has_a_best_checkpoint_too(
     assert Translator.from_run(unbroken, "best").translate(["one two"])
 
 
-def test_where_the_average_validates_worse_than_the_best_checkpoint_that_is_the_default(text, tmp_path):
+def test_where_the_average_validates_worse_than_the_best_checkpoint_that_is_the_default(
+    text, tmp_path
+):
     # The learning rate rises without end: after a few steps all only gets worse.
-    ruined = ("optim.lr_scale=12", "optim.warmup_steps=12", "trainer.val_every=1", "trainer.val_bleu_sentences=0")
+    ruined = (
+        "optim.lr_scale=12",
+        "optim.warmup_steps=12",
+        "trainer.val_every=1",
+        "trainer.val_bleu_sentences=0",
+    )
     end = train(configured(text, *ruined), tmp_path)
     run = RunFolder(tmp_path / "run")
-    losses = {record["step"]: record["val/loss"] for record in measured(run.path) if "val/loss" in record}
+    losses = {
+        record["step"]: record["val/loss"] for record in measured(run.path) if "val/loss" in record
+    }
     best = min(losses, key=losses.get)
     assert end.code == 0, end.said
     assert best < 12

@@ -6,7 +6,9 @@ from applications import run_application
 from aiayn import __version__
 
 
-@pytest.mark.parametrize("command", [("train.py",), ("evaluate.py",), ("aiayn",), ("aiayn", "train")])
+@pytest.mark.parametrize(
+    "command", [("train.py",), ("evaluate.py",), ("aiayn",), ("aiayn", "train")]
+)
 def test_the_version_is_the_programs_own(command):
     outcome = run_application(*command, "--version")
 
@@ -27,4 +29,7 @@ def test_a_file_name_in_place_of_a_prefix_is_told_to_leave_out_the_language(endi
     outcome = run_application("train.py", *text)
 
     assert outcome.code == 3
-    assert f"data.train=my/train{ending}: leave out {ending}: data.train=my/train names both" in outcome.err
+    assert (
+        f"data.train=my/train{ending}: leave out {ending}: data.train=my/train names both"
+        in outcome.err
+    )

@@ -32,8 +32,9 @@ from aiayn.training import module as training_module
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
 
-# Calls in the life of the run: 4 steps an epoch, 2 micro-batches a step, checkpoints of steps 3, 6, 9, 12, validations
-# after 6 and 12. A save is three files: optimizer, checkpoint, last.ckpt; the first step writes two and removes them.
+# Calls in the life of the run: 4 steps an epoch, 2 micro-batches a step, checkpoints of steps 3, 6,
+# 9, 12, validations after 6 and 12. A save is three files: optimizer, checkpoint, last.ckpt; the
+# first step writes two and removes them.
 MOMENTS = {
     "before the first step": dies_at(TranslationModule, "training_step", 1),
     "in the first step": dies_at(TranslationModule, "training_step", 1, after=True),
@@ -46,7 +47,9 @@ MOMENTS = {
     "before the first checkpoint is written": dies_at(tensor_files, "write_tensors", 3),
     "between the optimizer's file and the checkpoint": dies_at(tensor_files, "write_tensors", 6),
     "after a checkpoint, before last.ckpt is it": dies_at(checkpoint_folder, "update_last", 2),
-    "after the last checkpoint, before last.ckpt is it": dies_at(checkpoint_folder, "update_last", 4),
+    "after the last checkpoint, before last.ckpt is it": dies_at(
+        checkpoint_folder, "update_last", 4
+    ),
     "before old checkpoints are removed": dies_at(checkpoint_folder, "prune", 4),
     "in averaging": dies_at(checkpoints, "average", 1),
     "before the average is written": dies_at(checkpoints, "save", 6),
@@ -83,24 +86,34 @@ def notes_epochs(path: Path) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("step", [7, 8, 9])
-def test_a_checkpoint_just_before_at_or_after_the_end_of_an_epoch_continues_to_the_bit(text, unbroken, tmp_path, step):
+def test_a_checkpoint_just_before_at_or_after_the_end_of_an_epoch_continues_to_the_bit(
+    text, unbroken, tmp_path, step
+):
     saving = configured(text, f"trainer.checkpoint_every={step}")
-    assert train(saving, tmp_path, dies_at(TranslationModule, "training_step", 2 * step + 1)).code == -signal.SIGKILL
+    assert (
+        train(saving, tmp_path, dies_at(TranslationModule, "training_step", 2 * step + 1)).code
+        == -signal.SIGKILL
+    )
     assert saved_steps(tmp_path / "run" / "checkpoints") == [step]
     end = train(saving, tmp_path, notes_epochs(tmp_path / "epochs"))
     assert end.code == 0, end.said
-    noted = [tuple(map(int, line.split())) for line in (tmp_path / "epochs").read_text().split("\n")[:-1]]
+    noted = [
+        tuple(map(int, line.split())) for line in (tmp_path / "epochs").read_text().split("\n")[:-1]
+    ]
     assert noted == [(done, done // 4) for done in range(step, 12) for _ in range(2)]
     assert same_weights(tmp_path / "run", unbroken)
     assert measured(tmp_path / "run") == measured(unbroken)
 
 
-@pytest.mark.parametrize(("function", "calls"), [("fsync", range(3, 12, 2)), ("replace", range(2, 6))])
+@pytest.mark.parametrize(
+    ("function", "calls"), [("fsync", range(3, 12, 2)), ("replace", range(2, 6))]
+)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_point_of_a_save_leaves_no_broken_file_under_a_final_name(
     config, unbroken, tmp_path, function, calls, after
 ):
-    # Each start is killed some calls later than the one before, so every point of a save is covered.
+    # Each start is killed some calls later than the one before, so every point of a save is
+    # covered.
     for call in calls:
         assert train(config, tmp_path, dies_at(os, function, call, after)).code == -signal.SIGKILL
         for path in (tmp_path / "run" / "checkpoints").glob("[!.]*"):
@@ -110,10 +123,17 @@ def test_a_kill_at_any_point_of_a_save_leaves_no_broken_file_under_a_final_name(
 
 
 def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]:
-    """A prelude: a call of `write_tensors` waits for a call of `training_step`, or is cut short by a kill there."""
+    """A prelude: a call of `write_tensors` waits for a call of `training_step`, or is cut short by
+    a kill there.
+    """
 
     def prelude() -> None:
-        write, step, calls, reached = tensor_files.write_tensors, TranslationModule.training_step, Counter(), Event()
+        write, step, calls, reached = (
+            tensor_files.write_tensors,
+            TranslationModule.training_step,
+            Counter(),
+            Event(),
+        )
 
         def waiting_write(*arguments):
             calls["write"] += 1
@@ -135,7 +155,9 @@ def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]
 
 
 @pytest.mark.parametrize("call", [7, 8])  # the optimizer's state of step 9, and its weights
-def test_a_checkpoint_written_steps_later_holds_its_own_step_to_the_bit(config, unbroken, tmp_path, call):
+def test_a_checkpoint_written_steps_later_holds_its_own_step_to_the_bit(
+    config, unbroken, tmp_path, call
+):
     end = train(config, tmp_path, writes_wait(call, until=23))  # in step 12
     assert end.code == 0, end.said
     assert differences(tmp_path / "run", unbroken) == []
@@ -145,7 +167,9 @@ def test_a_checkpoint_written_steps_later_holds_its_own_step_to_the_bit(config, 
 
 
 @pytest.mark.parametrize("call", [5, 6])
-def test_a_kill_while_training_is_ahead_of_the_write_continues_to_the_bit(config, unbroken, tmp_path, call):
+def test_a_kill_while_training_is_ahead_of_the_write_continues_to_the_bit(
+    config, unbroken, tmp_path, call
+):
     assert train(config, tmp_path, writes_wait(call, until=17, kill=True)).code == -signal.SIGKILL
     assert saved_steps(tmp_path / "run" / "checkpoints") == [3]
     continued(config, tmp_path)
@@ -173,7 +197,9 @@ def test_a_run_whose_optimizer_state_is_saved_less_often_continues_from_it_to_th
     end = train(rarely, tmp_path, with_a_large_state)
     assert (end.code, "continued at step 3" in end.said) == (0, True), end.said
     # Only which of the two newest states are there differs.
-    assert [each for each in differences(tmp_path / "run", unbroken) if not each.startswith("files")] == []
+    assert [
+        each for each in differences(tmp_path / "run", unbroken) if not each.startswith("files")
+    ] == []
     assert (folder / "step_12.optim").exists()
 
 
@@ -206,9 +232,14 @@ def test_a_killed_run_continues_to_the_bit_with_other_workers_validations_and_lo
 
 
 def test_a_run_killed_with_data_loader_workers_continues_at_once(text, unbroken, tmp_path):
-    """The workers notice seconds later that they are orphans, and must not hold the lock until then."""
+    """The workers notice seconds later that they are orphans, and must not hold the lock until
+    then.
+    """
     config = configured(text, "data.num_workers=2")
-    assert train(config, tmp_path, dies_at(TranslationModule, "training_step", 17)).code == -signal.SIGKILL
+    assert (
+        train(config, tmp_path, dies_at(TranslationModule, "training_step", 17)).code
+        == -signal.SIGKILL
+    )
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
 
@@ -232,13 +263,19 @@ def test_neither_a_live_display_nor_the_clock_changes_a_bit(config, unbroken, tm
     assert train(config, tmp_path, odd_and_killed).code == -signal.SIGKILL
     end = train(config, tmp_path, odd)
     assert end.code == 0, end.said
-    assert ("12/12" in end.said and "step 11/12  epoch" not in end.said) == (odd is with_a_live_display)
+    assert ("12/12" in end.said and "step 11/12  epoch" not in end.said) == (
+        odd is with_a_live_display
+    )
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_a_killed_data_loader_worker_ends_the_run_in_one_line_and_it_continues_to_the_bit(text, unbroken, tmp_path):
+def test_a_killed_data_loader_worker_ends_the_run_in_one_line_and_it_continues_to_the_bit(
+    text, unbroken, tmp_path
+):
     config = configured(text, "data.num_workers=1")
-    kills = acts_at(TranslationModule, "training_step", lambda: multiprocessing.active_children()[0].kill(), 11)
+    kills = acts_at(
+        TranslationModule, "training_step", lambda: multiprocessing.active_children()[0].kill(), 11
+    )
     end = train(config, tmp_path, kills)
     assert end.code == 6, end.said
     last = end.said.rstrip("\n").split("\n")[-1]
@@ -255,12 +292,17 @@ def test_a_killed_run_continues_to_the_bit_in_another_folder(config, killed_at, 
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(text, config, tmp_path):
+def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(
+    text, config, tmp_path
+):
     continued(config, tmp_path)
     place = tmp_path / "run" / "checkpoints"
     average = (place / "averaged.ckpt").read_bytes()
     longer = configured(text, "trainer.max_steps=16")
-    assert train(longer, tmp_path, dies_at(TranslationModule, "training_step", 8)).code == -signal.SIGKILL
+    assert (
+        train(longer, tmp_path, dies_at(TranslationModule, "training_step", 8)).code
+        == -signal.SIGKILL
+    )
     assert find_checkpoint(tmp_path / "run", None).name == "last.ckpt"
     assert checkpoints.load(place / "last.ckpt").step == 15
     assert (place / "averaged_12.ckpt").read_bytes() == average
@@ -272,7 +314,9 @@ def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(tex
 
 
 def test_the_harness_sees_a_dropout_that_depends_on_what_ran_before(config, tmp_path):
-    """A planted bug: without a seed for each micro-batch, continuing is not exact, and the harness must report it."""
+    """A planted bug: without a seed for each micro-batch, continuing is not exact, and the harness
+    must report it.
+    """
 
     def unseeded() -> None:
         training_module.seed_device = lambda seed, device: None

@@ -1,4 +1,6 @@
-"""Mistakes on command lines, all in one fresh interpreter: one line each, at once, before torch is loaded."""
+"""Mistakes on command lines, all in one fresh interpreter: one line each, at once, before torch is
+loaded.
+"""
 
 import json
 import os
@@ -31,7 +33,11 @@ MISTAKES = [
         "did you mean trainer.limit_train_steps?",
     ),
     ("train.py trainer.max_time=1h", "trainer.max_time=1h:", "DD:HH:MM:SS"),
-    ("train.py trainer.max_time=99999999999:00:00:00", "trainer.max_time=99999999999:00:00:00:", "DD:HH:MM:SS"),
+    (
+        "train.py trainer.max_time=99999999999:00:00:00",
+        "trainer.max_time=99999999999:00:00:00:",
+        "DD:HH:MM:SS",
+    ),
     # what other toolkits call it
     ("train.py lr=0.1", "lr:", "did you mean optim.peak_lr?"),
     ("train.py optim.learning_rate=0.1", "optim.learning_rate:", "did you mean optim.peak_lr?"),
@@ -39,17 +45,37 @@ MISTAKES = [
     ("train.py trainer.gpus=2", "trainer.gpus:", "did you mean trainer.devices?"),
     ("train.py model.hidden_size=64", "model.hidden_size:", "did you mean model.d_model?"),
     ("train.py resume=true", "resume:", "the same command resumes a run"),
-    ("train.py trainer.resume_from_checkpoint=x", "trainer.resume_from_checkpoint:", "init_from=RUN"),
+    (
+        "train.py trainer.resume_from_checkpoint=x",
+        "trainer.resume_from_checkpoint:",
+        "init_from=RUN",
+    ),
     ("evaluate.py run=x num_beams=2", "num_beams:", "did you mean search.beam_size?"),
     ("evaluate.py run=x gpus=2", "gpus:", "did you mean devices?"),
     # keys that are given twice
-    ("train.py model.dropout=0.1 seed=1 +model.dropout=0.3", "model.dropout:", "-m model.dropout=0.1,0.3"),
-    ("train.py ablation=a_h4 ablation=b_dk16", "ablation: given 2 times", "model.n_heads=4 model.d_k=16"),
-    ("train.py -m ablation=a_h4 ablation=b_dk16", "ablation:", "for a row each write ablation=a_h4,b_dk16"),
+    (
+        "train.py model.dropout=0.1 seed=1 +model.dropout=0.3",
+        "model.dropout:",
+        "-m model.dropout=0.1,0.3",
+    ),
+    (
+        "train.py ablation=a_h4 ablation=b_dk16",
+        "ablation: given 2 times",
+        "model.n_heads=4 model.d_k=16",
+    ),
+    (
+        "train.py -m ablation=a_h4 ablation=b_dk16",
+        "ablation:",
+        "for a row each write ablation=a_h4,b_dk16",
+    ),
     ("train.py model=tiny model=big", "model: given 2 times", "-m model=tiny,big"),
     ("evaluate.py run=x run=y", "run: given 2 times", "-m run=x,y"),
     # what waits for a validation that never comes
-    ("train.py trainer.patience=3 trainer.limit_val_batches=0", "trainer.patience=3:", "trainer.limit_val_batches=0"),
+    (
+        "train.py trainer.patience=3 trainer.limit_val_batches=0",
+        "trainer.patience=3:",
+        "trainer.limit_val_batches=0",
+    ),
     (
         "train.py trainer.patience=3 trainer.max_steps=99 trainer.val_every=100",
         "trainer.patience=3:",
@@ -85,17 +111,33 @@ MISTAKES = [
     ("train.py trainer.accelerator=cuda", "trainer.accelerator=cuda:", "auto, cpu, gpu"),
     ("train.py name=a/../../b", "name=a/../../b:", "letters, digits"),
     # one against another
-    ("train.py model.n_heads=7", "d_model=512 is not divisible by model.n_heads=7:", "both model.d_k and model.d_v"),
+    (
+        "train.py model.n_heads=7",
+        "d_model=512 is not divisible by model.n_heads=7:",
+        "both model.d_k and model.d_v",
+    ),
     ("train.py data.micro_batches=4 trainer.devices=3", "data.micro_batches=4:", "multiple of 3"),
-    ("train.py optimized_metric=val/bleu trainer.val_bleu_sentences=0", "optimized_metric=val/bleu:", "raise that"),
+    (
+        "train.py optimized_metric=val/bleu trainer.val_bleu_sentences=0",
+        "optimized_metric=val/bleu:",
+        "raise that",
+    ),
     ("train.py trainer.best_metric=val/f1", "trainer.best_metric=val/f1:", "val/loss and val/bleu"),
     ("train.py data=files", "data.train", "data.train=PREFIX"),
-    ("train.py ablation=e_learned model.max_positions=100", "model.max_positions=100:", "model.max_positions=306"),
+    (
+        "train.py ablation=e_learned model.max_positions=100",
+        "model.max_positions=100:",
+        "model.max_positions=306",
+    ),
     ("train.py data.hub_path=null", "data.hub_path", "data=files"),
     # sweeps
     ("train.py -m model.n_headz=1,2", "model.n_headz:", "did you mean model.n_heads?"),
     ("train.py -m seed=1,2 name=x", "name=:", "sweep=NAME"),
-    ("train.py -m hydra/sweeper=optuna model.dropout=0.2 model.dropout=0.1,0.3", "model.dropout:", "leave one out"),
+    (
+        "train.py -m hydra/sweeper=optuna model.dropout=0.2 model.dropout=0.1,0.3",
+        "model.dropout:",
+        "leave one out",
+    ),
     # what is only shown is checked, too
     ("train.py model.dropout=2 --cfg=job", "model.dropout=2.0:", "below 1"),
     ("evaluate.py run=x split=dev --cfg job", "split=dev:", "val, test"),
@@ -112,14 +154,22 @@ MISTAKES = [
     ("train.py hydra.launcher.jobs=2", "hydra.launcher.jobs=2:", "add -m"),
     ("train.py hydra.verbose=true", "hydra.verbose=true:", "add -m"),
     ("train.py hydra.mode=MULTIRUN", "hydra.mode", "has no effect"),
-    ("train.py --experimental-rerun x.pickle", "--experimental-rerun", "unrecognized arguments: --experimental-rerun"),
+    (
+        "train.py --experimental-rerun x.pickle",
+        "--experimental-rerun",
+        "unrecognized arguments: --experimental-rerun",
+    ),
     ("train.py --output_dir x", "--output_dir", "options are written key=value"),
     ("train.py --learning_rate=5e-5", "--learning_rate", "options have no dashes"),
     ("train.py paths.output_dir=x", "paths:", "no such option"),
     ("train.py callbacks=early_stopping", "callbacks", "--help lists"),
     ("train.py -m hydra.sweep.dir=here", "hydra.sweep.dir", "set outputs=, name= or sweep="),
     ("train.py -m hydra/launcher=none seed=1,2", "'hydra/launcher/none'", "processes"),
-    ("train.py optim.lr_scale=2 optim.peak_lr=1e-3", "optim.lr_scale and optim.peak_lr:", "leave one out"),
+    (
+        "train.py optim.lr_scale=2 optim.peak_lr=1e-3",
+        "optim.lr_scale and optim.peak_lr:",
+        "leave one out",
+    ),
     # the other commands
     ("evaluate.py", "run is missing:", "run=VALUE"),
     ("evaluate.py run=", "run is empty:", "run=outputs/NAME"),
@@ -127,8 +177,16 @@ MISTAKES = [
     ("evaluate.py run=x beam_size=3", "beam_size:", "did you mean search.beam_size?"),
     ("evaluate.py run=x search.beam_size=0", "search.beam_size=0:", "at least 1"),
     ("evaluate.py run=x model=big", "model:", "an option of train; leave it out"),
-    ("evaluate.py run=x trainer.devices=2", "trainer.devices:", "an option of train; did you mean devices?"),
-    ("evaluate.py run=x data.test=my/other", "data.test:", "an option of train; did you mean test?"),
+    (
+        "evaluate.py run=x trainer.devices=2",
+        "trainer.devices:",
+        "an option of train; did you mean devices?",
+    ),
+    (
+        "evaluate.py run=x data.test=my/other",
+        "data.test:",
+        "an option of train; did you mean test?",
+    ),
     (
         "evaluate.py -m run=x,y hydra/launcher=processes",
         "hydra/launcher=processes:",
@@ -145,7 +203,11 @@ MISTAKES = [
     ("aiayn translate x --format xml", "--format=xml:", "text, jsonl, tree, brackets"),
     ("aiayn attention x", "'sentence'", "--help"),
     ("aiayn export x y", "'--format'", "--help"),
-    ("aiayn table --parameters --by seed --all", "--parameters reads no run:", "leave out --by, --all"),
+    (
+        "aiayn table --parameters --by seed --all",
+        "--parameters reads no run:",
+        "leave out --by, --all",
+    ),
 ]
 
 DRIVER = """
@@ -171,7 +233,16 @@ for script, *arguments in json.load(sys.stdin):
     sys.__stdout__.write(json.dumps(ended) + "\\n")
 """
 SHOW = "train.py --cfg job"  # the first command, and no mistake
-HEAVY = {"torch", "pytorch_lightning", "numpy", "tokenizers", "datasets", "wandb", "matplotlib", "sacrebleu"}
+HEAVY = {
+    "torch",
+    "pytorch_lightning",
+    "numpy",
+    "tokenizers",
+    "datasets",
+    "wandb",
+    "matplotlib",
+    "sacrebleu",
+}
 
 
 @pytest.fixture(scope="module")
@@ -242,14 +313,18 @@ def said(outcome) -> str:
         (3, "trainer.devices=4: this machine has 3 GPUs; lower trainer.devices, or set"),
     ],
 )
-def test_more_gpus_than_there_are_is_exit_code_2_before_any_data_is_touched(no_gpu, monkeypatch, present, said_of_it):
+def test_more_gpus_than_there_are_is_exit_code_2_before_any_data_is_touched(
+    no_gpu, monkeypatch, present, said_of_it
+):
     import torch
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: present)
     before = sorted(no_gpu.iterdir())
     wanted = ("trainer.accelerator=gpu", f"trainer.devices={present + 1}", "data.micro_batches=12")
 
-    line = said(run_application("train.py", *TEXT, *[o for o in TINY if "accelerator" not in o], *wanted))
+    line = said(
+        run_application("train.py", *TEXT, *[o for o in TINY if "accelerator" not in o], *wanted)
+    )
 
     assert said_of_it in line
     assert sorted(no_gpu.iterdir()) == before
@@ -272,7 +347,12 @@ def test_a_gpu_that_is_not_there_is_exit_code_2_for_scores_and_translations_too(
     slow_but(
         ["train.py --cfg job", "aiayn translate --help"],
         [
-            *("evaluate.py --help", "train.py --cfg job", "train.py --info config", "train.py --version"),
+            *(
+                "evaluate.py --help",
+                "train.py --cfg job",
+                "train.py --info config",
+                "train.py --version",
+            ),
             *("aiayn --help", "aiayn table --parameters", "aiayn translate --help"),
         ],
     ),
@@ -280,7 +360,11 @@ def test_a_gpu_that_is_not_there_is_exit_code_2_for_scores_and_translations_too(
 @pytest.mark.parametrize("output", ["full", "closed pipe"])
 def test_a_full_disk_or_closed_pipe_behind_standard_output_is_one_line(command, output):
     program, *arguments = command.split()
-    call = ["-c", "from aiayn.cli import main; main()"] if program == "aiayn" else [str(ROOT / program)]
+    call = (
+        ["-c", "from aiayn.cli import main; main()"]
+        if program == "aiayn"
+        else [str(ROOT / program)]
+    )
     reader, pipe = os.pipe()
     os.close(reader)
     full = os.open("/dev/full", os.O_WRONLY)
@@ -302,14 +386,21 @@ def test_a_full_disk_or_closed_pipe_behind_standard_output_is_one_line(command, 
 
 @pytest.mark.parametrize("closed", ["0", "1"])
 def test_a_closed_standard_input_or_output_is_one_line(closed):
-    program = f"{shlex.quote(sys.executable)} -c 'from aiayn.cli import main; main()' translate x {closed}>&-"
+    program = (
+        f"{shlex.quote(sys.executable)} -c 'from aiayn.cli import main; main()' translate x "
+        f"{closed}>&-"
+    )
     ended = subprocess.run(["sh", "-c", program], stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "standard input or output is closed" in ended.stderr
 
 
-@pytest.mark.parametrize("command", ["train.py --cfg job", "evaluate.py run=x", "aiayn table --parameters"])
-def test_closed_standard_streams_end_no_command_in_a_traceback_and_no_file_takes_their_place(command, tmp_path):
+@pytest.mark.parametrize(
+    "command", ["train.py --cfg job", "evaluate.py run=x", "aiayn table --parameters"]
+)
+def test_closed_standard_streams_end_no_command_in_a_traceback_and_no_file_takes_their_place(
+    command, tmp_path
+):
     """What a library writes to descriptor 2 must not land in the file that was opened next."""
     program, *arguments = command.split()
     code = (
@@ -326,6 +417,10 @@ def test_closed_standard_streams_end_no_command_in_a_traceback_and_no_file_takes
         "open('first', 'wb').close(); file = open('next', 'wb'); os.write(2, b'a warning')\n"
     )
     (tmp_path / "program.py").write_text(code)
-    subprocess.run(["sh", "-c", f"{shlex.quote(sys.executable)} program.py <&- >&- 2>&-"], cwd=tmp_path, check=False)
+    subprocess.run(
+        ["sh", "-c", f"{shlex.quote(sys.executable)} program.py <&- >&- 2>&-"],
+        cwd=tmp_path,
+        check=False,
+    )
     assert not (tmp_path / "traceback").exists(), (tmp_path / "traceback").read_text()
     assert (tmp_path / "next").read_bytes() == b""

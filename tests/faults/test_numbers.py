@@ -1,4 +1,6 @@
-"""A NaN or infinite loss or gradient reaches neither weights nor moments nor the disk, and is counted."""
+"""A NaN or infinite loss or gradient reaches neither weights nor moments nor the disk, and is
+counted.
+"""
 
 import json
 import math
@@ -65,18 +67,24 @@ def test_one_of_them_ends_the_run_and_names_the_step_and_its_sentences(
     end = train(config, tmp_path, spoils(9, value=value, gradient=gradient))
     assert end.code == 5, end.said
     last = end.said.rstrip("\n").split("\n")[-1]
-    assert last.startswith("error: the loss or its gradient is NaN or infinite at step 5; nothing of it was saved")
+    assert last.startswith(
+        "error: the loss or its gradient is NaN or infinite at step 5; nothing of it was saved"
+    )
     assert "trainer.max_skipped_steps=1" in last
     assert saved_steps(tmp_path / "run" / "checkpoints") == [3]
     for _, payload in saved(tmp_path / "run"):
         assert_finite(payload)
 
-    sentences = (tmp_path / "run" / "not_finite_at_step_5.tsv").read_text(encoding="utf-8").split("\n")[:-1]
+    sentences = (
+        (tmp_path / "run" / "not_finite_at_step_5.tsv").read_text(encoding="utf-8").split("\n")[:-1]
+    )
     sources = (text / "train.en").read_text(encoding="utf-8").split("\n")
     targets = (text / "train.de").read_text(encoding="utf-8").split("\n")
     assert len(sentences) > 5
     rows = [line.split("\t") for line in sentences]
-    assert {(source, target) for _, source, target in rows} <= set(zip(sources, targets, strict=True))
+    assert {(source, target) for _, source, target in rows} <= set(
+        zip(sources, targets, strict=True)
+    )
     assert len({number for number, _, _ in rows}) == len(rows)
 
     # Without the fault the same command goes on as if nothing had been.
@@ -87,14 +95,20 @@ def test_one_of_them_ends_the_run_and_names_the_step_and_its_sentences(
 
 
 def test_a_skipped_step_leaves_weights_and_moments_as_they_were_and_is_reported(text, tmp_path):
-    config = configured(text, "trainer.max_skipped_steps=1", "trainer.checkpoint_every=1", "trainer.average_last=12")
+    config = configured(
+        text, "trainer.max_skipped_steps=1", "trainer.checkpoint_every=1", "trainer.average_last=12"
+    )
     end = train(config, tmp_path, spoils(8))
     assert end.code == 0, end.said
     place = tmp_path / "run" / "checkpoints"
-    four, five, six = (checkpoints.load(checkpoint_folder.step_path(place, step)).weights for step in (4, 5, 6))
+    four, five, six = (
+        checkpoints.load(checkpoint_folder.step_path(place, step)).weights for step in (4, 5, 6)
+    )
     assert all(torch.equal(four[name], five[name]) for name in four)
     assert not all(torch.equal(five[name], six[name]) for name in four)
-    state = tensor_files.read_tensors(checkpoint_folder.optimizer_path(checkpoint_folder.step_path(place, 12)))
+    state = tensor_files.read_tensors(
+        checkpoint_folder.optimizer_path(checkpoint_folder.step_path(place, 12))
+    )
     moments = state["lightning"]["optimizer_states"][0]["state"]
     assert {int(state["step"]) for state in moments.values()} == {11}
     assert [r for r in measured(tmp_path / "run") if "train/skipped_steps" in r] == [
@@ -134,9 +148,17 @@ def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_pa
     assert "at step 5" in end.said
 
 
-@pytest.mark.parametrize(("lr_scale", "log_every"), slow_but([(100, 1), (1000, 100)], product((100, 1000), (1, 100))))
-def test_a_finite_explosion_ends_the_run_as_diverged_and_again_at_the_next_start(text, tmp_path, lr_scale, log_every):
-    options = [f"optim.lr_scale={lr_scale}", f"trainer.log_every={log_every}", "optim.warmup_steps=1"]
+@pytest.mark.parametrize(
+    ("lr_scale", "log_every"), slow_but([(100, 1), (1000, 100)], product((100, 1000), (1, 100)))
+)
+def test_a_finite_explosion_ends_the_run_as_diverged_and_again_at_the_next_start(
+    text, tmp_path, lr_scale, log_every
+):
+    options = [
+        f"optim.lr_scale={lr_scale}",
+        f"trainer.log_every={log_every}",
+        "optim.warmup_steps=1",
+    ]
     config = configured(text, *options)
     for _ in range(2):
         end = train(config, tmp_path)
@@ -152,17 +174,27 @@ def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(config, monk
     module = TranslationModule(config, 300).to("meta")
     for weight in module.parameters():
         weight.grad = torch.empty_like(weight)
-    monkeypatch.setattr(TranslationModule, "trainer", type("Trainer", (), {"global_step": 6, "scaler": None}))
+    monkeypatch.setattr(
+        TranslationModule, "trainer", type("Trainer", (), {"global_step": 6, "scaler": None})
+    )
     optimizer = torch.optim.SGD([{"params": list(module.parameters()), "fused": True}])
     module.configure_gradient_clipping(optimizer)
     assert optimizer.found_inf.device.type == "meta"
 
 
 @pytest.mark.parametrize(
-    "message", ["CUDA out of memory. Tried to allocate 2.00 GiB", "DefaultCPUAllocator: can't allocate memory"]
+    "message",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "DefaultCPUAllocator: can't allocate memory",
+    ],
 )
-@pytest.mark.parametrize(("call", "remedy"), [(3, "lower data.max_tokens_per_device below "), (9, "name=")])
-def test_an_out_of_memory_step_is_named_with_its_shape_and_its_cure(config, tmp_path, message, call, remedy):
+@pytest.mark.parametrize(
+    ("call", "remedy"), [(3, "lower data.max_tokens_per_device below "), (9, "name=")]
+)
+def test_an_out_of_memory_step_is_named_with_its_shape_and_its_cure(
+    config, tmp_path, message, call, remedy
+):
     def fails() -> None:
         raise (torch.OutOfMemoryError if "CUDA" in message else RuntimeError)(message)
 

@@ -1,4 +1,6 @@
-"""Preparation that is killed, started several times at once, or meets a disk that is full, read-only or gone."""
+"""Preparation that is killed, started several times at once, or meets a disk that is full,
+read-only or gone.
+"""
 
 import errno
 import os
@@ -16,7 +18,14 @@ from types import SimpleNamespace
 import filelock
 import pytest
 from applications import TEXT, TINY, run_application, write_pairs
-from faults.harness import Child, content_of_corpus, dies_after, disk_is_full_beyond, prepare_in_child, wait_until
+from faults.harness import (
+    Child,
+    content_of_corpus,
+    dies_after,
+    disk_is_full_beyond,
+    prepare_in_child,
+    wait_until,
+)
 from texts import data_config
 
 from aiayn.config.data import DataConfig
@@ -34,7 +43,9 @@ def config(tmp_path, monkeypatch) -> DataConfig:
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "train", 400, seed=1)
     write_pairs(tmp_path / "dev", 5, seed=2)
-    return data_config(train="train", val="dev", folder="data", vocab_size=290, max_length=99, max_length_ratio=9.0)
+    return data_config(
+        train="train", val="dev", folder="data", vocab_size=290, max_length=99, max_length_ratio=9.0
+    )
 
 
 def corpora(folder: str) -> list[str]:
@@ -53,7 +64,9 @@ def test_killed_twenty_times_at_random_moments_preparation_still_gives_the_same_
         ended = prepare_in_child(config, LOG, dies_after(draw.uniform(0, end.seconds))).wait()
         killed += ended.code == -signal.SIGPROF
         for name in corpora("data"):
-            assert content_of_corpus(Path("data", name)) == expected, "a folder under its final name is complete"
+            assert content_of_corpus(Path("data", name)) == expected, (
+                "a folder under its final name is complete"
+            )
             shutil.rmtree(Path("data", name))
 
     assert content_of_corpus(prepare(config).folder) == expected
@@ -68,16 +81,24 @@ def test_started_four_times_at_once_while_one_is_killed_it_gives_the_same_bytes(
     for _ in range(3):
         shutil.rmtree("data", ignore_errors=True)
         dies = dies_after(draw.uniform(0, whole.seconds))
-        children = [prepare_in_child(config, LOG, prelude) for prelude in (dies, *[lambda: None] * 3)]
+        children = [
+            prepare_in_child(config, LOG, prelude) for prelude in (dies, *[lambda: None] * 3)
+        ]
         assert [child.wait().code for child in children][1:] == [0, 0, 0]
         assert content_of_corpus(Path("data")) == expected
 
 
 def without_writing(folder: str) -> None:
-    """From now on this process finds `folder` on a read-only disk. For forked children: there is no way back."""
+    """From now on this process finds `folder` on a read-only disk. For forked children: there is no
+    way back.
+    """
 
     def refuse(event: str, arguments: tuple) -> None:
-        writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        writes = (
+            event == "open"
+            and isinstance(arguments[2], int)
+            and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        )
         if (writes or event in ("os.mkdir", "os.rename")) and folder in str(arguments[0]):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(arguments[0]))
 
@@ -120,7 +141,9 @@ def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preparation, "learn_tokenizer", learn_and_lose)
-        with pytest.raises(DataError, match=r"data\.folder=data: No such file.*data\.folder=FOLDER"):
+        with pytest.raises(
+            DataError, match=r"data\.folder=data: No such file.*data\.folder=FOLDER"
+        ):
             prepare(config)
     assert len(prepare(config).train) == 400
 
@@ -141,18 +164,25 @@ def test_from_the_command_line_it_is_one_line_and_exit_code_3(config, harm):
 
 
 def on_machine(name: str) -> None:
-    """From now on this process has another machine's name, and its lock of the corpus is seen by no other process."""
+    """From now on this process has another machine's name, and its lock of the corpus is seen by no
+    other process.
+    """
     platform.node = lambda: name
     lock = SimpleNamespace(acquire=lambda timeout=-1: None, release=lambda: None)
     preparation.filelock = SimpleNamespace(FileLock=lambda path: lock, Timeout=filelock.Timeout)
 
 
-def test_two_machines_that_share_a_disk_without_locks_prepare_the_same_corpus_and_leave_each_others_work_alone(config):
+def test_two_machines_that_share_a_disk_without_locks_prepare_the_same_corpus_and_leave_each_others_work_alone(
+    config,
+):
     prepare_in_child(replace(config, folder="elsewhere"), LOG).wait()
     expected = content_of_corpus(Path("elsewhere"))
     for _ in range(3):
         shutil.rmtree("data", ignore_errors=True)
-        children = [prepare_in_child(config, Path(f"log.{name}"), partial(on_machine, name)) for name in ("a1", "b2")]
+        children = [
+            prepare_in_child(config, Path(f"log.{name}"), partial(on_machine, name))
+            for name in ("a1", "b2")
+        ]
         for child in children:
             end = child.wait()
             assert end.code == 0, end.said
@@ -160,7 +190,9 @@ def test_two_machines_that_share_a_disk_without_locks_prepare_the_same_corpus_an
         assert not list(Path("data").glob(".*.tmp"))
 
 
-def test_a_machine_that_finishes_just_before_the_corpus_is_put_in_place_keeps_its_own(config, monkeypatch):
+def test_a_machine_that_finishes_just_before_the_corpus_is_put_in_place_keeps_its_own(
+    config, monkeypatch
+):
     prepare_in_child(replace(config, folder="elsewhere"), LOG).wait()
     rename, others = Path.rename, content_of_corpus(Path("elsewhere"))
 
@@ -177,8 +209,12 @@ def test_a_machine_that_finishes_just_before_the_corpus_is_put_in_place_keeps_it
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_where_one_machine_prepares_the_others_wait_as_long_as_it_shows_signs_of_life(config, monkeypatch, works):
-    """By a clock that their polling moves on: the folder is there long after the time without any sign."""
+def test_where_one_machine_prepares_the_others_wait_as_long_as_it_shows_signs_of_life(
+    config, monkeypatch, works
+):
+    """By a clock that their polling moves on: the folder is there long after the time without any
+    sign.
+    """
     shared, clock, lock = replace(config, prepare_per_node=False), [0.0], Path("data/.corpus.lock")
     lock.parent.mkdir()
 
@@ -194,11 +230,16 @@ def test_where_one_machine_prepares_the_others_wait_as_long_as_it_shows_signs_of
     monkeypatch.setattr(preparation, "_lock_file", lambda target: lock)
     build = preparation._build
     monkeypatch.setattr(preparation, "_build", None)  # never called
-    monkeypatch.setattr(preparation, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    monkeypatch.setattr(
+        preparation, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep)
+    )
     if works:
         assert len(wait_for(shared, None, silence=100).train) == 400
     else:
-        with pytest.raises(DataError, match=r"no other process has prepared data/en-de-.* or worked on it for 100 sec"):
+        with pytest.raises(
+            DataError,
+            match=r"no other process has prepared data/en-de-.* or worked on it for 100 sec",
+        ):
             wait_for(shared, None, silence=100)
         assert clock[0] == 120
 
@@ -218,6 +259,8 @@ def test_only_who_prepares_for_other_machines_touches_its_lock_meanwhile(tmp_pat
 
 
 def test_a_machine_that_does_not_share_the_disk_ends_its_waiting_with_the_remedy(config):
-    with pytest.raises(DataError, match=r"data\.folder=data: no other process .* set data\.prepare_per_node=true"):
+    with pytest.raises(
+        DataError, match=r"data\.folder=data: no other process .* set data\.prepare_per_node=true"
+    ):
         wait_for(config, None, silence=0)
     assert not Path("data").exists()

@@ -1,4 +1,6 @@
-"""Two processes on one run: they stop, save, continue and fail together, and neither waits for the other for ever."""
+"""Two processes on one run: they stop, save, continue and fail together, and neither waits for the
+other for ever.
+"""
 
 import math
 import os
@@ -81,9 +83,13 @@ def test_killed_together_they_continue_to_the_bit(pair, whole, tmp_path):
     assert differences(tmp_path / "run", whole) == []
 
 
-def test_with_an_optimizer_state_that_is_saved_by_time_a_killed_run_continues_to_the_bit(text, whole, tmp_path):
+def test_with_an_optimizer_state_that_is_saved_by_time_a_killed_run_continues_to_the_bit(
+    text, whole, tmp_path
+):
     """At the first checkpoint and at the last, as all ranks agree."""
-    config = configured(text, "trainer.devices=2", "trainer.timeout=120", "trainer.optimizer_state_minutes=1000")
+    config = configured(
+        text, "trainer.devices=2", "trainer.timeout=120", "trainer.optimizer_state_minutes=1000"
+    )
 
     def with_a_large_state():
         CheckpointSaver.SMALL = 0
@@ -99,8 +105,12 @@ def test_with_an_optimizer_state_that_is_saved_by_time_a_killed_run_continues_to
 
 
 @pytest.mark.parametrize("before", [1, 2])
-def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(config, pair, unbroken, tmp_path, before):
-    dies = dies_at(TranslationModule, "training_step", 9 if before == 1 else 5)  # after an odd step, 3
+def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(
+    config, pair, unbroken, tmp_path, before
+):
+    dies = dies_at(
+        TranslationModule, "training_step", 9 if before == 1 else 5
+    )  # after an odd step, 3
     if before == 1:
         assert train(config, tmp_path, dies).code == -signal.SIGKILL
         assert codes(pair, tmp_path) == [0, 0]
@@ -137,7 +147,9 @@ def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ra
 
 
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
-def test_a_signal_that_comes_while_they_are_agreeing_counts_from_the_next_step_on(pair, whole, tmp_path, ranks):
+def test_a_signal_that_comes_while_they_are_agreeing_counts_from_the_next_step_on(
+    pair, whole, tmp_path, ranks
+):
     preludes = {
         rank: signals((ControlGroup, "max_over_ranks"), 6, True) for rank in ranks
     }  # they agree twice before the first step
@@ -165,7 +177,9 @@ def test_a_process_that_dies_ends_the_other_which_names_it(pair, whole, tmp_path
 @pytest.mark.parametrize("stuck", [0, 1])
 def test_a_stopped_process_ends_the_other_within_the_timeout(text, tmp_path, stuck):
     config = configured(text, "trainer.devices=2", "trainer.timeout=6")
-    stops = acts_at(TranslationModule, "training_step", lambda: os.kill(os.getpid(), signal.SIGSTOP), 8)
+    stops = acts_at(
+        TranslationModule, "training_step", lambda: os.kill(os.getpid(), signal.SIGSTOP), 8
+    )
     with within():
         children = start_ranks(config, tmp_path, {stuck: stops})
         end = children[1 - stuck].wait()
@@ -177,23 +191,31 @@ def test_a_stopped_process_ends_the_other_within_the_timeout(text, tmp_path, stu
 
 
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
-def test_a_signal_before_the_ranks_are_connected_ends_all_and_loses_nothing(pair, whole, tmp_path, ranks):
+def test_a_signal_before_the_ranks_are_connected_ends_all_and_loses_nothing(
+    pair, whole, tmp_path, ranks
+):
     config = replace(pair, trainer=replace(pair.trainer, timeout=2))
-    outcome = ends(config, tmp_path, {rank: signals((datamodule, "prepare"), 1, True) for rank in ranks})
+    outcome = ends(
+        config, tmp_path, {rank: signals((datamodule, "prepare"), 1, True) for rank in ranks}
+    )
     for rank, end in enumerate(outcome):
         assert end.code == (143 if rank in ranks else 6), end.said
         assert "Traceback" not in end.said
     if 0 in ranks:
         assert "error: stopped before training; continue with: " in outcome[0].said
     if ranks == (0,):
-        assert "error: rank 0 of 2 did not answer within trainer.timeout=2 seconds" in outcome[1].said
+        assert (
+            "error: rank 0 of 2 did not answer within trainer.timeout=2 seconds" in outcome[1].said
+        )
     if ranks == (1,):
         assert "error: only 1 of 2 ranks joined within trainer.timeout=2 seconds" in outcome[0].said
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
 
 
-def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step(pair, whole, tmp_path):
+def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step(
+    pair, whole, tmp_path
+):
     """The first process is inside a call that no handler interrupts until the second one joins."""
     waits, signalled = tmp_path / "waits", tmp_path / "signalled"
 
@@ -216,22 +238,36 @@ def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step
     assert differences(tmp_path / "run", whole) == []
 
 
-def test_under_slurm_its_signal_to_every_task_saves_one_step_and_the_job_continues(pair, whole, tmp_path):
+def test_under_slurm_its_signal_to_every_task_saves_one_step_and_the_job_continues(
+    pair, whole, tmp_path
+):
     def as_task(rank, prelude=lambda: None):
         def set_up() -> None:
             for name in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE"):
                 del os.environ[name]
-            os.environ.update(SLURM_NTASKS="2", SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank), SLURM_NODEID="0")
-            os.environ.update(SLURM_JOB_ID="4711", SLURM_JOB_NAME="train", SLURM_NTASKS_PER_NODE="2", SRUN_DEBUG="3")
+            os.environ.update(
+                SLURM_NTASKS="2", SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank), SLURM_NODEID="0"
+            )
+            os.environ.update(
+                SLURM_JOB_ID="4711",
+                SLURM_JOB_NAME="train",
+                SLURM_NTASKS_PER_NODE="2",
+                SRUN_DEBUG="3",
+            )
             prelude()
 
         return set_up
 
-    usr1 = acts_at(TranslationModule, "training_step", lambda: os.kill(os.getpid(), signal.SIGUSR1), 5)
+    usr1 = acts_at(
+        TranslationModule, "training_step", lambda: os.kill(os.getpid(), signal.SIGUSR1), 5
+    )
     first, second = ends(pair, tmp_path, {rank: as_task(rank, usr1) for rank in (0, 1)})
     assert (first.code, second.code) == (143, 0), first.said + second.said
     assert "error: stopped and saved at step 5; continue with: " in first.said
-    assert [end.code for end in ends(pair, tmp_path, {rank: as_task(rank) for rank in (0, 1)})] == [0, 0]
+    assert [end.code for end in ends(pair, tmp_path, {rank: as_task(rank) for rank in (0, 1)})] == [
+        0,
+        0,
+    ]
     assert same_weights(tmp_path / "run", whole)
     assert measured(tmp_path / "run") == measured(whole)
 
@@ -256,10 +292,14 @@ def test_a_save_between_two_log_lines_leaves_the_logged_loss_as_it_is(text, tmp_
     """Saving sums the running loss over the ranks, and must not sum it in place."""
     curves = []
     for devices in (1, 2):
-        config = configured(text, f"trainer.devices={devices}", "trainer.log_every=4", "trainer.val_every=99")
+        config = configured(
+            text, f"trainer.devices={devices}", "trainer.log_every=4", "trainer.val_every=99"
+        )
         outputs = tmp_path / str(devices)
         assert codes(config, outputs) == [0] * devices
-        curves.append({r["step"]: r["train/loss"] for r in measured(outputs / "run") if "train/loss" in r})
+        curves.append(
+            {r["step"]: r["train/loss"] for r in measured(outputs / "run") if "train/loss" in r}
+        )
     assert sorted(curves[0]) == [4, 8, 12]
     assert curves[1] == pytest.approx(curves[0], abs=1e-5)
 
@@ -281,8 +321,12 @@ def test_a_rank_whose_shutdown_hangs_after_an_error_ends_all_the_same(pair, whol
     assert differences(tmp_path / "run", whole) == []
 
 
-def test_a_lost_process_is_named_though_the_shutdown_of_the_other_waits_for_it_for_ever(pair, tmp_path):
-    """As behind a kernel of NCCL, in which copies to the host wait for a rank of another machine."""
+def test_a_lost_process_is_named_though_the_shutdown_of_the_other_waits_for_it_for_ever(
+    pair, tmp_path
+):
+    """As behind a kernel of NCCL, in which copies to the host wait for a rank of another
+    machine.
+    """
 
     def hangs() -> None:
         DDPStrategy.teardown = lambda self: time.sleep(1000)

@@ -1,4 +1,6 @@
-"""A run continues as it began or not at all; what differs is named with its old and its new value."""
+"""A run continues as it began or not at all; what differs is named with its old and its new
+value.
+"""
 
 from pathlib import Path
 
@@ -10,7 +12,8 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, mutable_on_resume, to_plain
 from aiayn.runs import checkpoints
 
-# Every harmless option with another value than the harness has. Options of devices are tested with two processes.
+# Every harmless option with another value than the harness has. Options of devices are tested with
+# two processes.
 OTHERWISE = {
     "sweep": "elsewhere",
     "debug": "true",
@@ -65,10 +68,16 @@ OF_PLACE_AND_LENGTH = {
 }  # continued elsewhere, and to other ends
 
 
-def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(text, config, killed_at, unbroken, tmp_path):
+def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(
+    text, config, killed_at, unbroken, tmp_path
+):
     harmless = {key for key in options_of(Config) if mutable_on_resume(key)}
     assert harmless == set(OTHERWISE) | OF_DEVICES | OF_PLACE_AND_LENGTH
-    other = configured(text, *(f"{key}={value}" for key, value in OTHERWISE.items()), f"data.folder={tmp_path}/data")
+    other = configured(
+        text,
+        *(f"{key}={value}" for key, value in OTHERWISE.items()),
+        f"data.folder={tmp_path}/data",
+    )
     now, before = flatten(to_plain(other)), flatten(to_plain(config))
     assert {key for key in now if now[key] != before[key]} == {*OTHERWISE, "data.folder"}
     killed_at(9)
@@ -96,15 +105,21 @@ def assert_refused(config, folder, *said):
 
 
 def test_weights_of_3_heads_are_not_continued_with_2_although_they_fit(text, begun):
-    """Neither by the run's config.yaml nor, where it is gone, by the checkpoint's own configuration."""
+    """Neither by the run's config.yaml nor, where it is gone, by the checkpoint's own
+    configuration.
+    """
     other = configured(text, "model.n_heads=4")
     assert_refused(other, begun, "(model.n_heads: 2 -> 4)")
     (begun / "config.yaml").unlink()
     assert_refused(other, begun, "(model.n_heads: 2 -> 4)")
 
 
-@pytest.mark.parametrize("content", ["", "- 1\n", "model: {", "!!python/object/apply:os.getcwd []\n"])
-def test_a_run_whose_options_cannot_be_read_is_refused_and_its_checkpoints_know_them(config, begun, unbroken, content):
+@pytest.mark.parametrize(
+    "content", ["", "- 1\n", "model: {", "!!python/object/apply:os.getcwd []\n"]
+)
+def test_a_run_whose_options_cannot_be_read_is_refused_and_its_checkpoints_know_them(
+    config, begun, unbroken, content
+):
     (begun / "config.yaml").write_text(content)
     assert_refused(config, begun, "config.yaml: cannot be read as the run's options; remove it")
     (begun / "config.yaml").unlink()
@@ -116,6 +131,9 @@ def test_a_lower_end_than_was_reached_averages_what_there_is_and_then_is_finishe
     shorter = configured(text, "trainer.max_steps=4", "trainer.limit_val_batches=1")
     end = train(shorter, begun.parent)
     assert end.code == 0, end.said
-    assert "warning  trainer.limit_val_batches: 1.0 -> 1: validations before and after are of other" in end.said
+    assert (
+        "warning  trainer.limit_val_batches: 1.0 -> 1: validations before and after are of other"
+        in end.said
+    )
     assert checkpoints.load(begun / "checkpoints" / "averaged.ckpt").averaged == [3, 6]
     assert "already finished at step 6" in train(shorter, begun.parent).said

@@ -1,4 +1,6 @@
-"""Files made to run code, and secrets: whatever reads them, nothing runs, nothing leaves its folder or gets into it."""
+"""Files made to run code, and secrets: whatever reads them, nothing runs, nothing leaves its folder
+or gets into it.
+"""
 
 import copy
 import json
@@ -86,7 +88,9 @@ OUTSIDE = ["../../sentinel", "archive/../../../sentinel", "/tmp/sentinel-of-aiay
 
 # A checkpoint's content as it was, and where the sentinel would be: what its file holds instead.
 CHECKPOINTS = {
-    "a pickle instead of tensors": lambda content, sentinel: archive(content | {"step": Evil(sentinel)}),
+    "a pickle instead of tensors": lambda content, sentinel: archive(
+        content | {"step": Evil(sentinel)}
+    ),
     "a pickle among the weights": lambda content, sentinel: archive(
         content | {"weights": content["weights"] | {"x": Evil(sentinel)}}
     ),
@@ -94,14 +98,24 @@ CHECKPOINTS = {
         with_config(content, "model.d_ff", Evil(sentinel))
     ),
     "a bare pickle": lambda content, sentinel: pickle.dumps(Evil(sentinel)),
-    "members outside the archive": lambda content, sentinel: with_members(archive(content), OUTSIDE),
-    "an object to instantiate as a section": lambda content, sentinel: archive(with_config(content, "model", CALL)),
-    "an object to instantiate as a value": lambda content, sentinel: archive(with_config(content, "data.train", CALL)),
+    "members outside the archive": lambda content, sentinel: with_members(
+        archive(content), OUTSIDE
+    ),
+    "an object to instantiate as a section": lambda content, sentinel: archive(
+        with_config(content, "model", CALL)
+    ),
+    "an object to instantiate as a value": lambda content, sentinel: archive(
+        with_config(content, "data.train", CALL)
+    ),
     "one more key to instantiate": lambda content, sentinel: archive(
         with_config(content, "model._target_", "builtins.exec")
     ),
-    "a name that leaves the folder": lambda content, sentinel: archive(with_config(content, "name", "../../sentinel")),
-    "an interpolation": lambda content, sentinel: archive(with_config(content, "data.folder", "${oc.env:HOME}")),
+    "a name that leaves the folder": lambda content, sentinel: archive(
+        with_config(content, "name", "../../sentinel")
+    ),
+    "an interpolation": lambda content, sentinel: archive(
+        with_config(content, "data.folder", "${oc.env:HOME}")
+    ),
 }
 
 
@@ -121,7 +135,9 @@ def nothing_ran(place: Path, elsewhere: set[Path]) -> None:
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")  # torch's, of the bare pickle
 @pytest.mark.parametrize("attack", slow_but([*CHECKPOINTS][::2], CHECKPOINTS))
-def test_a_manipulated_checkpoint_runs_nothing_and_writes_nothing_elsewhere_whoever_reads_it(place, attack):
+def test_a_manipulated_checkpoint_runs_nothing_and_writes_nothing_elsewhere_whoever_reads_it(
+    place, attack
+):
     elsewhere = {path for path in place.parents[1].rglob("*") if place not in path.parents}
     for path in (place / RUN / "checkpoints").glob("*.ckpt"):
         content = CHECKPOINTS[attack](payload(path), place / "sentinel")
@@ -148,7 +164,8 @@ YAML = {
     "target": yaml.safe_dump({"model": CALL}),
     "nested target": yaml.safe_dump({"trainer": {"max_steps": CALL}}),
     "list": "[1, 2]\n",
-    "bomb": "a: &a [x, x]\n" + "".join(f"{n}: &{n} [*{m}, *{m}]\n" for m, n in zip("abcdefg", "bcdefgh", strict=True)),
+    "bomb": "a: &a [x, x]\n"
+    + "".join(f"{n}: &{n} [*{m}, *{m}]\n" for m, n in zip("abcdefg", "bcdefgh", strict=True)),
 }
 
 
@@ -202,7 +219,9 @@ REMOTE = "canary-of-the-remote"
 
 @pytest.fixture
 def secretive(place, tmp_path, monkeypatch) -> Iterator[Path]:
-    """A git repository with secrets in its environment, its remote's address and its user's home."""
+    """A git repository with secrets in its environment, its remote's address and its user's
+    home.
+    """
     home = tmp_path / "home"
     home.mkdir()
     for name in ("HOME", "WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
@@ -232,13 +251,18 @@ def canaries(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
-def test_no_secret_of_the_environment_gets_into_a_run_its_logs_or_the_files_of_wandb(secretive, monkeypatch):
+def test_no_secret_of_the_environment_gets_into_a_run_its_logs_or_the_files_of_wandb(
+    secretive, monkeypatch
+):
     logged = ("logger=wandb", "logger.mode=offline", "logger.upload=true", "debug=true")
     train = (*(option for option in TRAIN if option not in ("logger=none", "name=run")), *logged)
     outcomes = [run_application(*train, "name=logged")]
     assert outcomes[0].code == 0, outcomes[0].err
     assert list((secretive / "outputs" / "logged").glob("wandb/offline-run-*/*.wandb"))
-    outcomes += [run_application(*(word.replace(RUN, "outputs/logged") for word in command)) for command in READERS[1:]]
+    outcomes += [
+        run_application(*(word.replace(RUN, "outputs/logged") for word in command))
+        for command in READERS[1:]
+    ]
     # A run that fails while it logs leaves a traceback, and W&B's own account of it.
     from aiayn.training.module import TranslationModule
 
@@ -250,7 +274,10 @@ def test_no_secret_of_the_environment_gets_into_a_run_its_logs_or_the_files_of_w
         run_application(*train, "name=failed")
     assert list((secretive / "outputs" / "failed").glob("wandb/offline-run-*/*.wandb"))
 
-    assert len([path for path in secretive.rglob("*") if path.is_file() and "wandb" in path.parts]) > 10
+    assert (
+        len([path for path in secretive.rglob("*") if path.is_file() and "wandb" in path.parts])
+        > 10
+    )
     assert canaries(secretive) == []
     for outcome in outcomes:
         assert "canary" not in outcome.out + outcome.err

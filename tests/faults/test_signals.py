@@ -1,4 +1,6 @@
-"""A signal at any moment: saved at the end of the step, an exit code that says so, and the command that continues."""
+"""A signal at any moment: saved at the end of the step, an exit code that says so, and the command
+that continues.
+"""
 
 import os
 import signal
@@ -42,7 +44,9 @@ def sends(number, place):
 
 
 @pytest.mark.parametrize("phase", slow_but([*PHASES][::2], PHASES))
-def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(config, unbroken, tmp_path, phase):
+def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(
+    config, unbroken, tmp_path, phase
+):
     place, saved = PHASES[phase]
     end = train(config, tmp_path, sends(TERM, place))
     assert end.code == 143, end.said
@@ -57,12 +61,18 @@ def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(confi
 
 
 def without_extra_saves(found):
-    """The signal's step has an additional checkpoint, which may displace the optimizer state of another."""
+    """The signal's step has an additional checkpoint, which may displace the optimizer state of
+    another.
+    """
     return [difference for difference in found if not difference.startswith("files")]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)])
-def test_every_signal_that_asks_for_an_end_gets_it_and_ctrl_c_a_code_of_its_own(config, tmp_path, number, code):
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)]
+)
+def test_every_signal_that_asks_for_an_end_gets_it_and_ctrl_c_a_code_of_its_own(
+    config, tmp_path, number, code
+):
     end = train(config, tmp_path, sends(number, (TranslationModule, "training_step", 7, False)))
     assert end.code == code
     assert saved_steps(tmp_path / "run" / "checkpoints") == [3, 4]
@@ -109,7 +119,11 @@ def test_a_signal_during_preparation_leaves_no_corpus_and_no_run_and_the_next_st
     config = configured(text, f"data.folder={tmp_path}/data")
     end = train(config, tmp_path, sends(TERM, (preparation, function, 1, False)))
     assert end.code == 143, end.said
-    assert end.said.rstrip("\n").split("\n")[-1].startswith("error: stopped before training; continue with: python")
+    assert (
+        end.said.rstrip("\n")
+        .split("\n")[-1]
+        .startswith("error: stopped before training; continue with: python")
+    )
     assert [path.name for path in (tmp_path / "data").glob("[!.]*")] == []
     assert not (tmp_path / "run").exists()
     assert train(config, tmp_path).code == 0
@@ -124,8 +138,13 @@ def test_a_signal_while_loggers_are_closed_says_what_was_reached(config, unbroke
     assert differences(tmp_path / "run", unbroken) == []
 
 
-def test_a_signal_while_a_checkpoint_is_read_is_no_flaw_of_the_checkpoint(config, unbroken, tmp_path):
-    assert train(config, tmp_path, sends(TERM, (TranslationModule, "training_step", 14, False))).code == 143
+def test_a_signal_while_a_checkpoint_is_read_is_no_flaw_of_the_checkpoint(
+    config, unbroken, tmp_path
+):
+    assert (
+        train(config, tmp_path, sends(TERM, (TranslationModule, "training_step", 14, False))).code
+        == 143
+    )
     end = train(config, tmp_path, sends(TERM, (torch, "load", 1, False)))
     assert end.code == 143, end.said
     assert "error: stopped before training; continue with: " in end.said
@@ -143,7 +162,9 @@ def test_the_first_of_two_signals_counts_and_neither_harms_the_save(config, tmp_
 
 
 def test_workers_outlive_a_signal_to_the_whole_process_group(text, unbroken, tmp_path):
-    """Schedulers signal every process of a job; the step that is to be saved still needs its batches."""
+    """Schedulers signal every process of a job; the step that is to be saved still needs its
+    batches.
+    """
 
     def prelude() -> None:
         os.setpgid(0, 0)

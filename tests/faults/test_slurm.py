@@ -1,4 +1,6 @@
-"""The batch script of docs/slurm.md, with SLURM's commands replaced: when is a job put back into the queue?"""
+"""The batch script of docs/slurm.md, with SLURM's commands replaced: when is a job put back into
+the queue?
+"""
 
 import os
 import re
@@ -19,13 +21,19 @@ PAGE = (ROOT / "docs/slurm.md").read_text(encoding="utf-8")
 
 
 def script() -> str:
-    [found] = [text for text in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S) if "scontrol requeue" in text]
+    [found] = [
+        text
+        for text in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.M | re.S)
+        if "scontrol requeue" in text
+    ]
     return found
 
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch) -> Path:
-    """`srun` runs a task and leaves its process number, `scontrol` writes down what it is asked for."""
+    """`srun` runs a task and leaves its process number, `scontrol` writes down what it is asked
+    for.
+    """
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in {
@@ -45,7 +53,9 @@ def asked(cluster) -> str:
 
 
 @pytest.mark.parametrize("code", [0, 2, 3, 4, 5, 6, 130, 137, 143])
-def test_a_job_goes_back_into_the_queue_if_it_was_asked_to_stop_and_saved_and_else_never(cluster, code):
+def test_a_job_goes_back_into_the_queue_if_it_was_asked_to_stop_and_saved_and_else_never(
+    cluster, code
+):
     (cluster / "bin/python").write_text(f"#!/bin/bash\nexit {code}\n")
     (cluster / "bin/python").chmod(0o755)
     assert subprocess.run(["bash", "-c", script()], cwd=cluster).returncode == code
@@ -62,7 +72,9 @@ def test_a_job_that_slurm_signals_goes_back_into_the_queue_and_then_finishes(clu
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     place = cluster / "outputs/run/checkpoints"
     with within():
-        process = subprocess.Popen(["bash", "-c", longer], cwd=cluster, env=environment, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            ["bash", "-c", longer], cwd=cluster, env=environment, stderr=subprocess.PIPE
+        )
         wait_until(lambda: saved_steps(place))
         os.kill(int((cluster / "task").read_text()), number)
         _, said = process.communicate()

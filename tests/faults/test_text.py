@@ -1,4 +1,6 @@
-"""Text as it comes: what is dropped, what is refused, and that no pair is ever shifted. From the command to the end."""
+"""Text as it comes: what is dropped, what is refused, and that no pair is ever shifted. From the
+command to the end.
+"""
 
 import json
 from pathlib import Path
@@ -45,7 +47,8 @@ def assert_refused(*said: str, options: tuple[str, ...] = OPTIONS) -> None:
 
 INNER = [separator for separator in SEPARATORS if "\n" not in separator]
 
-# In every pair: what stands on the source side, on the target side, and the reason why the pair is dropped, if it is.
+# In every pair: what stands on the source side, on the target side, and the reason why the pair is
+# dropped, if it is.
 ODD = [
     *[(f"one{separator}two", "eins zwei", None) for separator in INNER],
     *[("one two", f"eins{separator}zwei", None) for separator in INNER],
@@ -72,7 +75,9 @@ def test_odd_lines_are_cleaned_or_dropped_on_both_sides_and_counted():
         return text if isinstance(text, bytes) else text.encode()
 
     # A byte order mark and CR LF on one side only, no line feed at the end of the other.
-    src = b"\xef\xbb\xbf" + b"".join(line + b"\r\n" for line in good("en") + [to_bytes(s) for s, _, _ in ODD])
+    src = b"\xef\xbb\xbf" + b"".join(
+        line + b"\r\n" for line in good("en") + [to_bytes(s) for s, _, _ in ODD]
+    )
     tgt = b"\n".join(good("de") + [to_bytes(t) for _, t, _ in ODD])
     write_bytes("train", src, tgt)
 
@@ -84,28 +89,38 @@ def test_odd_lines_are_cleaned_or_dropped_on_both_sides_and_counted():
     assert found["read"] == 80 + len(ODD) == found["kept"] + sum(found["dropped"].values())
     assert found["dropped"] == {reason: reasons.count(reason) for reason in reasons}
     assert found["first_dropped"] == {
-        reason: [f"train.en and train.de: line {81 + i}" for i, (_, _, other) in enumerate(ODD) if other == reason]
+        reason: [
+            f"train.en and train.de: line {81 + i}"
+            for i, (_, _, other) in enumerate(ODD)
+            if other == reason
+        ]
         for reason in reasons
     }
-    # Nine separators on either side, and one pair with both; the CR before a line feed ends the line.
+    # Nine separators on either side, and one pair with both; the CR before a line feed ends the
+    # line.
     assert found["normalised"] == 19
     assert Path("outputs/run/checkpoints/averaged.ckpt").exists()
 
 
 @pytest.mark.parametrize("separator", INNER, ids=ascii)
 def test_a_separator_on_one_side_shifts_no_pair(separator):
-    """Every pair carries its number on both sides; what comes out of the prepared corpus must agree."""
+    """Every pair carries its number on both sides; what comes out of the prepared corpus must
+    agree.
+    """
     numbers = range(40)
     src = "".join(f"{i}{separator}{i}\n" if i % 3 else f"{i} {i}\n" for i in numbers)
     tgt = "".join(f"{i}{separator * 2}{i}\n" if i % 2 else f"{i} {i}\n" for i in numbers)
     write_bytes("numbered", src.encode(), tgt.encode())
 
-    prepared = prepare(data_config(train="numbered", val="numbered", vocab_size=261, max_length_ratio=9.0))
+    prepared = prepare(
+        data_config(train="numbered", val="numbered", vocab_size=261, max_length_ratio=9.0)
+    )
 
     seen = set()
     for i in numbers:
         src, tgt = (
-            text.split() for text in prepared.tokenizer.decode([ids.tolist() for ids in prepared.train.pair(i)])
+            text.split()
+            for text in prepared.tokenizer.decode([ids.tolist() for ids in prepared.train.pair(i)])
         )
         assert src == tgt == [src[0]] * 2
         seen.add(int(src[0]))
@@ -135,7 +150,10 @@ def test_text_that_is_none_is_refused_by_name(src, tgt, said):
 
 
 def test_a_vocabulary_larger_than_the_text_supports_is_refused_with_the_size_that_works():
-    too_large = (*(option for option in OPTIONS if "vocab_size" not in option), "data.vocab_size=9000")
+    too_large = (
+        *(option for option in OPTIONS if "vocab_size" not in option),
+        "data.vocab_size=9000",
+    )
     assert_refused("data.vocab_size=9000", "supports at most", options=too_large)
     message = run_application("train.py", *too_large).err
     supported = message.split("set data.vocab_size=")[1].split(" ")[0]
@@ -152,7 +170,15 @@ def test_a_corpus_of_one_word_trains_at_the_size_that_the_message_names():
 
 def test_characters_that_training_never_saw_are_translated_line_by_line_to_an_end():
     assert run_application("train.py", *OPTIONS).code == 0
-    lines = ["文字化け", "\U0001d11e\u200d\ufeff", "", "a\u2028b\x85c\x0cd", "\x00", "x" * 600, "one two"]
+    lines = [
+        "文字化け",
+        "\U0001d11e\u200d\ufeff",
+        "",
+        "a\u2028b\x85c\x0cd",
+        "\x00",
+        "x" * 600,
+        "one two",
+    ]
     Path("odd.txt").write_bytes("".join(line + "\n" for line in lines).encode())
 
     outcome = run_application("aiayn", "translate", "outputs/run", "odd.txt")
@@ -163,11 +189,17 @@ def test_characters_that_training_never_saw_are_translated_line_by_line_to_an_en
     assert len(outcome.out.splitlines()) == len(lines)
 
 
-@pytest.mark.parametrize(("lang", "words", "sentences"), [("en", 60, 0), ("de", 60, 0), ("en", 52, 2)])
-def test_a_dev_sentence_longer_than_the_learned_positions_is_found_before_training(lang, words, sentences):
+@pytest.mark.parametrize(
+    ("lang", "words", "sentences"), [("en", 60, 0), ("de", 60, 0), ("en", 52, 2)]
+)
+def test_a_dev_sentence_longer_than_the_learned_positions_is_found_before_training(
+    lang, words, sentences
+):
     """Row E. With two sentences translated for val/bleu, their translations must fit as well."""
     lines = Path(f"dev.{lang}").read_text(encoding="utf-8").split("\n")
-    lines[1] = "q" * (words - 1)  # a byte the text does not have: one subword each, and one of the line's beginning
+    lines[1] = "q" * (
+        words - 1
+    )  # a byte the text does not have: one subword each, and one of the line's beginning
     Path(f"dev.{lang}").write_text("\n".join(lines), encoding="utf-8")
     row_e = ("model.positions=learned", "model.max_positions=54", "data.max_length=50")
     translated = "trainer.val_bleu_sentences"
@@ -179,4 +211,6 @@ def test_a_dev_sentence_longer_than_the_learned_positions_is_found_before_traini
     assert outcome.err.rstrip("\n").split("\n")[-1].startswith(said)
     assert not Path("outputs/run").exists()
     if words == 52:
-        assert run_application("train.py", *OPTIONS, *row_e, "trainer.val_bleu_sentences=0").code == 0
+        assert (
+            run_application("train.py", *OPTIONS, *row_e, "trainer.val_bleu_sentences=0").code == 0
+        )

@@ -1,4 +1,6 @@
-"""Two machines that train together, with disks of their own or a shared one: two networks on one, or two names."""
+"""Two machines that train together, with disks of their own or a shared one: two networks on one,
+or two names.
+"""
 
 import ctypes
 import os
@@ -13,7 +15,15 @@ from types import SimpleNamespace
 import filelock
 import pytest
 from applications import slow_but
-from faults.harness import Child, configured, content_of_corpus, differences, start, start_ranks, within
+from faults.harness import (
+    Child,
+    configured,
+    content_of_corpus,
+    differences,
+    start,
+    start_ranks,
+    within,
+)
 
 from aiayn.config.schema import Config
 from aiayn.data import prepare as preparation
@@ -48,7 +58,20 @@ class Networks(Names):
         first, second = self.names
         for name in self.names:
             ip("netns", "add", name)
-        ip("-n", first, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", second)
+        ip(
+            "-n",
+            first,
+            "link",
+            "add",
+            "eth0",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            second,
+        )
         for number, name in enumerate(self.names, 1):
             ip("-n", name, "address", "add", f"{NETWORK}.{number}/24", "dev", "eth0")
             for link in ("lo", "eth0"):
@@ -91,7 +114,9 @@ def whole(text, tmp_path_factory) -> Path:
     """Two processes of one machine, undisturbed."""
     outputs = tmp_path_factory.mktemp("whole")
     with within():
-        ended = [child.wait() for child in start_ranks(configured(text, "trainer.devices=2"), outputs)]
+        ended = [
+            child.wait() for child in start_ranks(configured(text, "trainer.devices=2"), outputs)
+        ]
     assert [end.code for end in ended] == [0, 0], ended
     return outputs / "run"
 
@@ -111,7 +136,12 @@ def start_node(machines: Names, config: Config, outputs: Path, node: int) -> Chi
             preparation._build = None  # is not called
         place = {"MASTER_ADDR": machines.address, "MASTER_PORT": machines.port}
         if config.data.prepare_per_node:
-            place |= {"RANK": node, "WORLD_SIZE": len(NODES), "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+            place |= {
+                "RANK": node,
+                "WORLD_SIZE": len(NODES),
+                "LOCAL_RANK": 0,
+                "LOCAL_WORLD_SIZE": 1,
+            }
             place |= {"GROUP_RANK": node, "TORCHELASTIC_RUN_ID": "none"}
         else:
             place["NODE_RANK"] = node
@@ -120,14 +150,27 @@ def start_node(machines: Names, config: Config, outputs: Path, node: int) -> Chi
     return start(config, outputs, prelude, f"log.{node}")
 
 
-@pytest.mark.parametrize("shared", slow_but([False], [False, True]), ids=["own-disks", "shared-disk"])
-def test_two_machines_train_to_the_bit_what_two_processes_of_one_machine_train(machines, shared, text, whole, tmp_path):
-    options = "trainer.num_nodes=2", "trainer.timeout=120", f"data.prepare_per_node={str(not shared).lower()}"
+@pytest.mark.parametrize(
+    "shared", slow_but([False], [False, True]), ids=["own-disks", "shared-disk"]
+)
+def test_two_machines_train_to_the_bit_what_two_processes_of_one_machine_train(
+    machines, shared, text, whole, tmp_path
+):
+    options = (
+        "trainer.num_nodes=2",
+        "trainer.timeout=120",
+        f"data.prepare_per_node={str(not shared).lower()}",
+    )
     config = configured(text, *options)
     places = [tmp_path / ("data" if shared else f"data-{name}") for name in NODES]
     with within():
         children = [
-            start_node(machines, replace(config, data=replace(config.data, folder=str(place))), tmp_path, node)
+            start_node(
+                machines,
+                replace(config, data=replace(config.data, folder=str(place))),
+                tmp_path,
+                node,
+            )
             for node, place in enumerate(places)
         ]
         ended = [child.wait() for child in children]

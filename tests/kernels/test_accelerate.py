@@ -1,4 +1,6 @@
-"""Every faster form against the plain one, and code of extensions, which no faster form may pass over."""
+"""Every faster form against the plain one, and code of extensions, which no faster form may pass
+over.
+"""
 
 import copy
 from collections.abc import Callable
@@ -36,19 +38,29 @@ forms = pytest.mark.parametrize("form", FORMS)
 def example() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """src (3, 6), tgt_in (3, 7) and src_mask."""
     real = torch.arange(6) < torch.tensor([6, 2, 4])[:, None]
-    return torch.randint(3, VOCAB, (3, 6)) * real, torch.randint(3, VOCAB, (3, 7)), real[:, None, None]
+    return (
+        torch.randint(3, VOCAB, (3, 6)) * real,
+        torch.randint(3, VOCAB, (3, 7)),
+        real[:, None, None],
+    )
 
 
-def stepwise(model: Transformer, src: torch.Tensor, tgt_in: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def stepwise(
+    model: Transformer, src: torch.Tensor, tgt_in: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
     """The logits of `model(src, tgt_in, mask)`, computed as a search does."""
     cache = model.init_cache(model.encode(src, mask), mask, 1)
-    return torch.cat([model.project(model.step(tgt_in[:, [t]], cache)) for t in range(tgt_in.size(1))], 1)
+    return torch.cat(
+        [model.project(model.step(tgt_in[:, [t]], cache)) for t in range(tgt_in.size(1))], 1
+    )
 
 
 @pytest.mark.parametrize("form", ["to train", "on a GPU"])
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("training", [False, True])
-def test_an_accelerated_model_has_the_plain_models_logits_and_gradients(tiny_config, form, window, training):
+def test_an_accelerated_model_has_the_plain_models_logits_and_gradients(
+    tiny_config, form, window, training
+):
     config = replace(tiny_config, attention_window=window, dropout=0.0)
     plain = Transformer(config, VOCAB).train(training)
     fast = FORMS[form](copy.deepcopy(plain))
@@ -68,16 +80,22 @@ def test_an_accelerated_model_finds_the_plain_models_translations(form, beams):
     config = replace(SEARCH, beam_size=beams)
     plain = transformer(41, seed=3)
     fast = FORMS[form](copy.deepcopy(plain))
-    for found, expected in zip(search(fast, SENTENCES, config), search(plain, SENTENCES, config), strict=True):
+    for found, expected in zip(
+        search(fast, SENTENCES, config), search(plain, SENTENCES, config), strict=True
+    ):
         assert [each.tokens for each in found] == [each.tokens for each in expected]
-        assert [each.score for each in found] == pytest.approx([each.score for each in expected], abs=1e-5)
+        assert [each.score for each in found] == pytest.approx(
+            [each.score for each in expected], abs=1e-5
+        )
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch without oneDNN")
 def test_a_model_that_translates_on_a_cpu_has_prepacked_weights_and_its_logits(tiny_config):
     plain = Transformer(tiny_config, VOCAB).eval()
     fast = accelerate(copy.deepcopy(plain), CPU, translates=True)
-    assert not [name for name, each in fast.named_modules() if type(each) in (nn.Linear, TiedOutput)]
+    assert not [
+        name for name, each in fast.named_modules() if type(each) in (nn.Linear, TiedOutput)
+    ]
     torch.testing.assert_close(fast.output.weight, plain.embedding.weight)
     inputs = example()
     with torch.inference_mode():
@@ -97,7 +115,9 @@ def test_dropout_keeps_its_probability_and_its_mode(tiny_config):
     model = accelerate(Transformer(tiny_config, VOCAB).eval(), CPU)
     assert not any(each.training for each in model.modules())
     assert not any(isinstance(each, nn.Dropout) for each in model.modules())
-    assert {each.p for each in model.modules() if isinstance(each, FastDropout)} == {tiny_config.dropout}
+    assert {each.p for each in model.modules() if isinstance(each, FastDropout)} == {
+        tiny_config.dropout
+    }
 
 
 # Extensions. Each case makes a model of which one part is not the paper's.
@@ -152,7 +172,9 @@ class LoRA(nn.Linear):
     def __init__(self, plain: nn.Linear):
         super().__init__(plain.in_features, plain.out_features, plain.bias is not None)
         self.load_state_dict(plain.state_dict())
-        self.a, self.b = (nn.Parameter(torch.randn(size, 2)) for size in (self.in_features, self.out_features))
+        self.a, self.b = (
+            nn.Parameter(torch.randn(size, 2)) for size in (self.in_features, self.out_features)
+        )
 
     def forward(self, input):
         return super().forward(input) + input @ self.a @ self.b.T
@@ -205,14 +227,24 @@ def attention_of(kind: type[MultiHeadAttention]) -> Callable:
     return lambda c, place: kind(c.d_model, c.n_heads, c.d_k, c.d_v)
 
 
-ATTENTIONS = (OwnForward, OwnQueries, OwnKeysValues, OwnHeads, OwnAttend, OwnAttention, LoRAInQueries)
+ATTENTIONS = (
+    OwnForward,
+    OwnQueries,
+    OwnKeysValues,
+    OwnHeads,
+    OwnAttend,
+    OwnAttention,
+    LoRAInQueries,
+)
 PARTS = {
     **{f"self {kind.__name__}": Parts(self_attention=attention_of(kind)) for kind in ATTENTIONS},
     **{f"cross {kind.__name__}": Parts(cross_attention=attention_of(kind)) for kind in ATTENTIONS},
     "GELU": Parts(feed_forward=lambda c, place: GELU(c.d_model, c.d_ff)),
     "LoRA in feed-forward": Parts(feed_forward=lambda c, place: LoRAFeedForward(c.d_model, c.d_ff)),
     "pre-norm": Parts(add_norm=lambda c, place: PreNorm(c.d_model, c.dropout)),
-    "other norm": Parts(add_norm=lambda c, place: AddNorm(c.d_model, c.dropout, nn.RMSNorm(c.d_model))),
+    "other norm": Parts(
+        add_norm=lambda c, place: AddNorm(c.d_model, c.dropout, nn.RMSNorm(c.d_model))
+    ),
     "dropout": Parts(add_norm=lambda c, place: GatedNorm(c.d_model, c.dropout)),
     "positions": Parts(positions=lambda c, place: Backwards(c.d_model)),
     "final norm": Parts(final_norm=lambda c, place: nn.Tanh()),
@@ -238,11 +270,16 @@ def own_method(model: Transformer) -> None:
 
 CHANGES: dict[str, Callable[[Transformer], object]] = {
     "parametrization": lambda model: [
-        parametrize.register_parametrization(each.w_k, "weight", Doubled()) for each in every(model, MultiHeadAttention)
+        parametrize.register_parametrization(each.w_k, "weight", Doubled())
+        for each in every(model, MultiHeadAttention)
     ],
-    "parametrized embedding": lambda model: parametrize.register_parametrization(model.embedding, "weight", Doubled()),
+    "parametrized embedding": lambda model: parametrize.register_parametrization(
+        model.embedding, "weight", Doubled()
+    ),
     "hook on linear layers": lambda model: [hook(each) for each in every(model, nn.Linear)],
-    "hook on feed-forward networks": lambda model: [hook(each) for each in every(model, FeedForward)],
+    "hook on feed-forward networks": lambda model: [
+        hook(each) for each in every(model, FeedForward)
+    ],
     "hook on the output layer": lambda model: hook(model.output),
     "untied output": untie,
     "method of an object": own_method,
@@ -274,7 +311,9 @@ def test_overridden_code_runs_in_every_form_in_a_whole_pass_and_in_steps(tiny_co
         torch.testing.assert_close(stepwise(fast, *inputs), expected, **TOLERANCE)
         later = inputs[1].clone()
         later[:, 4] = 3 + (later[:, 4] - 2) % (VOCAB - 3)
-        torch.testing.assert_close(fast(inputs[0], later, inputs[2])[:, :4], expected[:, :4], **TOLERANCE)
+        torch.testing.assert_close(
+            fast(inputs[0], later, inputs[2])[:, :4], expected[:, :4], **TOLERANCE
+        )
 
 
 @pytest.mark.parametrize("form", ["to train", "on a GPU"])
@@ -286,9 +325,14 @@ def test_overridden_code_is_trained_by_the_loss_of_the_models_own_logits(tiny_co
     plain, fast = extended(config, case).train(), FORMS[form](extended(config, case).train())
     losses = [
         F.cross_entropy(
-            plain(src, tgt_in, mask).flatten(0, 1), targets.flatten(), reduction="sum", label_smoothing=0.1
+            plain(src, tgt_in, mask).flatten(0, 1),
+            targets.flatten(),
+            reduction="sum",
+            label_smoothing=0.1,
         ),
-        output_cross_entropy(fast.decode(tgt_in, fast.encode(src, mask), mask), fast.output, targets, 0.1),
+        output_cross_entropy(
+            fast.decode(tgt_in, fast.encode(src, mask), mask), fast.output, targets, 0.1
+        ),
     ]
     torch.testing.assert_close(losses[1], losses[0], **TOLERANCE)
     gradients = [
@@ -311,5 +355,9 @@ def test_a_prepacked_product_is_that_of_the_plain_layer(biased):
     quick, x = PrepackedLinear(linear.weight, linear.bias), torch.randn(5, 3, 6)
     torch.testing.assert_close(quick(x), linear(x))
     assert torch.equal(quick.weight, linear.weight)
-    with torch.autocast("cpu", torch.bfloat16):  # a teacher in a training with trainer.precision=bf16-mixed
-        torch.testing.assert_close(quick(x.bfloat16()), linear(x.bfloat16()).float(), rtol=0.02, atol=0.02)
+    with torch.autocast(
+        "cpu", torch.bfloat16
+    ):  # a teacher in a training with trainer.precision=bf16-mixed
+        torch.testing.assert_close(
+            quick(x.bfloat16()), linear(x.bfloat16()).float(), rtol=0.02, atol=0.02
+        )

@@ -27,7 +27,9 @@ def test_survivors_are_scaled_by_the_inverse_of_their_share_and_the_others_are_z
     y = FastDropout(0.3)(x)
     assert y.shape == x.shape
     expected = torch.where(y != 0, x.float() / 0.7, 0.0)
-    torch.testing.assert_close(y.float(), expected, rtol=1e-6 if dtype == torch.float32 else 2**-8, atol=0)
+    torch.testing.assert_close(
+        y.float(), expected, rtol=1e-6 if dtype == torch.float32 else 2**-8, atol=0
+    )
 
 
 def test_gradients_pass_where_values_passed_on_strided_inputs_too():
@@ -54,9 +56,14 @@ def test_torchs_seed_alone_decides_what_is_dropped():
 def test_elements_that_share_a_random_word_are_dropped_independently(p):
     n = 400_000
     flags = kept(p, n)
-    # All 16 outcomes of four neighbours, as often as independence has it: chi-squared, 15 degrees of freedom.
-    outcomes = torch.bincount((flags.view(-1, 4).long() * torch.tensor([8, 4, 2, 1])).sum(1), minlength=16)
-    expected = torch.tensor([(1 - p) ** i.bit_count() * p ** (4 - i.bit_count()) * n / 4 for i in range(16)])
+    # All 16 outcomes of four neighbours, as often as independence has it: chi-squared, 15 degrees
+    # of freedom.
+    outcomes = torch.bincount(
+        (flags.view(-1, 4).long() * torch.tensor([8, 4, 2, 1])).sum(1), minlength=16
+    )
+    expected = torch.tensor(
+        [(1 - p) ** i.bit_count() * p ** (4 - i.bit_count()) * n / 4 for i in range(16)]
+    )
     assert float(((outcomes - expected) ** 2 / expected).sum()) < 50
     centred = flags.double() - (1 - p)
     for lag in range(1, 17):

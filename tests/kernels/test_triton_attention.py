@@ -1,4 +1,6 @@
-"""The Triton kernels of attention against equation (1): in Triton's interpreter, and compiled without a GPU."""
+"""The Triton kernels of attention against equation (1): in Triton's interpreter, and compiled
+without a GPU.
+"""
 
 import os
 import subprocess
@@ -9,7 +11,8 @@ import pytest
 import torch
 
 pytestmark = pytest.mark.skipif(
-    find_spec("triton") is None, reason="Triton is not installed: it comes with torch for CUDA, and .ci/run installs it"
+    find_spec("triton") is None,
+    reason="Triton is not installed: it comes with torch for CUDA, and .ci/run installs it",
 )
 
 # Prints the relative errors of the output and of the gradients of q, k and v.
@@ -63,14 +66,18 @@ for layout in ("own", "causal", "cross", "window"):
 def test_the_kernels_compute_equation_1_and_its_gradients_among_packed_sentences():
     """In Triton's interpreter, which has to be chosen before Triton is imported."""
     interpreted = os.environ | {"TRITON_INTERPRET": "1"}
-    ended = subprocess.run([sys.executable, "-c", ERRORS], env=interpreted, capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", ERRORS], env=interpreted, capture_output=True, text=True, check=True
+    )
     errors = [[*map(float, line.split(" "))] for line in ended.stdout.split("\n")[:-1]]
     assert [len(row) for row in errors] == [4] * 8
     assert max(max(row) for row in errors) < 1e-6, errors
 
 
 @pytest.mark.parametrize("capability", [80, 90, 100, 120])
-def test_the_kernels_are_compiled_for_gpus_without_arrays_in_local_memory(capability, tmp_path, monkeypatch):
+def test_the_kernels_are_compiled_for_gpus_without_arrays_in_local_memory(
+    capability, tmp_path, monkeypatch
+):
     from triton import compile as compile_kernel
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -80,7 +87,11 @@ def test_the_kernels_are_compiled_for_gpus_without_arrays_in_local_memory(capabi
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     calls = []
-    kernels = {name: getattr(triton_attention, name) for name in vars(triton_attention) if name.endswith("_kernel")}
+    kernels = {
+        name: getattr(triton_attention, name)
+        for name in vars(triton_attention)
+        if name.endswith("_kernel")
+    }
     assert len(kernels) == 3
     for name in kernels:
         monkeypatch.setattr(triton_attention, name, Recorder(name, calls))
@@ -94,12 +105,23 @@ def test_the_kernels_are_compiled_for_gpus_without_arrays_in_local_memory(capabi
         constants = dict(constants)
         options = {"num_warps": constants.pop("num_warps")}
         kinds = [
-            types[v.dtype] if isinstance(v, torch.Tensor) else "i32" if isinstance(v, int) else "fp32" for v in values
+            types[v.dtype]
+            if isinstance(v, torch.Tensor)
+            else "i32"
+            if isinstance(v, int)
+            else "fp32"
+            for v in values
         ]
         numbers = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values]
-        aligned = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(numbers) if isinstance(n, int) and n % 16 == 0}
+        aligned = {
+            (i,): [["tt.divisibility", 16]]
+            for i, n in enumerate(numbers)
+            if isinstance(n, int) and n % 16 == 0
+        }
         kernel = kernels[name]
-        signature = dict(zip(kernel.arg_names, [*kinds, *["constexpr"] * len(constants)], strict=True))
+        signature = dict(
+            zip(kernel.arg_names, [*kinds, *["constexpr"] * len(constants)], strict=True)
+        )
         source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
         compiled = compile_kernel(source, target=GPUTarget("cuda", capability, 32), options=options)
         assert len(compiled.asm["cubin"]) > 1000

@@ -15,7 +15,9 @@ def copy_attention(theirs: nn.MultiheadAttention, ours: MultiHeadAttention) -> N
 
 @torch.no_grad()
 def torch_layer(ours: EncoderLayer | DecoderLayer) -> nn.Module:
-    kind = nn.TransformerEncoderLayer if isinstance(ours, EncoderLayer) else nn.TransformerDecoderLayer
+    kind = (
+        nn.TransformerEncoderLayer if isinstance(ours, EncoderLayer) else nn.TransformerDecoderLayer
+    )
     d_ff, d_model = ours.feed_forward.w_1.weight.shape
     n_heads = ours.self_attention.n_heads
     theirs = kind(d_model, n_heads, d_ff, 0.0, "relu", 1e-5, batch_first=True, norm_first=False)
@@ -32,5 +34,7 @@ def torch_layer(ours: EncoderLayer | DecoderLayer) -> nn.Module:
 
 @pytest.fixture(scope="session")
 def torch_twin():
-    """torch_twin(layer): torch's own encoder or decoder layer, post-norm and ReLU, with the same weights."""
+    """torch_twin(layer): torch's own encoder or decoder layer, post-norm and ReLU, with the same
+    weights.
+    """
     return torch_layer

@@ -15,16 +15,22 @@ def attention_in_loops(q, k, v, mask):
     rows = []
     for query, allowed in zip(q.tolist(), mask.tolist(), strict=True):
         exponentials = [
-            math.exp(sum(a * b for a, b in zip(query, key, strict=True)) / math.sqrt(len(query))) if may else 0.0
+            math.exp(sum(a * b for a, b in zip(query, key, strict=True)) / math.sqrt(len(query)))
+            if may
+            else 0.0
             for key, may in zip(k.tolist(), allowed, strict=True)
         ]
         shares = [value / sum(exponentials) for value in exponentials]
-        rows.append([sum(s * x for s, x in zip(shares, column, strict=True)) for column in v.T.tolist()])
+        rows.append(
+            [sum(s * x for s, x in zip(shares, column, strict=True)) for column in v.T.tolist()]
+        )
     return torch.tensor(rows, dtype=torch.float64)
 
 
 def random_mask(*shape):
-    """True with probability a half, and everywhere at the first key: every query may attend to something."""
+    """True with probability a half, and everywhere at the first key: every query may attend to
+    something.
+    """
     mask = torch.rand(shape) < 0.5
     mask[..., 0] = True
     return mask
@@ -45,7 +51,9 @@ def test_attention_is_equation_1_written_out_as_a_loop(seed):
 
 def test_without_a_mask_everything_may_be_attended_to():
     q, k, v = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 7)
-    assert torch.equal(attention(q, k, v, None), attention(q, k, v, torch.ones(1, 1, 1, 5, dtype=torch.bool)))
+    assert torch.equal(
+        attention(q, k, v, None), attention(q, k, v, torch.ones(1, 1, 1, 5, dtype=torch.bool))
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 1, 5), (4, 5), (2, 3, 4, 5)])
@@ -79,13 +87,17 @@ def test_heads_attend_through_projections_of_their_own_and_are_concatenated():
         for head in range(h):
             of_k, of_v = slice(head * d_k, (head + 1) * d_k), slice(head * d_v, (head + 1) * d_v)
             q, k = x[i] @ module.w_q.weight[of_k].T, memory[i] @ module.w_k.weight[of_k].T
-            heads.append(attention_in_loops(q, k, memory[i] @ module.w_v.weight[of_v].T, mask[i, 0]))
+            heads.append(
+                attention_in_loops(q, k, memory[i] @ module.w_v.weight[of_v].T, mask[i, 0])
+            )
         expected = torch.cat(heads, dim=1) @ module.w_o.weight.T
         torch.testing.assert_close(output[i], expected, rtol=0, atol=1e-12)
 
 
 def test_projections_have_no_bias_and_sizes_that_d_k_and_d_v_set_apart():
-    shapes = {name: tuple(p.shape) for name, p in MultiHeadAttention(12, 3, 5, 7).named_parameters()}
+    shapes = {
+        name: tuple(p.shape) for name, p in MultiHeadAttention(12, 3, 5, 7).named_parameters()
+    }
     assert shapes == {
         "w_q.weight": (15, 12),
         "w_k.weight": (15, 12),
@@ -101,8 +113,12 @@ def test_the_causal_mask_allows_a_position_itself_and_what_came_before():
 
 def packed_ranges(src_lengths, tgt_lengths, causal=False) -> Ranges:
     """Each target attends to its source; with `causal`, the sides being the same, up to itself."""
-    src_starts, tgt_starts = (torch.tensor([0, *lengths]).cumsum(0) for lengths in (src_lengths, tgt_lengths))
-    of_src, of_tgt = (torch.arange(len(n)).repeat_interleave(torch.tensor(n)) for n in (src_lengths, tgt_lengths))
+    src_starts, tgt_starts = (
+        torch.tensor([0, *lengths]).cumsum(0) for lengths in (src_lengths, tgt_lengths)
+    )
+    of_src, of_tgt = (
+        torch.arange(len(n)).repeat_interleave(torch.tensor(n)) for n in (src_lengths, tgt_lengths)
+    )
     queries, keys = torch.arange(len(of_tgt)), torch.arange(len(of_src))
     key_end = queries + 1 if causal else src_starts[of_tgt + 1]
     query_start = keys if causal else tgt_starts[of_src]
@@ -110,7 +126,9 @@ def packed_ranges(src_lengths, tgt_lengths, causal=False) -> Ranges:
     return Ranges(*(bound.int() for bound in bounds))
 
 
-@pytest.mark.parametrize(("window", "causal"), [(None, False), (None, True), (1, False), (4, True), (5, False)])
+@pytest.mark.parametrize(
+    ("window", "causal"), [(None, False), (None, True), (1, False), (4, True), (5, False)]
+)
 def test_ranges_hide_the_other_sentences_and_what_is_outside_the_window(window, causal):
     lengths = [3, 1, 7, 5]
     ranges = within_window(packed_ranges(lengths, lengths, causal), sum(lengths), window)
@@ -128,7 +146,9 @@ def test_packed_sentences_attend_as_each_sentence_does_alone_and_a_query_without
     ranges = packed_ranges(src_lengths, tgt_lengths)
     q, k, v = torch.randn(1, 2, 11, 4), torch.randn(1, 2, 10, 4), torch.randn(1, 2, 10, 3)
     packed = attention(q, k, v, ranges)
-    alone = zip(q.split(tgt_lengths, 2), k.split(src_lengths, 2), v.split(src_lengths, 2), strict=True)
+    alone = zip(
+        q.split(tgt_lengths, 2), k.split(src_lengths, 2), v.split(src_lengths, 2), strict=True
+    )
     expected = torch.cat([attention(*sentence, None) for sentence in alone], 2)
     torch.testing.assert_close(packed, expected)
     hidden = ranges._replace(key_end=ranges.key_start.clone())

@@ -1,4 +1,6 @@
-"""Decoding one position at a time must be decoding all of them at once, whatever beams and sentences do meanwhile."""
+"""Decoding one position at a time must be decoding all of them at once, whatever beams and
+sentences do meanwhile.
+"""
 
 import copy
 import random
@@ -27,7 +29,9 @@ def source() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def started(model, source, with_beams=False):
-    """A cache after no position, or after the first, where there is one beam, with all beams continuing it."""
+    """A cache after no position, or after the first, where there is one beam, with all beams
+    continuing it.
+    """
     src, mask = source
     cache = model.init_cache(model.encode(src, mask), mask, BEAMS)
     if with_beams:
@@ -56,7 +60,9 @@ def test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave(
 ):
     torch.manual_seed(seed)
     draw = random.Random(seed)
-    model = Transformer(replace(tiny_config, positions=positions, attention_window=window), VOCAB).eval()
+    model = Transformer(
+        replace(tiny_config, positions=positions, attention_window=window), VOCAB
+    ).eval()
     plain = copy.deepcopy(model)
     if accelerated != "no":
         accelerate(model, torch.device("cpu"), translates=accelerated == "to translate")
@@ -71,10 +77,14 @@ def test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave(
         ]
         logits = model.project(model.step(tokens, cache))
         assert cache.length == t + 1
-        torch.testing.assert_close(logits, recomputed(plain, source, sentences, prefixes), rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            logits, recomputed(plain, source, sentences, prefixes), rtol=0, atol=1e-5
+        )
         parents = [[draw.randrange(beams) for _ in range(BEAMS)] for _ in sentences]
         cache.reorder(torch.tensor(parents))
-        prefixes = [[hypotheses[k] for k in row] for hypotheses, row in zip(prefixes, parents, strict=True)]
+        prefixes = [
+            [hypotheses[k] for k in row] for hypotheses, row in zip(prefixes, parents, strict=True)
+        ]
         if t in (2, 5):  # one sentence leaves, the others change places
             keep = draw.sample(range(len(sentences)), len(sentences) - 1)
             cache.select(torch.tensor(keep))
@@ -106,10 +116,15 @@ def test_the_source_is_kept_once_per_sentence_and_not_per_beam(model, source):
     for layer in cache.layers:
         source_cache, own_cache = layer.cross_attention, layer.self_attention
         assert (source_cache.k.shape, source_cache.v.shape) == ((3, 3, 5, 5), (3, 3, 5, 7))
-        assert (own_cache.k.shape, own_cache.v.shape) == ((3, 3, 1 + BEAMS, 5), (3, 3, 1 + BEAMS, 7))
+        assert (own_cache.k.shape, own_cache.v.shape) == (
+            (3, 3, 1 + BEAMS, 5),
+            (3, 3, 1 + BEAMS, 7),
+        )
     before = cache.layers[0].cross_attention.k
     cache.reorder(torch.zeros(3, BEAMS, dtype=torch.long))
-    assert cache.layers[0].cross_attention.k is before, "reordering beams leaves the source where it is"
+    assert cache.layers[0].cross_attention.k is before, (
+        "reordering beams leaves the source where it is"
+    )
     cache.select(torch.tensor([2, 0]))
     assert torch.equal(cache.layers[0].cross_attention.k, before[[2, 0]])
     assert cache.src_mask.tolist() == source[1][[2, 0]].tolist()

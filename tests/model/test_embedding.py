@@ -6,11 +6,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions, TiedOutput, sinusoids
+from aiayn.model.embedding import (
+    LearnedPositions,
+    SharedEmbedding,
+    SinusoidalPositions,
+    TiedOutput,
+    sinusoids,
+)
 from aiayn.model.transformer import Transformer
 
 
-@pytest.mark.parametrize(("d_model", "positions"), [(2, range(50)), (6, range(7)), (512, (0, 1, 255, 5000, 20_000))])
+@pytest.mark.parametrize(
+    ("d_model", "positions"), [(2, range(50)), (6, range(7)), (512, (0, 1, 255, 5000, 20_000))]
+)
 def test_sinusoids_are_the_closed_form_at_any_length(d_model, positions):
     table = sinusoids(max(positions) + 1, d_model)
     assert table.shape == (max(positions) + 1, d_model)
@@ -19,10 +27,14 @@ def test_sinusoids_are_the_closed_form_at_any_length(d_model, positions):
         for i in range(d_model // 2):
             angle = position / 10000 ** (2 * i / d_model)
             expected += [math.sin(angle), math.cos(angle)]  # even and odd columns
-        torch.testing.assert_close(table[position].double(), torch.tensor(expected).double(), rtol=0, atol=1e-7)
+        torch.testing.assert_close(
+            table[position].double(), torch.tensor(expected).double(), rtol=0, atol=1e-7
+        )
 
 
-@pytest.mark.parametrize(("start", "length"), [(0, 1024), (0, 1025), (1024, 1), (1100, 5), (10_000, 3)])
+@pytest.mark.parametrize(
+    ("start", "length"), [(0, 1024), (0, 1025), (1024, 1), (1100, 5), (10_000, 3)]
+)
 def test_sinusoidal_positions_grow_with_the_longest_sentence_and_keep_their_values(start, length):
     positions = SinusoidalPositions(6)
     before = positions(0, 20).clone()
@@ -45,7 +57,9 @@ def test_learned_positions_end_with_their_table():
     torch.nn.init.normal_(positions.table)
     assert torch.equal(positions(2, 7), positions.table[2:9])
     for start, length in ((0, 10), (9, 1), (5, 5)):
-        with pytest.raises(ValueError, match=r"position 10 is beyond the 9 learned ones \(model.max_positions\)"):
+        with pytest.raises(
+            ValueError, match=r"position 10 is beyond the 9 learned ones \(model.max_positions\)"
+        ):
             positions(start, length)
 
 
@@ -61,11 +75,18 @@ def test_embeddings_are_scaled_by_the_root_of_d_model_and_outputs_are_not():
 
 def test_source_target_and_output_share_one_matrix(tiny_config):
     model = Transformer(tiny_config, vocab_size=17).eval()
-    with_vocabulary_rows = [name for name, p in model.state_dict(keep_vars=True).items() if 17 in p.shape]
+    with_vocabulary_rows = [
+        name for name, p in model.state_dict(keep_vars=True).items() if 17 in p.shape
+    ]
     assert with_vocabulary_rows == ["embedding.weight"]
-    # Ids 5, 6 and 7 appear as a source, as a target, and nowhere: each of the three uses gives a gradient.
-    logits = model(torch.tensor([[5, 2]]), torch.tensor([[1, 6]]), torch.ones(1, 1, 1, 2, dtype=torch.bool))
-    gradient_of_output, *_ = torch.autograd.grad(logits[..., 7].sum(), model.embedding.weight, retain_graph=True)
+    # Ids 5, 6 and 7 appear as a source, as a target, and nowhere: each of the three uses gives a
+    # gradient.
+    logits = model(
+        torch.tensor([[5, 2]]), torch.tensor([[1, 6]]), torch.ones(1, 1, 1, 2, dtype=torch.bool)
+    )
+    gradient_of_output, *_ = torch.autograd.grad(
+        logits[..., 7].sum(), model.embedding.weight, retain_graph=True
+    )
     assert all(gradient_of_output[token].abs().sum() > 0 for token in (5, 6, 7))
     assert gradient_of_output[8].abs().sum() == 0
 

@@ -28,26 +28,37 @@ def built(config: ModelConfig, vocab_size: int) -> Transformer:
             {"positions": "learned", "max_positions": 11},
             {"n_layers": 5},
         ),
-        *({"n_decoder_layers": 1}, {"tie_embeddings": "decoder"}, {"tie_embeddings": "none", "n_decoder_layers": 4}),
+        *(
+            {"n_decoder_layers": 1},
+            {"tie_embeddings": "decoder"},
+            {"tie_embeddings": "none", "n_decoder_layers": 4},
+        ),
     ],
 )
 def test_parameters_are_those_of_the_built_model(changes):
     config = small_model(**changes)
     for sources in (None, 53):
         model = Transformer(config, 41, src_vocab_size=sources)
-        assert n_parameters(config, 41, sources) == sum(parameter.numel() for parameter in model.parameters())
+        assert n_parameters(config, 41, sources) == sum(
+            parameter.numel() for parameter in model.parameters()
+        )
 
 
 def test_the_base_model_has_the_papers_65_million_parameters_at_vocabulary_size_40960_only():
     base, big = composed().model, composed("model=big").model
     assert [n_parameters(base, size) for size in (37_000, 40_960)] == [63_045_632, 65_073_152]
     assert n_parameters(big, 37_000) == 214_171_648
-    assert n_parameters(base, 37_000) == sum(parameter.numel() for parameter in built(base, 37_000).parameters())
+    assert n_parameters(base, 37_000) == sum(
+        parameter.numel() for parameter in built(base, 37_000).parameters()
+    )
 
 
 @given(
     sizes=st.fixed_dictionaries(
-        {name: st.integers(1, 6) for name in ("n_layers", "n_decoder_layers", "d_ff", "n_heads", "d_k", "d_v")}
+        {
+            name: st.integers(1, 6)
+            for name in ("n_layers", "n_decoder_layers", "d_ff", "n_heads", "d_k", "d_v")
+        }
         | {"d_model": st.integers(1, 4).map(lambda half: 2 * half)}
     ),
     src_length=st.integers(1, 9),
@@ -77,12 +88,16 @@ def test_a_backward_pass_costs_twice_the_forward_pass():
 def test_lengths_may_be_tensors_of_many_pairs():
     config = small_model()
     src, tgt = torch.tensor([3, 9, 1]), torch.tensor([4, 2, 8])
-    each = [training_flops(config, 41, s, t) for s, t in zip(src.tolist(), tgt.tolist(), strict=True)]
+    each = [
+        training_flops(config, 41, s, t) for s, t in zip(src.tolist(), tgt.tolist(), strict=True)
+    ]
     assert training_flops(config, 41, src, tgt).tolist() == each
 
 
 def test_the_papers_models_cost_what_was_worked_out_by_hand():
-    """Base: six layers of 6 d^2 + 2 d d_ff for a token of either side, d V more for a target token."""
+    """Base: six layers of 6 d^2 + 2 d d_ff for a token of either side, d V more for a target
+    token.
+    """
     base, big = composed().model, composed("model=big").model
     per_layer = 6 * 512**2 + 2 * 512 * 2048
     by_hand = 6 * (2 * 6 * per_layer + 512 * 37_000)

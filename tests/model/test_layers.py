@@ -1,4 +1,6 @@
-"""Sections 3.1 and 3.3, and torch's own layers as an oracle: post-norm, ReLU, no bias in attention."""
+"""Sections 3.1 and 3.3, and torch's own layers as an oracle: post-norm, ReLU, no bias in
+attention.
+"""
 
 import random
 
@@ -49,7 +51,9 @@ def gradients(ours: EncoderLayer | DecoderLayer, theirs: nn.Module) -> list[tupl
     modules = [(ours.feed_forward.w_1, theirs.linear1), (ours.feed_forward.w_2, theirs.linear2)]
     modules += [(ours.norm_1.norm, theirs.norm1), (ours.norm_2.norm, theirs.norm2)]
     modules += [(ours.norm_3.norm, theirs.norm3)] if hasattr(ours, "norm_3") else []
-    return pairs + [(getattr(a, n).grad, getattr(b, n).grad) for a, b in modules for n in ("weight", "bias")]
+    return pairs + [
+        (getattr(a, n).grad, getattr(b, n).grad) for a, b in modules for n in ("weight", "bias")
+    ]
 
 
 def padding_mask(b: int, s: int) -> Tensor:
@@ -59,10 +63,14 @@ def padding_mask(b: int, s: int) -> Tensor:
     return torch.arange(s) < lengths[:, None]
 
 
-def assert_parity(ours: nn.Module, theirs: nn.Module, inputs: list[Tensor], mine: Tensor, other: Tensor) -> None:
+def assert_parity(
+    ours: nn.Module, theirs: nn.Module, inputs: list[Tensor], mine: Tensor, other: Tensor
+) -> None:
     torch.testing.assert_close(mine, other, rtol=0, atol=1e-5)
     weight = torch.randn_like(mine)
-    of_inputs = [torch.autograd.grad((y * weight).sum(), inputs, retain_graph=True) for y in (mine, other)]
+    of_inputs = [
+        torch.autograd.grad((y * weight).sum(), inputs, retain_graph=True) for y in (mine, other)
+    ]
     (mine * weight).sum().backward()
     (other * weight).sum().backward()
     for a, b in [*zip(*of_inputs, strict=True), *gradients(ours, theirs)]:

@@ -1,4 +1,6 @@
-"""What the paper says about the model, and where popular texts err: docs/results/paper-checked.md names these tests."""
+"""What the paper says about the model, and where popular texts err: docs/results/paper-checked.md
+names these tests.
+"""
 
 import math
 from dataclasses import replace
@@ -26,17 +28,23 @@ def model(tiny_config) -> Transformer:
 
 @pytest.mark.parametrize("shift", [1, 7, 40])
 def test_the_encoding_of_a_later_position_is_a_rotation_of_this_one(shift):
-    """Section 3.5: "for any fixed offset k, PE(pos+k) can be represented as a linear function of PE(pos)"."""
+    """Section 3.5: "for any fixed offset k, PE(pos+k) can be represented as a linear function of
+    PE(pos)".
+    """
     d_model, length = 24, 60
     table = sinusoids(length + shift, d_model).double()
     frequencies = 10_000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angle = shift * frequencies
     rotation = torch.block_diag(
-        *(torch.tensor([[c, s], [-s, c]]) for c, s in zip(angle.cos().tolist(), angle.sin().tolist(), strict=True))
+        *(
+            torch.tensor([[c, s], [-s, c]])
+            for c, s in zip(angle.cos().tolist(), angle.sin().tolist(), strict=True)
+        )
     )
 
     assert torch.allclose(table[:length] @ rotation.double().T, table[shift:], atol=1e-6)
-    # The same matrix is found without knowing the formula, by least squares: it does not depend on the position.
+    # The same matrix is found without knowing the formula, by least squares: it does not depend on
+    # the position.
     found = torch.linalg.lstsq(table[:length], table[shift:]).solution
     assert torch.allclose(table[:length] @ found, table[shift:], atol=1e-6)
     # So the product of two encodings depends on their distance only.
@@ -46,7 +54,9 @@ def test_the_encoding_of_a_later_position_is_a_rotation_of_this_one(shift):
 
 @pytest.mark.parametrize("d_k", [4, 64, 300])
 def test_products_of_queries_and_keys_have_the_variance_d_k_and_the_factor_makes_it_one(d_k):
-    """Footnote 4: components with mean 0 and variance 1 give a product with mean 0 and variance d_k."""
+    """Footnote 4: components with mean 0 and variance 1 give a product with mean 0 and variance
+    d_k.
+    """
     torch.manual_seed(d_k)
     q, k = torch.randn(2, 20_000, d_k)
     products = (q * k).sum(1)
@@ -75,7 +85,10 @@ def _reach(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """Which outputs depend on which inputs, (n, n) bool."""
     x = x.requires_grad_()
     output = layer(x)
-    rows = [torch.autograd.grad(output[0, t].sum(), x, retain_graph=True)[0][0].abs().sum(1) for t in range(x.size(1))]
+    rows = [
+        torch.autograd.grad(output[0, t].sum(), x, retain_graph=True)[0][0].abs().sum(1)
+        for t in range(x.size(1))
+    ]
     return torch.stack(rows) > 0
 
 
@@ -89,13 +102,19 @@ def _layers_to_connect_all(reach: torch.Tensor) -> int:
 
 @pytest.mark.parametrize(("window", "layers"), [(None, 1), (4, 6), (6, 4)])
 def test_path_lengths_of_table_1_attention(window, layers):
-    """One layer connects all positions; with a neighbourhood of r, r // 2 to each side, it takes about n / (r / 2)."""
+    """One layer connects all positions; with a neighbourhood of r, r // 2 to each side, it takes
+    about n / (r / 2).
+    """
     n, attention = 13, MultiHeadAttention(8, 2, 4, 4)
     real = torch.ones(1, 1, 1, n, dtype=torch.bool)
 
     reach = _reach(lambda x: attention(x, x, within_window(real, n, window)), torch.randn(1, n, 8))
 
-    assert _layers_to_connect_all(reach) == layers == (1 if window is None else math.ceil((n - 1) / (window // 2)))
+    assert (
+        _layers_to_connect_all(reach)
+        == layers
+        == (1 if window is None else math.ceil((n - 1) / (window // 2)))
+    )
 
 
 def test_path_lengths_of_table_1_convolution():
@@ -108,10 +127,14 @@ def test_path_lengths_of_table_1_convolution():
 
 
 def test_a_recurrent_layer_needs_as_many_steps_as_positions_one_after_the_other():
-    """Table 1: O(n) sequential operations; the layer equals n calls of its cell, each of which needs the one before."""
+    """Table 1: O(n) sequential operations; the layer equals n calls of its cell, each of which
+    needs the one before.
+    """
     torch.manual_seed(5)
     n, layer, cell = 13, nn.LSTM(8, 8, batch_first=True), nn.LSTMCell(8, 8)
-    cell.load_state_dict({name.removesuffix("_l0"): weight for name, weight in layer.state_dict().items()})
+    cell.load_state_dict(
+        {name.removesuffix("_l0"): weight for name, weight in layer.state_dict().items()}
+    )
     x, state = torch.randn(1, n, 8), (torch.zeros(1, 8), torch.zeros(1, 8))
     outputs = []
     for t in range(n):
@@ -122,7 +145,9 @@ def test_a_recurrent_layer_needs_as_many_steps_as_positions_one_after_the_other(
 
 
 def test_embeddings_are_learned_with_the_model_and_are_one_matrix(model):
-    """Not word2vec, not GloVe, not frozen: section 3.4 learns them, and shares them with the output."""
+    """Not word2vec, not GloVe, not frozen: section 3.4 learns them, and shares them with the
+    output.
+    """
     src, tgt = torch.tensor([[5, 6, 7]]), torch.tensor([[BOS_ID, 8]])
     loss = model(src, tgt, torch.ones(1, 1, 1, 3, dtype=torch.bool)).log_softmax(-1)[0, :, 9].sum()
     loss.backward()
@@ -131,12 +156,16 @@ def test_embeddings_are_learned_with_the_model_and_are_one_matrix(model):
     assert len(tables) == 1
     gradient = tables[0].grad
     assert gradient is not None
-    assert (gradient[[5, 8, 9]].abs().sum(1) > 0).all()  # a source token, a target token and the one that is predicted
+    assert (
+        gradient[[5, 8, 9]].abs().sum(1) > 0
+    ).all()  # a source token, a target token and the one that is predicted
 
 
 @torch.no_grad()
 def test_the_mask_hides_later_positions_and_not_earlier_ones(model):
-    """Row t of the decoder sees columns 0 ... t: a lower triangle of True in "True = may attend"."""
+    """Row t of the decoder sees columns 0 ... t: a lower triangle of True in "True = may
+    attend".
+    """
     tgt, changed = torch.tensor([[BOS_ID, 5, 6, 7]]), torch.tensor([[BOS_ID, 5, 9, 7]])
     src, mask = torch.tensor([[4, 8]]), torch.ones(1, 1, 1, 2, dtype=torch.bool)
     before, after = model(src, tgt, mask)[0], model(src, changed, mask)[0]
@@ -165,7 +194,9 @@ def test_attention_itself_does_not_know_the_order_of_words(model):
 
     assert torch.allclose(layer(x[:, order], mask), layer(x, mask)[:, order], atol=1e-5)
     src = torch.tensor([[4, 8, 5, 6, 7]])
-    assert not torch.allclose(model.encode(src[:, order], mask), model.encode(src, mask)[:, order], atol=1e-2)
+    assert not torch.allclose(
+        model.encode(src[:, order], mask), model.encode(src, mask)[:, order], atol=1e-2
+    )
 
 
 def test_positions_are_added_and_not_concatenated(model):
@@ -182,14 +213,19 @@ def test_positions_are_added_and_not_concatenated(model):
 
 def test_more_heads_of_full_width_cost_no_more_weights():
     """Section 3.2.2: the cost is similar to that of one head of full dimensionality."""
-    counts = {sum(w.numel() for w in MultiHeadAttention(48, h, 48 // h, 48 // h).parameters()) for h in (1, 2, 6, 16)}
+    counts = {
+        sum(w.numel() for w in MultiHeadAttention(48, h, 48 // h, 48 // h).parameters())
+        for h in (1, 2, 6, 16)
+    }
 
     assert len(counts) == 1
 
 
 @torch.no_grad()
 def test_normalisation_comes_after_the_residual_sum(model):
-    """Post-norm: what a layer gives out has mean 0 and variance 1, as long as LayerNorm's scale is still 1."""
+    """Post-norm: what a layer gives out has mean 0 and variance 1, as long as LayerNorm's scale is
+    still 1.
+    """
     src, mask = torch.tensor([[4, 8, 5]]), torch.ones(1, 1, 1, 3, dtype=torch.bool)
     states = model.encode(src, mask)
 

@@ -56,11 +56,15 @@ def test_no_logit_changes_by_a_bit_when_later_target_tokens_change(model, batch)
         changed[:, t] = (tgt_in[:, t] + 1) % VOCAB
         others = model(src, changed, mask(src_real))
         assert torch.equal(others[:, :t], logits[:, :t])
-        assert not torch.isclose(others[:, t], logits[:, t]).all(dim=-1).any(), "position t does see token t"
+        assert not torch.isclose(others[:, t], logits[:, t]).all(dim=-1).any(), (
+            "position t does see token t"
+        )
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_the_gradient_of_a_logit_with_respect_to_later_target_tokens_is_exactly_zero(model, batch, training):
+def test_the_gradient_of_a_logit_with_respect_to_later_target_tokens_is_exactly_zero(
+    model, batch, training
+):
     src, tgt_in, src_real, _ = batch
     model.train(training)
     embedded = []
@@ -68,11 +72,14 @@ def test_the_gradient_of_a_logit_with_respect_to_later_target_tokens_is_exactly_
     logits = model(src, tgt_in, mask(src_real))
     for t in range(tgt_in.size(1)):
         gradient, of_source = (
-            torch.autograd.grad(logits[:, t].square().sum(), target, retain_graph=True)[0] for target in embedded[::-1]
+            torch.autograd.grad(logits[:, t].square().sum(), target, retain_graph=True)[0]
+            for target in embedded[::-1]
         )
         assert torch.all(gradient[:, t + 1 :] == 0)
         assert torch.all(gradient[:, : t + 1].abs().sum(-1) > 0), "every earlier token does matter"
-        assert torch.all((of_source.abs().sum(-1) > 0) == src_real), "and so does all of the source, padding excepted"
+        assert torch.all((of_source.abs().sum(-1) > 0) == src_real), (
+            "and so does all of the source, padding excepted"
+        )
 
 
 @torch.no_grad()
@@ -109,9 +116,13 @@ def test_a_sentence_has_the_logits_that_it_has_alone_wherever_in_the_batch_it_st
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_model_is_a_stack_of_torchs_layers_without_final_norms(tiny_config, batch, torch_twin, seed):
+def test_the_model_is_a_stack_of_torchs_layers_without_final_norms(
+    tiny_config, batch, torch_twin, seed
+):
     torch.manual_seed(seed)
-    config = replace(tiny_config, n_layers=3, n_heads=(1, 2, 4)[seed], d_k=None, d_v=None, dropout=0.0)
+    config = replace(
+        tiny_config, n_layers=3, n_heads=(1, 2, 4)[seed], d_k=None, d_v=None, dropout=0.0
+    )
     model = Transformer(config, VOCAB)
     first = [torch_twin(layer) for layer in (model.encoder[0], model.decoder[0])]
     encoder = nn.TransformerEncoder(first[0], 3, enable_nested_tensor=False)
@@ -128,13 +139,19 @@ def test_the_model_is_a_stack_of_torchs_layers_without_final_norms(tiny_config, 
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
     sample = torch.randn_like(logits)
     gradient = torch.autograd.grad((logits * sample).sum(), model.embedding.weight)
-    torch.testing.assert_close(gradient, torch.autograd.grad((expected * sample).sum(), weight), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        gradient, torch.autograd.grad((expected * sample).sum(), weight), rtol=1e-4, atol=1e-4
+    )
 
 
-def test_dropout_stands_behind_both_embedding_sums_and_every_sublayer_and_nowhere_else(tiny_config, batch, monkeypatch):
+def test_dropout_stands_behind_both_embedding_sums_and_every_sublayer_and_nowhere_else(
+    tiny_config, batch, monkeypatch
+):
     src, tgt_in, src_real, _ = batch
     seen = []
-    monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: (seen.append((self.p, tuple(x.shape))), x)[1])
+    monkeypatch.setattr(
+        nn.Dropout, "forward", lambda self, x: (seen.append((self.p, tuple(x.shape))), x)[1]
+    )
     model = Transformer(tiny_config, VOCAB)
     model(src, tgt_in, mask(src_real))
     assert seen == [(0.3, (4, 6, 12))] * (1 + 2 * 2) + [(0.3, (4, 7, 12))] * (1 + 2 * 3)
@@ -156,7 +173,9 @@ def test_training_is_random_by_torchs_seed_and_evaluation_is_not_random(model, b
 @torch.no_grad()
 @pytest.mark.parametrize("d_model", [64, 256])
 def test_initial_weights_have_the_documented_statistics(tiny_config, d_model):
-    config = replace(tiny_config, d_model=d_model, d_ff=3 * d_model, d_k=d_model // 4, d_v=d_model // 2)
+    config = replace(
+        tiny_config, d_model=d_model, d_ff=3 * d_model, d_k=d_model // 4, d_v=d_model // 2
+    )
     model = Transformer(replace(config, positions="learned", max_positions=300), 4000)
     matrices = []
     for name, parameter in model.named_parameters():
@@ -173,7 +192,9 @@ def test_initial_weights_have_the_documented_statistics(tiny_config, d_model):
         else:
             assert torch.all(parameter == (1.0 if name.endswith("norm.weight") else 0.0)), name
     assert len(matrices) == 2 * (4 + 2) + 2 * (8 + 2)
-    assert len({float(matrix[0, 0]) for matrix in matrices}) == len(matrices), "every matrix has its own draw"
+    assert len({float(matrix[0, 0]) for matrix in matrices}) == len(matrices), (
+        "every matrix has its own draw"
+    )
     ids = torch.randint(0, 4000, (3, 50))
     assert float(model.embedding(ids).std()) == pytest.approx(1, rel=0.05)
 
@@ -194,7 +215,9 @@ def test_the_number_of_parameters_is_what_the_equations_add_up_to(tiny_config):
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in TABLE_3 if row.name not in ("big", "e_learned")], ids=lambda row: row.name
+    "row",
+    [row for row in TABLE_3 if row.name not in ("big", "e_learned")],
+    ids=lambda row: row.name,
 )
 def test_at_vocabulary_size_40960_base_sized_rows_have_the_papers_number_of_parameters(row):
     """In millions; where Table 3 prints none, base's."""
@@ -219,9 +242,13 @@ class OwnReset(Experts):
         nn.init.constant_(self.inner.weight, 0.125)
 
 
-def test_what_a_part_draws_itself_is_left_and_its_linear_layers_are_drawn_as_the_papers(tiny_config):
+def test_what_a_part_draws_itself_is_left_and_its_linear_layers_are_drawn_as_the_papers(
+    tiny_config,
+):
     for part, values in ((Experts, {0.5}), (OwnReset, {0.25})):
-        parts = Parts(feed_forward=lambda config, place, part=part: part(config.d_model, part is OwnReset))
+        parts = Parts(
+            feed_forward=lambda config, place, part=part: part(config.d_model, part is OwnReset)
+        )
         model = Transformer(tiny_config, VOCAB, parts)
         experts = model.decoder[0].feed_forward
         assert set(experts.matrices.flatten().tolist()) == values
@@ -234,7 +261,11 @@ class SwiGLU(nn.Module):
 
     def __init__(self, d_model, width):
         super().__init__()
-        self.down, self.gate, self.up = nn.Linear(width, d_model), nn.Linear(d_model, width), nn.Linear(d_model, width)
+        self.down, self.gate, self.up = (
+            nn.Linear(width, d_model),
+            nn.Linear(d_model, width),
+            nn.Linear(d_model, width),
+        )
 
 
 class Routed(nn.Module):
@@ -253,7 +284,9 @@ class Routed(nn.Module):
         (lambda d, f: Routed(d, f), "down"),
     ],
 )
-def test_the_last_linear_layer_of_a_sub_layer_starts_smaller_whatever_it_is_called(tiny_config, part, last):
+def test_the_last_linear_layer_of_a_sub_layer_starts_smaller_whatever_it_is_called(
+    tiny_config, part, last
+):
     config = replace(tiny_config, n_decoder_layers=5)
     torch.manual_seed(2)
     model = Transformer(config, VOCAB, Parts(feed_forward=lambda c, place: part(c.d_model, c.d_ff)))

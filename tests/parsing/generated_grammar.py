@@ -6,12 +6,21 @@ from pathlib import Path
 from aiayn.parsing.linear_form import linear_form, sentence
 from aiayn.parsing.tree import TOP, Leaf, Tree
 
-# Each symbol's expansions with their weights; symbols without any are keys of WORDS. What is attached where can be told
-# from the words: `of` belongs to nouns, other prepositions to verbs, and only simple noun phrases come before them.
+# Each symbol's expansions with their weights; symbols without any are keys of WORDS. What is
+# attached where can be told from the words: `of` belongs to nouns, other prepositions to verbs, and
+# only simple noun phrases come before them.
 RULES = {
     "S": [(6, "NP VP ."), (2, "PP , NP VP ."), (1, "S1 , CC S1 ."), (1, "ADVP , NP VP .")],
     "S1": [(1, "NP VP")],
-    "NP": [(5, "DT NN"), (2, "DT JJ NN"), (2, "NNS"), (2, "PRP"), (2, "NP1 PP1"), (1, "NP1 SBAR"), (1, "NP1 CC NP1")],
+    "NP": [
+        (5, "DT NN"),
+        (2, "DT JJ NN"),
+        (2, "NNS"),
+        (2, "PRP"),
+        (2, "NP1 PP1"),
+        (1, "NP1 SBAR"),
+        (1, "NP1 CC NP1"),
+    ],
     "NP1": [(3, "DT NN"), (1, "DT JJ NN"), (1, "NNS")],
     "PP": [(1, "IN NP1")],
     "PP1": [(1, "OF NP1")],
@@ -70,7 +79,9 @@ def _expanded(symbol: str, rng: random.Random) -> tuple[Tree | Leaf, int]:
         return Leaf(TAGS.get(symbol, symbol), rng.choice(WORDS[symbol].split(" "))), 1
     weights, expansions = zip(*RULES[symbol], strict=True)
     parts = [_expanded(part, rng) for part in rng.choices(expansions, weights)[0].split(" ")]
-    return Tree(symbol.rstrip("12"), tuple(node for node, _ in parts)), sum(words for _, words in parts)
+    return Tree(symbol.rstrip("12"), tuple(node for node, _ in parts)), sum(
+        words for _, words in parts
+    )
 
 
 def write_split(prefix: Path, trees: list[Tree]) -> None:

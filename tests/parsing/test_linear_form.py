@@ -24,7 +24,9 @@ CAT = Tree(
 )
 
 # Any characters that are neither white space nor brackets, and tags that look like other things.
-SYMBOLS = st.text(st.characters(exclude_characters="()", exclude_categories=("Z", "C")), min_size=1, max_size=5)
+SYMBOLS = st.text(
+    st.characters(exclude_characters="()", exclude_categories=("Z", "C")), min_size=1, max_size=5
+)
 NAMES = st.sampled_from(["NP", "S", "VP", "TOP", "-LRB-", ",", "``", "PRP$"]) | SYMBOLS
 TREES = st.recursive(
     st.builds(Leaf, NAMES, SYMBOLS),
@@ -46,13 +48,17 @@ def test_words_and_linear_form_give_all_trees_of_a_grammar_back():
 
 
 @given(
-    st.lists(SYMBOLS, max_size=6), st.lists(st.sampled_from(["(NP", ")NP", "(S", ")S", "(", ")", "NN"]), max_size=12)
+    st.lists(SYMBOLS, max_size=6),
+    st.lists(st.sampled_from(["(NP", ")NP", "(S", ")S", "(", ")", "NN"]), max_size=12),
 )
 def test_whatever_a_model_writes_becomes_a_tree_of_exactly_the_words(words, symbols):
     tree, malformed = repaired_tree(" ".join(words), " ".join(symbols))
 
     assert [leaf.word for leaf in leaves(tree)] == words
-    assert repaired_tree(sentence(tree), linear_form(tree)) == (tree, False)  # no empty constituent is left
+    assert repaired_tree(sentence(tree), linear_form(tree)) == (
+        tree,
+        False,
+    )  # no empty constituent is left
     assert malformed == (linear_form(tree) != " ".join(symbols))
 
 
@@ -81,7 +87,8 @@ def test_malformed_trees_are_repaired_by_the_stated_rule(written, repaired):
 
 def test_a_reference_that_is_no_tree_is_refused_with_its_place():
     with pytest.raises(
-        DataError, match=r"^line 3 is not the linear form of a tree with the words of its sentence: \(S"
+        DataError,
+        match=r"^line 3 is not the linear form of a tree with the words of its sentence: \(S",
     ):
         read_linear_form("two words", "(S NN )S", "line 3")
 

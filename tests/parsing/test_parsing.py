@@ -25,7 +25,9 @@ def run(tmp_path_factory) -> Path:
     write_treebank(folder, {"train": 120, "val": 4, "test": 6})
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        done = run_application("train.py", *PREFIXES, *TINY, "model.attention_dropout=0.1", "name=parser")
+        done = run_application(
+            "train.py", *PREFIXES, *TINY, "model.attention_dropout=0.1", "name=parser"
+        )
     assert done.code == 0, done.err
     return folder
 
@@ -68,9 +70,14 @@ def test_a_parser_prints_indented_trees_of_typed_words(run, monkeypatch):
         assert f" {word})" in line.out
 
 
-def test_a_parser_reads_typed_brackets_as_its_treebank_spells_them_whatever_it_prints(run, monkeypatch):
+def test_a_parser_reads_typed_brackets_as_its_treebank_spells_them_whatever_it_prints(
+    run, monkeypatch
+):
     monkeypatch.chdir(run)
-    for name, text in (("typed", "the cat ( left ) .\n"), ("spelled", "the cat -LRB- left -RRB- .\n")):
+    for name, text in (
+        ("typed", "the cat ( left ) .\n"),
+        ("spelled", "the cat -LRB- left -RRB- .\n"),
+    ):
         Path(name).write_text(text)
     found = [
         run_application("aiayn", "translate", "outputs/parser", name, "--format", "jsonl")

@@ -1,4 +1,6 @@
-"""Bracketed files of the Penn Treebank: what is stripped, and what is refused with file and line."""
+"""Bracketed files of the Penn Treebank: what is stripped, and what is refused with file and
+line.
+"""
 
 import gzip
 
@@ -19,14 +21,26 @@ def read(folder, text):
 @pytest.mark.parametrize(
     ("text", "words", "linear"),
     [
-        ("( (S (NP-SBJ (NN Rain)) (VP (VBD fell)) (. .)) )", "Rain fell .", "(S (NP NN )NP (VP VBD )VP . )S"),
+        (
+            "( (S (NP-SBJ (NN Rain)) (VP (VBD fell)) (. .)) )",
+            "Rain fell .",
+            "(S (NP NN )NP (VP VBD )VP . )S",
+        ),
         ("(TOP (S (VP (VB Stop))))", "Stop", "(S (VP VB )VP )S"),
         ("(S (VP (VB Stop)))", "Stop", "(S (VP VB )VP )S"),
         ("( (NN Abstract) )", "Abstract", "NN"),
         ("(NN Abstract)", "Abstract", "NN"),
-        ("( (S (NP-SBJ-1=2 (-NONE- *PRO*)) (VP (TO to) (VP (VB go)))) )", "to go", "(S (VP TO (VP VB )VP )VP )S"),
+        (
+            "( (S (NP-SBJ-1=2 (-NONE- *PRO*)) (VP (TO to) (VP (VB go)))) )",
+            "to go",
+            "(S (VP TO (VP VB )VP )VP )S",
+        ),
         ("( (NP (NP (-NONE- *)) (SBAR (-NONE- 0) (S (-NONE- *T*-1))) (NN x)) )", "x", "(NP NN )NP"),
-        ("( (S (ADVP|PRT (RB|RP up)) (-LRB- -LRB-) (PRP$ my)) )", "up -LRB- my", "(S (ADVP RB )ADVP -LRB- PRP$ )S"),
+        (
+            "( (S (ADVP|PRT (RB|RP up)) (-LRB- -LRB-) (PRP$ my)) )",
+            "up -LRB- my",
+            "(S (ADVP RB )ADVP -LRB- PRP$ )S",
+        ),
         ("( (S (NN a)) (S (NN b)) )", "a b", "(S NN )S (S NN )S"),
         ("(\t(S\r\n   (NN\n a)))", "a", "(S NN )S"),
         ("( (S (NN 5\u200ag) (NN ü)) )", "5_g ü", "(S NN NN )S"),
@@ -58,13 +72,22 @@ def test_compressed_files_are_read(tmp_path):
     [
         ("( (NN a) )\n(S (NN b)))", "line 2: a closing bracket closes nothing"),
         ("( (NN a) )\nWSJ_0001", "line 2: WSJ_0001 stands outside of brackets"),
-        ("\n( (S (NN a)\n  (NN b) )\n", "line 3: the file ends inside the tree that begins in line 2"),
+        (
+            "\n( (S (NN a)\n  (NN b) )\n",
+            "line 3: the file ends inside the tree that begins in line 2",
+        ),
         ("( (S (NP the (NN cat))) )", r"line 1: \(NP the\) mixes words and constituents"),
         ("( (NN two words) )", r"line 1: \(NN two words\) mixes words and constituents"),
         ("( (S (NP (NN a)) (VP)) )", r"line 1: \(VP\) is empty"),
         ("\n()", r"line 2: \(\) is empty"),
-        ("( (S ((NN a))) )", "line 1: a bracket inside the tree that begins in line 1 has no label"),
-        ("\n( (NN a)\n( (NN b) )", "line 3: a bracket inside the tree that begins in line 2 has no label"),
+        (
+            "( (S ((NN a))) )",
+            "line 1: a bracket inside the tree that begins in line 1 has no label",
+        ),
+        (
+            "\n( (NN a)\n( (NN b) )",
+            "line 3: a bracket inside the tree that begins in line 2 has no label",
+        ),
     ],
 )
 def test_what_is_no_tree_is_refused_with_file_and_line(tmp_path, text, message):

@@ -11,23 +11,34 @@ from aiayn.runs.metrics import BRACKET_KINDS
 
 
 def test_trees_become_aligned_sentences_and_linear_forms(tmp_path):
-    (tmp_path / "one.mrg").write_text("( (S (NP-SBJ (NN Rain)) (VP (VBD fell)) (. .)) )\n( (NP (-NONE- *)) )\n")
+    (tmp_path / "one.mrg").write_text(
+        "( (S (NP-SBJ (NN Rain)) (VP (VBD fell)) (. .)) )\n( (NP (-NONE- *)) )\n"
+    )
     (tmp_path / "two.mrg").write_text("( (NP\n  (NN Sün)) )\n", encoding="utf-8")
 
     done = run_application(
-        "aiayn", "trees", f"{tmp_path}/one.mrg", f"{tmp_path}/two.mrg", "--out", f"{tmp_path}/new/train"
+        "aiayn",
+        "trees",
+        f"{tmp_path}/one.mrg",
+        f"{tmp_path}/two.mrg",
+        "--out",
+        f"{tmp_path}/new/train",
     )
 
     assert (done.code, done.err) == (0, "")
     assert "2 trees with 4 words and 4 constituents from 2 files" in done.out
     assert "1 trees left out" in done.out
     assert (tmp_path / "new/train.words").read_text(encoding="utf-8") == "Rain fell .\nSün\n"
-    assert (tmp_path / "new/train.trees").read_text() == "(S (NP NN )NP (VP VBD )VP . )S\n(NP NN )NP\n"
+    assert (
+        tmp_path / "new/train.trees"
+    ).read_text() == "(S (NP NN )NP (VP VBD )VP . )S\n(NP NN )NP\n"
 
 
 def test_what_is_written_is_read_again_labels_with_odd_spaces_and_overlong_trees_included(tmp_path):
     long = f"( (S {'(NN aaaa) ' * 9000}) )"
-    (tmp_path / "odd.mrg").write_text(f"( (N\u2028P (N\x85N a\u2028b)) )\n{long}\n".replace(") (", ")\n("), "utf-8")
+    (tmp_path / "odd.mrg").write_text(
+        f"( (N\u2028P (N\x85N a\u2028b)) )\n{long}\n".replace(") (", ")\n("), "utf-8"
+    )
 
     done = run_application("aiayn", "trees", f"{tmp_path}/odd.mrg", "--out", f"{tmp_path}/new")
 
@@ -38,7 +49,9 @@ def test_what_is_written_is_read_again_labels_with_odd_spaces_and_overlong_trees
     assert gold_trees(words, trees) == list(read_trees(tmp_path / "odd.mrg"))[:1]
 
 
-def test_outer_labels_inside_each_other_are_one_and_a_tree_without_brackets_matches_itself(tmp_path):
+def test_outer_labels_inside_each_other_are_one_and_a_tree_without_brackets_matches_itself(
+    tmp_path,
+):
     (tmp_path / "x.mrg").write_text("(TOP (TOP (NN a)))\n( (ROOT (NP (NN a))) )")
     first, second = read_trees(tmp_path / "x.mrg")
     assert (linear_form(first), linear_form(second)) == ("NN", "(NP NN )NP")
@@ -70,7 +83,9 @@ def test_bad_files_end_in_one_line_with_exit_code_3(tmp_path, content, message):
 def test_a_place_that_cannot_be_written_ends_in_one_line_with_exit_code_6(tmp_path):
     (tmp_path / "good.mrg").write_text("( (NN a) )")
 
-    done = run_application("aiayn", "trees", f"{tmp_path}/good.mrg", "--out", f"{tmp_path}/good.mrg/out")
+    done = run_application(
+        "aiayn", "trees", f"{tmp_path}/good.mrg", "--out", f"{tmp_path}/good.mrg/out"
+    )
 
     assert (done.code, done.err.count("\n")) == (6, 1)
     assert "cannot be written" in done.err

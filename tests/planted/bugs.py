@@ -234,7 +234,8 @@ BUGS = [
         "finished_hypotheses_compared_without_penalty",
         "search/beam_search.py",
         "torch.cat([beams.finished_scores, scores], 1).topk(k)",
-        "torch.cat([beams.finished_log_probs, log_probs.masked_fill(~ended, -torch.inf)], 1).topk(k)",
+        "torch.cat([beams.finished_log_probs, log_probs.masked_fill(~ended, -torch.inf)], "
+        "1).topk(k)",
         "search/test_beam_search.py::test_a_beam_wide_enough_finds_what_enumerating_all_outputs_finds",
     ),
     Bug(
@@ -247,7 +248,7 @@ BUGS = [
     Bug(
         "cache_not_reordered",
         "model/cache.py",
-        "self.ancestry = self.ancestry.gather(1, parents[:, :, None].expand(-1, -1, self.ancestry.size(2)))",
+        "self.ancestry = self.ancestry.gather(1, index)",
         "pass",
         "model/test_cache.py::test_steps_equal_full_recomputation_while_beams_reorder_and_sentences_leave",
     ),

@@ -1,4 +1,6 @@
-"""The suite tested by bugs: a copy of the program gets one of them, and the test that must notice it is run on it."""
+"""The suite tested by bugs: a copy of the program gets one of them, and the test that must notice
+it is run on it.
+"""
 
 import compileall
 import json
@@ -18,17 +20,23 @@ SOURCE = ROOT / "src"
 
 
 def with_bug(bug: Bug) -> str:
-    """The file with the bug, found whatever line ends and blanks a formatter put between its words and signs."""
+    """The file with the bug, found whatever line ends and blanks a formatter put between its words
+    and signs.
+    """
     code = re.compile(r"\s*".join(map(re.escape, re.findall(r"\w+|\S", bug.old))))
     text = (SOURCE / "aiayn" / bug.file).read_text(encoding="utf-8")
-    assert len(code.findall(text)) == 1, f"src/aiayn/{bug.file} has changed: plant the bug into what it has now"
+    assert len(code.findall(text)) == 1, (
+        f"src/aiayn/{bug.file} has changed: plant the bug into what it has now"
+    )
     return code.sub(lambda _: bug.new, text)
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[subprocess.Popen]:
     program = [sys.executable, str(Path(__file__).with_name("fork_server.py"))]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield process
         process.stdin.close()
 

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from aiayn.reports.differences import LEVEL, Difference, Sample, compare, corrected, explained, holm, interval
+from aiayn.reports.differences import (
+    LEVEL,
+    Difference,
+    Sample,
+    compare,
+    corrected,
+    explained,
+    holm,
+    interval,
+)
 
 
 def sample(*values: float, first: int = 0) -> Sample:
@@ -22,7 +31,10 @@ def the_difference(system: Sample, baseline: Sample) -> Difference:
 
 def test_two_groups_with_the_same_seeds_have_the_paired_t_test():
     system, baseline = (10.0, 12.5, 14.0, 9.5), (9.0, 10.0, 13.5, 9.25)
-    found, test = the_difference(sample(*system), sample(*baseline)), stats.ttest_rel(system, baseline)
+    found, test = (
+        the_difference(sample(*system), sample(*baseline)),
+        stats.ttest_rel(system, baseline),
+    )
     assert found.p == pytest.approx(test.pvalue)
     assert (found.low, found.high) == pytest.approx(tuple(test.confidence_interval()))
     assert found.delta == pytest.approx(sum(system) / 4 - sum(baseline) / 4)
@@ -44,7 +56,12 @@ def test_seeds_in_any_order_are_matched_by_their_number_and_only_common_ones_are
 
 
 def test_several_groups_have_a_two_way_analysis_of_variance_by_hand():
-    rows = {"base": (30.0, 31.5, 30.5), "a": (31.0, 32.0, 31.75), "b": (28.0, 30.25, 29.0), "c": (30.0, 31.0, 30.0)}
+    rows = {
+        "base": (30.0, 31.5, 30.5),
+        "a": (31.0, 32.0, 31.75),
+        "b": (28.0, 30.25, 29.0),
+        "c": (30.0, 31.0, 30.0),
+    }
     found = compare({name: sample(*values) for name, values in rows.items()}, "base")
     mean = sum(map(sum, rows.values())) / 12
     of_group = {name: sum(values) / 3 for name, values in rows.items()}
@@ -66,7 +83,11 @@ def test_several_groups_have_a_two_way_analysis_of_variance_by_hand():
 
 def test_one_run_or_no_spread_claims_nothing():
     one, three, equal = sample(7.0), sample(1.0, 2.0, 3.0), sample(4.0, 4.0)
-    for found in (the_difference(one, three), the_difference(three, one), the_difference(equal, equal)):
+    for found in (
+        the_difference(one, three),
+        the_difference(three, one),
+        the_difference(equal, equal),
+    ):
         assert (found.low, found.high, found.p, found.is_significant) == (None, None, None, False)
     assert the_difference(one, three).delta == 5
     assert (one.sd, three.sd) == (None, 1)
@@ -75,23 +96,35 @@ def test_one_run_or_no_spread_claims_nothing():
 def test_holms_correction_is_worked_out_by_hand():
     ps = [0.01, 0.04, None, 0.03, 0.005]
     found = holm([Difference(0, p=p) for p in ps])
-    assert [one.p_holm for one in found] == [pytest.approx(0.03), 0.06, None, 0.06, pytest.approx(0.02)]
+    assert [one.p_holm for one in found] == [
+        pytest.approx(0.03),
+        0.06,
+        None,
+        0.06,
+        pytest.approx(0.02),
+    ]
     assert [one.is_significant for one in found] == [True, False, False, False, True]
 
 
 def said(samples: dict[str, Sample]) -> str:
     comparison = compare(samples, "base")
-    return "\n".join(explained("base (3 seeds)", {"val/ppl": comparison}, corrected({"val/ppl": comparison})))
+    return "\n".join(
+        explained("base (3 seeds)", {"val/ppl": comparison}, corrected({"val/ppl": comparison}))
+    )
 
 
 def test_one_line_says_how_rows_were_tested_and_another_that_nothing_was_found():
     base, near, far = sample(7.0, 7.5, 8.0), sample(7.1, 7.5, 7.9), sample(17.1, 17.5, 17.9)
     by_seed = said({"base": base, "row": far})
-    assert "seed by seed, with one standard deviation for all groups. Intervals hold 95 %" in by_seed
+    assert (
+        "seed by seed, with one standard deviation for all groups. Intervals hold 95 %" in by_seed
+    )
     assert "No difference" not in by_seed
     assert "No difference is significant." in said({"base": base, "row": near})
     assert "Welch's t-test" in said({"base": base, "row": sample(8.0, 8.5, first=7)})
-    assert "without two seeds on both sides there is no interval" in said({"base": base, "row": sample(9.0)})
+    assert "without two seeds on both sides there is no interval" in said(
+        {"base": base, "row": sample(9.0)}
+    )
 
 
 def test_a_mean_has_the_interval_of_students_t():
@@ -114,27 +147,39 @@ def draw(generator: random.Random, of_seed: list[float], mean: float, sd: float 
 
 
 TRIALS = 300
-SLACK = 3.5 * math.sqrt(0.05 * 0.95 / TRIALS)  # three and a half standard errors of the share of false alarms
+SLACK = 3.5 * math.sqrt(
+    0.05 * 0.95 / TRIALS
+)  # three and a half standard errors of the share of false alarms
 
 
 @pytest.mark.slow
 def test_at_three_seeds_blocks_find_what_welchs_test_misses_and_raise_no_false_alarms():
-    """Rows of a sweep whose seeds move all rows together, as they do in the published quarter of Table 3."""
+    """Rows of a sweep whose seeds move all rows together, as they do in the published quarter of
+    Table 3.
+    """
     generator = random.Random(3)
     alarms = found = missed = tables = 0
     for _ in range(TRIALS):
         of_seed = [generator.gauss(0, 1.5) for _ in range(3)]
         rows = {f"row {n}": draw(generator, of_seed, 30) for n in range(5)}
-        samples = {"base": draw(generator, of_seed, 30), "worse": draw(generator, of_seed, 28), **rows}
+        samples = {
+            "base": draw(generator, of_seed, 30),
+            "worse": draw(generator, of_seed, 28),
+            **rows,
+        }
         differences = compare(samples, "base").differences
         alarms += differences["row 0"].p < LEVEL
         names = [*differences]
         corrected = dict(zip(names, holm([differences[name] for name in names]), strict=True))
         tables += any(corrected[name].is_significant for name in rows)
         found += corrected["worse"].is_significant
-        apart = {name: sample(*one.values, first=9) for name, one in samples.items() if name != "base"}
+        apart = {
+            name: sample(*one.values, first=9) for name, one in samples.items() if name != "base"
+        }
         welch = compare({"base": samples["base"], **apart}, "base").differences
-        missed += not dict(zip(names, holm([welch[name] for name in names]), strict=True))["worse"].is_significant
+        missed += not dict(zip(names, holm([welch[name] for name in names]), strict=True))[
+            "worse"
+        ].is_significant
     assert alarms / TRIALS == pytest.approx(0.05, abs=SLACK)
     assert tables / TRIALS < 0.05 + SLACK
     assert found / TRIALS > 0.9
@@ -154,4 +199,6 @@ def test_intervals_hold_the_true_difference_in_95_per_cent_of_cases(n):
         held["blocked"] += blocked.low <= 1 <= blocked.high
         held["welch"] += welch.low <= 1 <= welch.high
     assert held["blocked"] / TRIALS == pytest.approx(0.95, abs=SLACK)
-    assert held["welch"] / TRIALS > 0.95 - SLACK - 0.01  # Welch's own approximation is off by up to a point
+    assert (
+        held["welch"] / TRIALS > 0.95 - SLACK - 0.01
+    )  # Welch's own approximation is off by up to a point

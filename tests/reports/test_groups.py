@@ -1,4 +1,6 @@
-"""One's own runs as a table: what is a seed of what, what is compared with what, and in which forms."""
+"""One's own runs as a table: what is a seed of what, what is compared with what, and in which
+forms.
+"""
 
 import csv
 import io
@@ -37,8 +39,18 @@ def store(folder: Path, config: Config, ppl: float, *, val: float | None = None,
         if score is not None:
             place = folder / "evaluation" / split
             place.mkdir(parents=True)
-            result = {"metrics": {"sacrebleu": score, "chrf": 2 * score}, "step": step, "lines": 3, "split": split}
-            result |= {"averaged": [], "checkpoint": "last.ckpt", "text_sha256": split, "search": {"beam_size": 4}}
+            result = {
+                "metrics": {"sacrebleu": score, "chrf": 2 * score},
+                "step": step,
+                "lines": 3,
+                "split": split,
+            }
+            result |= {
+                "averaged": [],
+                "checkpoint": "last.ckpt",
+                "text_sha256": split,
+                "search": {"beam_size": 4},
+            }
             result |= {"signatures": {"sacrebleu": "tok:13a", "chrf": "nc:6"}}
             (place / "evaluation.json").write_text(json.dumps(result | changes))
     return folder
@@ -93,8 +105,14 @@ def test_whatever_shapes_the_training_makes_another_row(tmp_path, base, change):
 
 def test_runs_that_differ_in_seed_name_and_devices_are_seeds_of_each_other(tmp_path, base):
     store(tmp_path / "base_seed-0", base, 5.0)
-    store(tmp_path / "base_seed-1", replace(base, seed=1, trainer=replace(base.trainer, devices=2)), 7.0)
-    store(tmp_path / "again", replace(base, seed=0), 6.0)  # the same seed, other weights: seed 0 is their mean
+    store(
+        tmp_path / "base_seed-1",
+        replace(base, seed=1, trainer=replace(base.trainer, devices=2)),
+        7.0,
+    )
+    store(
+        tmp_path / "again", replace(base, seed=0), 6.0
+    )  # the same seed, other weights: seed 0 is their mean
     assert grouped(tmp_path) == [("again", Sample({0: 5.5, 1: 7.0}))]
 
 
@@ -102,7 +120,11 @@ def test_measurements_stand_in_the_order_of_the_seeds_that_are_listed(tmp_path, 
     for seed, ppl in ((9, 5.0), (10, 7.0), (2, 8.0)):
         store(tmp_path / f"base_seed-{seed}", replace(base, seed=seed), ppl)
     [group] = json.loads(printed(str(tmp_path), "--format", "json"))["groups"]
-    assert dict(zip(group["seeds"], group["val/ppl_by_seed"], strict=True)) == {2: 8.0, 9: 5.0, 10: 7.0}
+    assert dict(zip(group["seeds"], group["val/ppl_by_seed"], strict=True)) == {
+        2: 8.0,
+        9: 5.0,
+        10: 7.0,
+    }
 
 
 def test_a_run_that_is_not_finished_is_no_seed_of_finished_ones(tmp_path, base):
@@ -112,7 +134,9 @@ def test_a_run_that_is_not_finished_is_no_seed_of_finished_ones(tmp_path, base):
     assert [name for name, _ in grouped(tmp_path)] == ["one", "two"]
 
 
-def test_a_seed_whose_best_checkpoint_validates_better_than_its_average_is_a_seed_of_averaged_ones(tmp_path, base):
+def test_a_seed_whose_best_checkpoint_validates_better_than_its_average_is_a_seed_of_averaged_ones(
+    tmp_path, base
+):
     base = replace(base, trainer=replace(base.trainer, checkpoint_every=8, average_last=3))
     store(tmp_path / "one", base, 5.0, val=20.0, averaged=[24, 32, 40], checkpoint="averaged.ckpt")
     best = {"val": 24.0, "averaged": [], "checkpoint": "best.ckpt"}
@@ -127,7 +151,11 @@ def test_a_seed_whose_best_checkpoint_validates_better_than_its_average_is_a_see
 def test_runs_that_their_patience_may_end_are_seeds_only_if_they_validate_as_often(tmp_path, base):
     patient = replace(base, trainer=replace(base.trainer, patience=2, val_every=10))
     often = replace(patient, trainer=replace(patient.trainer, val_every=7))
-    for name, config in (("one", patient), ("two", replace(patient, seed=1)), ("often", replace(often, seed=2))):
+    for name, config in (
+        ("one", patient),
+        ("two", replace(patient, seed=1)),
+        ("often", replace(often, seed=2)),
+    ):
         store(tmp_path / name, config, 5.0)
     assert {name: sample.n for name, sample in grouped(tmp_path)} == {"one": 2, "often": 1}
 
@@ -222,7 +250,9 @@ def test_groups_have_means_spreads_and_intervals_by_seed_and_what_survives_is_ma
     assert difference.p_holm == pytest.approx(2 * by_hand.pvalue)
     assert difference.is_significant
     assert not found["dropout-0.3"]["val/sacrebleu difference"].is_significant
-    assert found["dropout-0.4"]["val/ppl difference"] == Difference(4.49)  # a single run claims nothing
+    assert found["dropout-0.4"]["val/ppl difference"] == Difference(
+        4.49
+    )  # a single run claims nothing
     assert found["base"]["val/ppl difference"] is None
 
 
@@ -242,8 +272,13 @@ def test_text_latex_and_csv_hold_the_same_comparison(own):
     rows = [*csv.DictReader(io.StringIO(printed(str(own), "--format", "csv")))]
     assert [row["n"] for row in rows] == ["2", "2", "1"]
     assert float(rows[1]["val/ppl difference"]) == pytest.approx(3.995)
-    assert float(rows[1]["val/ppl difference_low"]) < 3.995 < float(rows[1]["val/ppl difference_high"])
-    assert (rows[1]["val/ppl difference_significant"], rows[2]["val/ppl difference_p"]) == ("True", "")
+    assert (
+        float(rows[1]["val/ppl difference_low"]) < 3.995 < float(rows[1]["val/ppl difference_high"])
+    )
+    assert (rows[1]["val/ppl difference_significant"], rows[2]["val/ppl difference_p"]) == (
+        "True",
+        "",
+    )
 
 
 @pytest.mark.parametrize("name", ["dropout-0.3", "dropout-0.3_seed-1", "model.dropout=0.3"])
@@ -286,20 +321,36 @@ def test_metrics_splits_and_any_logged_series_can_be_chosen(tmp_path, base):
 
 
 def test_scores_of_extensions_and_of_the_references_can_be_chosen(tmp_path, base):
-    more = {"metrics": {"sacrebleu": 30.0, "exact_match": 12.5}, "forced": {"perplexity": 7.25, "accuracy": 64.5}}
+    more = {
+        "metrics": {"sacrebleu": 30.0, "exact_match": 12.5},
+        "forced": {"perplexity": 7.25, "accuracy": 64.5},
+    }
     store(tmp_path / "one", base, 5.0, test=30.0, **more)
     store(tmp_path / "two", with_rate(base, 3.0), 6.0, test=31.0)  # evaluated without the extension
     text = printed(str(tmp_path), "--metrics", "exact_match,perplexity,token_accuracy")
     head = next(line for line in text.split("\n") if "exact_match" in line)
-    assert [f"{name} (test)" in head for name in ("exact_match", "perplexity", "token_accuracy")] == [True] * 3
+    assert [
+        f"{name} (test)" in head for name in ("exact_match", "perplexity", "token_accuracy")
+    ] == [True] * 3
     lines = [line.split() for line in text.split("\n") if line.startswith(("one", "two"))]
     assert [line[-3:] for line in lines] == [["12.50", "7.25", "64.50"], ["-", "-", "-"]]
 
 
 def test_a_series_and_a_score_of_one_name_have_columns_of_their_own(tmp_path, base):
-    store(tmp_path / "one", base, 5.0, val=30.0, metrics={"exact_match": 12.5}, measured={"val/exact_match": 50.0})
+    store(
+        tmp_path / "one",
+        base,
+        5.0,
+        val=30.0,
+        metrics={"exact_match": 12.5},
+        measured={"val/exact_match": 50.0},
+    )
     chosen = ("--metrics", "val/exact_match,exact_match")
-    [line] = [line.split() for line in printed(str(tmp_path), *chosen).split("\n") if line.startswith("one")]
+    [line] = [
+        line.split()
+        for line in printed(str(tmp_path), *chosen).split("\n")
+        if line.startswith("one")
+    ]
     assert line == ["one", "1", "50.00", "12.50"]
     [row] = csv.DictReader(io.StringIO(printed(str(tmp_path), *chosen, "--format", "csv")))
     assert (row["val/exact_match (series)"], row["val/exact_match"]) == ("50.0", "12.5")
@@ -309,19 +360,33 @@ def test_a_group_that_was_not_scored_has_no_option_of_the_search(tmp_path, base)
     store(tmp_path / "one", base, 5.0, test=30.0)
     store(tmp_path / "two", with_rate(base, 3.0), 6.0, test=31.0, search={"beam_size": 5})
     store(tmp_path / "unscored", with_rate(base, 5.0), 7.0)
-    lines = [line.split() for line in printed(str(tmp_path)).split("\n") if line.startswith(("one", "two", "unsc"))]
-    assert [line[:3] for line in lines] == [["one", "1", "4"], ["two", "3", "5"], ["unscored", "5", "-"]]
+    lines = [
+        line.split()
+        for line in printed(str(tmp_path)).split("\n")
+        if line.startswith(("one", "two", "unsc"))
+    ]
+    assert [line[:3] for line in lines] == [
+        ["one", "1", "4"],
+        ["two", "3", "5"],
+        ["unscored", "5", "-"],
+    ]
 
 
 def test_scores_of_another_text_or_signature_stand_in_a_table_of_their_own(tmp_path, base):
     store(tmp_path / "base_seed-1", replace(base, seed=1), 5.0, val=20.0)
     store(tmp_path / "two", with_rate(base, 3.0), 6.0, val=21.0)
     store(tmp_path / "three", with_rate(base, 4.0), 6.0, val=90.0, text_sha256="other")
-    store(tmp_path / "four", with_rate(base, 5.0), 6.0, val=80.0, signatures={"sacrebleu": "tok:intl"})
+    store(
+        tmp_path / "four", with_rate(base, 5.0), 6.0, val=80.0, signatures={"sacrebleu": "tok:intl"}
+    )
 
     tables = comparisons(read_runs([tmp_path])[0], baseline="base_seed-1")
 
-    assert [[record["group"] for record in table.records] for table in tables] == [["base", "two"], ["four"], ["three"]]
+    assert [[record["group"] for record in table.records] for table in tables] == [
+        ["base", "two"],
+        ["four"],
+        ["three"],
+    ]
     assert tables[0].before == [
         "3 tables: scores of other languages, other text or another signature must not be compared."
     ]
@@ -337,15 +402,24 @@ def test_greedy_scores_of_other_sentences_are_neither_averaged_nor_compared(tmp_
         ("other", 1, 2.0, 9, 61.0),
         ("others", 3, 2.0, 9, 62.0),
     ):
-        trainer, optim = replace(base.trainer, val_bleu_sentences=sentences), replace(base.optim, lr_scale=rate)
-        run = store(tmp_path / name, replace(base, seed=seed, trainer=trainer, optim=optim), 5.0 + seed / 100)
+        trainer, optim = (
+            replace(base.trainer, val_bleu_sentences=sentences),
+            replace(base.optim, lr_scale=rate),
+        )
+        run = store(
+            tmp_path / name,
+            replace(base, seed=seed, trainer=trainer, optim=optim),
+            5.0 + seed / 100,
+        )
         with open(run / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps({"step": 40, "val/bleu": bleu}) + "\n")
     groups = {group.name: group for group in group_runs(read_runs([tmp_path])[0])}
     [first, second] = [group.sample(Metric("val/bleu")) for group in groups.values()]
     assert (first, second) == (Sample({1: 20.0, 3: 22.0}), Sample({1: 61.0, 3: 62.0}))
     assert [group.sample(PPL).n for group in groups.values()] == [3, 2]
-    shown = printed(str(tmp_path), "--metrics", "val/bleu,val/ppl", "--baseline", "optim.lr_scale=1")
+    shown = printed(
+        str(tmp_path), "--metrics", "val/bleu,val/ppl", "--baseline", "optim.lr_scale=1"
+    )
     assert "val/bleu is not compared across" in shown
     assert "val/ppl is not compared across" not in shown
 
@@ -355,7 +429,10 @@ def test_perplexities_of_other_vocabularies_are_not_compared_and_their_scores_ar
     store(tmp_path / "words", replace(base, data=replace(base.data, vocab_size=900)), 3.0, val=21.0)
     [table] = comparisons(read_runs([tmp_path])[0], baseline="base")
     found = table.records[1]
-    assert (found["val/ppl difference"], found["val/sacrebleu difference"]) == (None, Difference(1.0))
+    assert (found["val/ppl difference"], found["val/sacrebleu difference"]) == (
+        None,
+        Difference(1.0),
+    )
     assert "val/ppl is not compared across vocabularies, texts and losses." in table.after
 
 
@@ -367,9 +444,14 @@ def store_text(folder: Path, **fingerprints: str) -> None:
 def test_runs_on_two_texts_under_one_name_are_no_seeds_of_each_other(tmp_path, base):
     for seed, (ppl, corpus) in enumerate([(193.0, "a" * 64), (211.0, "a" * 64), (112.0, "b" * 64)]):
         run = store(tmp_path / f"run_seed-{seed}", replace(base, seed=seed), ppl, val=20.0 + seed)
-        store_text(run, fingerprint=corpus, tokenizer_sha256="t", val_sha256=corpus, val_text_sha256=corpus)
+        store_text(
+            run, fingerprint=corpus, tokenizer_sha256="t", val_sha256=corpus, val_text_sha256=corpus
+        )
     [table] = comparisons(read_runs([tmp_path])[0], baseline="run_seed-0")
-    assert [(record["n"], record["text"]) for record in table.records] == [(2, "a" * 12), (1, "b" * 12)]
+    assert [(record["n"], record["text"]) for record in table.records] == [
+        (2, "a" * 12),
+        (1, "b" * 12),
+    ]
     assert table.records[0]["val/ppl"] == Sample({0: 193.0, 1: 211.0})
     assert table.records[1]["val/ppl difference"] is None
     assert "val/ppl is not compared across vocabularies, texts and losses." in table.after
@@ -377,7 +459,9 @@ def test_runs_on_two_texts_under_one_name_are_no_seeds_of_each_other(tmp_path, b
 
 def test_a_text_that_changed_under_its_name_between_two_options_is_shown(tmp_path, base):
     for rate, corpus in ((1.0, "a" * 64), (2.0, "b" * 64)):
-        store_text(store(tmp_path / f"rate{rate:g}", with_rate(base, rate), 5.0), fingerprint=corpus)
+        store_text(
+            store(tmp_path / f"rate{rate:g}", with_rate(base, rate), 5.0), fingerprint=corpus
+        )
     [table] = comparisons(read_runs([tmp_path])[0])
     assert [(record["optim.lr_scale"], record["text"]) for record in table.records] == [
         ("1", "a" * 12),
@@ -388,22 +472,35 @@ def test_a_text_that_changed_under_its_name_between_two_options_is_shown(tmp_pat
 def test_one_text_under_two_names_is_one_text(tmp_path, base):
     for seed, place in enumerate(["my/train", "elsewhere/train"]):
         run = store(
-            tmp_path / f"run_seed-{seed}", replace(base, seed=seed, data=replace(base.data, train=place)), 5.0 + seed
+            tmp_path / f"run_seed-{seed}",
+            replace(base, seed=seed, data=replace(base.data, train=place)),
+            5.0 + seed,
         )
         store_text(run, fingerprint="a" * 64, tokenizer_sha256="t")
     assert grouped(tmp_path) == [("run", Sample({0: 5.0, 1: 6.0}))]
 
 
-@pytest.mark.parametrize("change", [{"lowercase": True}, {"drop_equal": True}, {"max_length_ratio": 2.0}])
+@pytest.mark.parametrize(
+    "change", [{"lowercase": True}, {"drop_equal": True}, {"max_length_ratio": 2.0}]
+)
 @pytest.mark.parametrize("stored", [False, True])
-def test_perplexities_of_other_subwords_are_not_compared_whatever_option_changed_them(tmp_path, base, change, stored):
+def test_perplexities_of_other_subwords_are_not_compared_whatever_option_changed_them(
+    tmp_path, base, change, stored
+):
     other = replace(base, data=replace(base.data, **change))
     for name, config in (("base", base), ("other", other)):
         run = store(tmp_path / name, config, 5.0, val=20.0)
         if stored:
-            store_text(run, fingerprint=name, tokenizer_sha256=name, val_sha256=name, val_text_sha256="v")
-    [table] = comparisons(read_runs([tmp_path])[0], baseline="base", metrics=["val/ppl", "sacrebleu"])
-    assert (table.records[1]["val/ppl difference"], table.records[1]["val/sacrebleu difference"]) == (
+            store_text(
+                run, fingerprint=name, tokenizer_sha256=name, val_sha256=name, val_text_sha256="v"
+            )
+    [table] = comparisons(
+        read_runs([tmp_path])[0], baseline="base", metrics=["val/ppl", "sacrebleu"]
+    )
+    assert (
+        table.records[1]["val/ppl difference"],
+        table.records[1]["val/sacrebleu difference"],
+    ) == (
         None,
         Difference(0),
     )
@@ -411,7 +508,11 @@ def test_perplexities_of_other_subwords_are_not_compared_whatever_option_changed
 
 def test_perplexities_of_other_training_text_with_the_same_subwords_are_compared(tmp_path, base):
     for name in ("base", "more"):
-        run = store(tmp_path / name, replace(base, data=replace(base.data, train=name)), 5.0 if name == "base" else 4.0)
+        run = store(
+            tmp_path / name,
+            replace(base, data=replace(base.data, train=name)),
+            5.0 if name == "base" else 4.0,
+        )
         store_text(run, fingerprint=name, tokenizer_sha256="t", val_sha256="v")
     [table] = comparisons(read_runs([tmp_path])[0], baseline="base")
     assert table.records[1]["val/ppl difference"] == Difference(-1.0)
@@ -422,7 +523,12 @@ def test_asking_for_fewer_metrics_buys_no_star(own):
         [table] = comparisons(read_runs([own])[0], metrics=metrics, splits=splits)
         return table.records[1]["val/ppl difference"].p_holm
 
-    assert corrected("val/ppl") == corrected("val/ppl", splits=("test",)) == corrected() < corrected("val/ppl", "chrf")
+    assert (
+        corrected("val/ppl")
+        == corrected("val/ppl", splits=("test",))
+        == corrected()
+        < corrected("val/ppl", "chrf")
+    )
 
 
 def test_the_ratio_of_lengths_stands_beside_every_bleu(tmp_path, base):

@@ -27,25 +27,44 @@ METRICS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_sp
 
 
 def evaluation(step: int, score: float, **changes) -> dict:
-    """An evaluation.json whose kinds all have scores of their own; `score` is that of the paper's kind."""
+    """An evaluation.json whose kinds all have scores of their own; `score` is that of the paper's
+    kind.
+    """
     metrics = {kind: score + place - 3 for place, kind in enumerate(METRICS)}
-    facts = {"metrics": metrics, "step": step, "lines": 7, "averaged": [], "test_set": None, "n_references": 1}
+    facts = {
+        "metrics": metrics,
+        "step": step,
+        "lines": 7,
+        "averaged": [],
+        "test_set": None,
+        "n_references": 1,
+    }
     return facts | changes
 
 
 def store(folder: Path, config: Config, step: int = 40, vocab_size: int = 300, **parts) -> Path:
-    """A run's folder; parts: ppl, val, test (evaluations), metrics (text); None leaves a part out."""
+    """A run's folder; parts: ppl, val, test (evaluations), metrics (text); None leaves a part
+    out.
+    """
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "checkpoints" / f"step_{step}.ckpt").write_bytes(b"")  # the table reads its name only
     config = replace(config, data=replace(config.data, vocab_size=vocab_size))
     (folder / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
     ppl = parts.get("ppl", 9.5)
-    lines = [{"step": 10, "val/ppl": 50.0}, {"step": step, "val/ppl": ppl}, {"step": step, "train/loss": 2.0}]
-    (folder / "metrics.jsonl").write_text(parts.get("metrics", "".join(json.dumps(line) + "\n" for line in lines)))
+    lines = [
+        {"step": 10, "val/ppl": 50.0},
+        {"step": step, "val/ppl": ppl},
+        {"step": step, "train/loss": 2.0},
+    ]
+    (folder / "metrics.jsonl").write_text(
+        parts.get("metrics", "".join(json.dumps(line) + "\n" for line in lines))
+    )
     for split in ("val", "test"):
         if result := parts.get(split):
             (folder / "evaluation" / split).mkdir(parents=True)
-            (folder / "evaluation" / split / "evaluation.json").write_text(json.dumps({"split": split, **result}))
+            (folder / "evaluation" / split / "evaluation.json").write_text(
+                json.dumps({"split": split, **result})
+            )
     return folder
 
 
@@ -86,7 +105,10 @@ def configs() -> dict[str, Config]:
         "c_n2": {"n_layers": 2},
     }
     changes["e_learned"] = {"positions": "learned"}
-    found = {name: replace(short, model=resized(short.model, **change)) for name, change in changes.items()}
+    found = {
+        name: replace(short, model=resized(short.model, **change))
+        for name, change in changes.items()
+    }
     found["d_ls02"] = replace(short, optim=replace(short.optim, label_smoothing=0.2))
     french = replace(paper.data, tgt_lang="fr", hub_name="fr-en", vocab_size=32_000)
     return found | {"paper": paper, "french": replace(paper, data=french)}
@@ -96,19 +118,29 @@ def configs() -> dict[str, Config]:
 def sweep(tmp_path, configs) -> Path:
     """Three whole runs, under names that say nothing, and five that are incomplete or broken."""
     folder = tmp_path / "sweeps" / "small"
-    store(folder / "one", configs["base"], ppl=9.5, val=evaluation(40, 20.0), test=evaluation(40, 19.0))
+    store(
+        folder / "one",
+        configs["base"],
+        ppl=9.5,
+        val=evaluation(40, 20.0),
+        test=evaluation(40, 19.0),
+    )
     store(folder / "two", configs["a_h4"], ppl=9.75, val=evaluation(40, 19.5))
     store(folder / "zero", configs["d_k_48"], ppl=9.6, val=evaluation(40, 20.25))
     torn = '{"step": 10, "val/ppl": 50.0}\n{"step": 20, "val/ppl": 30.5}\n[1]\n{"step": 30, "val/pp'
     store(folder / "torn", configs["b_dk16"], step=30, metrics=torn)
-    averaged = store(folder / "averaged", configs["d_ls02"], val=evaluation(40, 25.0, averaged=[38, 40]))
+    averaged = store(
+        folder / "averaged", configs["d_ls02"], val=evaluation(40, 25.0, averaged=[38, 40])
+    )
     (averaged / "metrics.jsonl").unlink()
     damaged = store(folder / "damaged", configs["e_learned"], val=evaluation(40, 18.0))
     (damaged / "evaluation" / "val" / "evaluation.json").write_text('{"metrics": {"sacrebleu"')
     nothing = store(folder / "nothing", configs["c_n2"])
     (nothing / "config.yaml").write_text("model: [")
     old = store(folder / "foreign", configs["c_n2"])
-    (old / "config.yaml").write_text("new: 1\ntrainer: {max_steps: 5}\ndata: {src_lang: en, tgt_lang: de}\n")
+    (old / "config.yaml").write_text(
+        "new: 1\ntrainer: {max_steps: 5}\ndata: {src_lang: en, tgt_lang: de}\n"
+    )
     # What else lies in a sweep's folder.
     (folder / "base.log").write_text("step 1\n")
     (folder / "sweep.json").write_text("{}")
@@ -130,8 +162,16 @@ def test_a_folder_without_runs_is_refused(sweep, name):
 
 def test_a_run_stands_in_the_row_of_its_configuration_whatever_its_folder_is_called(sweep):
     tables = collect(sweep)
-    rows = {record["row"]: Path(record["run"]).name for record in tables["table_3"] if record["run"]}
-    assert rows == {"base": "one", "a_h4": "two", "b_dk16": "torn", "d_ls02": "averaged", "e_learned": "damaged"}
+    rows = {
+        record["row"]: Path(record["run"]).name for record in tables["table_3"] if record["run"]
+    }
+    assert rows == {
+        "base": "one",
+        "a_h4": "two",
+        "b_dk16": "torn",
+        "d_ls02": "averaged",
+        "e_learned": "damaged",
+    }
     assert len(tables["table_3"]) == 20
 
 
@@ -148,13 +188,39 @@ def test_measured_stands_beside_published_with_the_difference(sweep):
     assert base["parameters_difference"] == pytest.approx(base["parameters"] - 65)
 
 
-def test_a_table_of_which_two_rows_were_run_is_shown_whole_with_big_and_another_only_as_far_as_it_was_run(sweep):
+def test_a_table_of_which_two_rows_were_run_is_shown_whole_with_big_and_another_only_as_far_as_it_was_run(
+    sweep,
+):
     text = markdown(sweep)
 
     third = text.partition("## Table 3: newstest2013")[2].partition("##")[0]
-    assert [line.split("|")[1].strip() for line in third.split("\n") if line.startswith("| ")][1:] == [
-        *("base", "a_h1", "a_h4", "a_h16", "a_h32", "b_dk16", "b_dk32", "c_n2", "c_n4", "c_n8", "c_dmodel256"),
-        *("c_dmodel1024", "c_dff1024", "c_dff4096", "d_drop00", "d_drop02", "d_ls00", "d_ls02", "e_learned", "big"),
+    assert [line.split("|")[1].strip() for line in third.split("\n") if line.startswith("| ")][
+        1:
+    ] == [
+        *(
+            "base",
+            "a_h1",
+            "a_h4",
+            "a_h16",
+            "a_h32",
+            "b_dk16",
+            "b_dk32",
+            "c_n2",
+            "c_n4",
+            "c_n8",
+            "c_dmodel256",
+        ),
+        *(
+            "c_dmodel1024",
+            "c_dff1024",
+            "c_dff4096",
+            "d_drop00",
+            "d_drop02",
+            "d_ls00",
+            "d_ls02",
+            "e_learned",
+            "big",
+        ),
     ]
     second = text.partition("## Table 3")[0]
     assert "Transformer (base)" in second
@@ -164,20 +230,30 @@ def test_a_table_of_which_two_rows_were_run_is_shown_whole_with_big_and_another_
 
 def test_incomplete_runs_are_shown_as_far_as_they_go_and_told(sweep):
     rows = by_row(collect(sweep)["table_3"])
-    assert (rows["b_dk16"]["ppl"], rows["b_dk16"]["steps"], rows["b_dk16"]["bleu"]) == (one(30.5), 30, None)
+    assert (rows["b_dk16"]["ppl"], rows["b_dk16"]["steps"], rows["b_dk16"]["bleu"]) == (
+        one(30.5),
+        30,
+        None,
+    )
     assert (rows["d_ls02"]["ppl"], rows["d_ls02"]["bleu"]) == (None, None)
-    assert (rows["e_learned"]["ppl"], rows["e_learned"]["bleu"], rows["e_learned"]["steps"]) == (one(9.5), None, 40)
+    assert (rows["e_learned"]["ppl"], rows["e_learned"]["bleu"], rows["e_learned"]["steps"]) == (
+        one(9.5),
+        None,
+        40,
+    )
     text = printed(str(sweep))
     for name, note in {
         "torn": "unfinished: step 30 of 40",
         "averaged": "no perplexity in metrics.jsonl",
         "damaged": "evaluation.json of val is damaged; score again",
     }.items():
-        assert any(line.startswith(f"- {sweep / name}: ") and note in line for line in text.split("\n"))
+        assert any(
+            line.startswith(f"- {sweep / name}: ") and note in line for line in text.split("\n")
+        )
     assert f"{sweep}/torn: the perplexity is that of step 20" in text
     assert (
-        "- scored with other weights (average of 2, 2 steps apart), the paper's Table 3 with the last checkpoint (av"
-        in text
+        "- scored with other weights (average of 2, 2 steps apart), the paper's Table 3 with the "
+        "last checkpoint (av" in text
     )
     assert f"score again: aiayn evaluate run={sweep}/damaged split=val checkpoint=last" in text
 
@@ -190,8 +266,13 @@ def test_one_table_too_is_followed_by_what_is_missing_of_its_runs(sweep, form):
 
 
 def test_a_run_that_its_patience_ended_is_not_called_unfinished(tmp_path, configs):
-    config = replace(configs["base"], trainer=replace(configs["base"].trainer, patience=2, val_every=10))
-    lines = [{"step": step, "val/ppl": 9.0, "val/loss": loss} for step, loss in ((10, 3.0), (20, 3.1), (30, 3.2))]
+    config = replace(
+        configs["base"], trainer=replace(configs["base"].trainer, patience=2, val_every=10)
+    )
+    lines = [
+        {"step": step, "val/ppl": 9.0, "val/loss": loss}
+        for step, loss in ((10, 3.0), (20, 3.1), (30, 3.2))
+    ]
     for name, validations in (("over", lines), ("going", lines[:2])):
         metrics = "".join(json.dumps(line) + "\n" for line in validations)
         store(tmp_path / name, config, step=validations[-1]["step"], metrics=metrics)
@@ -224,7 +305,11 @@ def test_a_run_as_in_the_paper_is_comparable(tmp_path, configs):
     row, line = tables["table_3"][0], tables["table_2"][0]
     assert (row["row"], row["not_comparable"]) == ("base", [])
     assert (line["model"], line["not_comparable"]) == ("Transformer (base)", [])
-    assert (line["bleu"], line["bleu_kind"], line["sacrebleu"]) == (one(27.1), "bleu_compound_split", one(24.1))
+    assert (line["bleu"], line["bleu_kind"], line["sacrebleu"]) == (
+        one(27.1),
+        "bleu_compound_split",
+        one(24.1),
+    )
     assert line["bleu_difference"] == pytest.approx(-0.2)
     assert line["flops"] == pytest.approx(line["paper_flops_counted"])
     assert line["paper_flops"] / line["flops"] == pytest.approx(3.5, abs=0.05)
@@ -237,15 +322,23 @@ def test_a_run_as_in_the_paper_is_comparable(tmp_path, configs):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"test_set": "newstest2014 (2,737 lines)", "lines": 2737}, "measured on other text than newstest2014"),
+        (
+            {"test_set": "newstest2014 (2,737 lines)", "lines": 2737},
+            "measured on other text than newstest2014",
+        ),
         ({"search": {"beam_size": 4, "batch_tokens": 9}}, None),
-        ({"search": {"beam_size": 1, "length_penalty": 0.6}}, "searched with search.beam_size=1, the paper otherwise"),
+        (
+            {"search": {"beam_size": 1, "length_penalty": 0.6}},
+            "searched with search.beam_size=1, the paper otherwise",
+        ),
         ({"n_references": 3}, "scored with several references"),
         ({"averaged": []}, "no checkpoints averaged, the paper 5"),
         ({"averaged": [1, 2]}, "2 checkpoints averaged, the paper 5"),
     ],
 )
-def test_a_score_of_another_text_search_or_of_other_weights_is_not_comparable(tmp_path, configs, change, reason):
+def test_a_score_of_another_text_search_or_of_other_weights_is_not_comparable(
+    tmp_path, configs, change, reason
+):
     good = {"test_set": "newstest2014", "lines": 3003, "averaged": [1, 2, 3, 4, 5]}
     test = evaluation(100_000, 27.1, **good | change)
     store(tmp_path / "run", configs["paper"], step=100_000, vocab_size=37_000, test=test)
@@ -254,9 +347,15 @@ def test_a_score_of_another_text_search_or_of_other_weights_is_not_comparable(tm
 
 def test_french_runs_stand_in_table_2_only_and_by_the_tokenised_kind(tmp_path, configs):
     test = evaluation(100_000, 30.0, test_set="newstest2014")
-    tables = collect(store(tmp_path / "run", configs["french"], step=100_000, vocab_size=32_000, test=test))
+    tables = collect(
+        store(tmp_path / "run", configs["french"], step=100_000, vocab_size=32_000, test=test)
+    )
     line = tables["table_2"][2]
-    assert (line["model"], line["tgt_lang"], line["paper_bleu"]) == ("Transformer (base)", "fr", 38.1)
+    assert (line["model"], line["tgt_lang"], line["paper_bleu"]) == (
+        "Transformer (base)",
+        "fr",
+        38.1,
+    )
     assert (line["bleu_kind"], line["bleu"]) == ("bleu_tokenized", one(28.0))
     assert not any(record["run"] for record in tables["table_3"])
 
@@ -275,11 +374,19 @@ def test_flops_are_counted_from_the_tokens_of_the_corpus_where_they_are_known(tm
     assert counted == pytest.approx(20 * epoch, rel=1e-4)
 
 
-@pytest.mark.parametrize("more", [{"weights": [3.0, 0.5], "train": ["a", "b"]}, {"temperature": 5.0}])
+@pytest.mark.parametrize(
+    "more", [{"weights": [3.0, 0.5], "train": ["a", "b"]}, {"temperature": 5.0}]
+)
 def test_pairs_that_an_epoch_has_several_times_make_no_step_cheaper(tmp_path, configs, more):
-    run = store(tmp_path / "run", replace(configs["base"], data=replace(configs["base"].data, **more)))
+    run = store(
+        tmp_path / "run", replace(configs["base"], data=replace(configs["base"].data, **more))
+    )
     full = read_run(RunFolder(run)).flops()
-    train = {"kept": 6, "src_tokens": 3620, "tgt_tokens": 3630}  # of pairs of which each counts once
+    train = {
+        "kept": 6,
+        "src_tokens": 3620,
+        "tgt_tokens": 3630,
+    }  # of pairs of which each counts once
     (run / "corpus.json").write_text(json.dumps({"splits": {"train": train}, "steps_per_epoch": 6}))
     assert read_run(RunFolder(run)).flops() == full
 
@@ -288,7 +395,9 @@ def seeded(config: Config, seed: int, **optim) -> Config:
     return replace(config, seed=seed, optim=replace(config.optim, **optim))
 
 
-def test_seeds_of_a_row_are_one_line_with_their_spread_and_other_trainings_are_lines_of_their_own(tmp_path, configs):
+def test_seeds_of_a_row_are_one_line_with_their_spread_and_other_trainings_are_lines_of_their_own(
+    tmp_path, configs
+):
     for seed in (0, 1):
         store(tmp_path / f"a_h4_seed-{seed}", seeded(configs["a_h4"], seed), ppl=9.0 + seed)
     store(tmp_path / "fast", seeded(configs["a_h4"], 0, lr_scale=3.0), ppl=74_328_688.96)
@@ -301,23 +410,37 @@ def test_seeds_of_a_row_are_one_line_with_their_spread_and_other_trainings_are_l
 
 
 def test_scores_of_a_later_seed_are_shown_with_what_they_are_of(tmp_path, configs):
-    val, test = evaluation(40, 25.0, averaged=[38, 40]), evaluation(40, 26.0, checkpoint="best.ckpt", lines=3003)
+    val, test = (
+        evaluation(40, 25.0, averaged=[38, 40]),
+        evaluation(40, 26.0, checkpoint="best.ckpt", lines=3003),
+    )
     store(tmp_path / "seed-0", configs["base"])
-    store(tmp_path / "seed-1", replace(configs["base"], seed=1), val=val, test=test | {"test_set": "newstest2014"})
+    store(
+        tmp_path / "seed-1",
+        replace(configs["base"], seed=1),
+        val=val,
+        test=test | {"test_set": "newstest2014"},
+    )
 
     tables = collect(tmp_path)
 
     row, line = by_row(tables["table_3"])["base"], tables["table_2"][0]
     assert (row["n"], row["bleu"], row["length_ratio"]) == (2, None, None)
     assert "scored with other weights (average of 2, 2 steps apart)" in row["not_comparable"][-1]
-    assert (line["bleu"], line["weights"], line["scored"]) == (Sample({1: 26.0}), "best", "newstest2014, 3,003 lines")
+    assert (line["bleu"], line["weights"], line["scored"]) == (
+        Sample({1: 26.0}),
+        "best",
+        "newstest2014, 3,003 lines",
+    )
     assert line["not_comparable"][-1] == "no checkpoints averaged, the paper 5"
 
 
 def test_a_row_on_text_that_changed_under_its_name_is_not_compared_with_base(tmp_path, configs):
     for name, corpus in {"base": "a", "c_n2": "b"}.items():
         run = store(tmp_path / name, configs[name], val=evaluation(40, 20.0))
-        (run / "corpus.json").write_text(json.dumps({"fingerprint": corpus, "tokenizer_sha256": "t"}))
+        (run / "corpus.json").write_text(
+            json.dumps({"fingerprint": corpus, "tokenizer_sha256": "t"})
+        )
     found = paper_tables(read_runs([tmp_path])[0])
     assert found.records["changes"] == []
     assert "c_n2 is not compared with base: c_n2 has text=b (base a)." in next(
@@ -325,7 +448,9 @@ def test_a_row_on_text_that_changed_under_its_name_is_not_compared_with_base(tmp
     )
 
 
-def test_changes_have_students_intervals_and_only_what_survives_correction_is_bold(tmp_path, configs):
+def test_changes_have_students_intervals_and_only_what_survives_correction_is_bold(
+    tmp_path, configs
+):
     ppls = {"base": (9.0, 9.5, 10.0), "a_h4": (9.4, 9.2, 10.1), "c_n2": (19.0, 19.5, 20.0)}
     for row, values in ppls.items():
         for seed, ppl in enumerate(values):
@@ -339,8 +464,15 @@ def test_changes_have_students_intervals_and_only_what_survives_correction_is_bo
     by_seed = np.array([ppls[row] for row in ("base", "a_h4", "c_n2")])
     rest = by_seed - by_seed.mean(0) - by_seed.mean(1, keepdims=True) + by_seed.mean()
     reach = stats.t.isf(0.025, 4) * (np.sum(rest**2) / 4) ** 0.5 * (2 / 3) ** 0.5
-    assert (changes["c_n2"].low, changes["c_n2"].high) == (pytest.approx(10 - reach), pytest.approx(10 + reach))
-    assert [changes[row].is_significant for row in ("a_h4", "c_n2", "d_ls02")] == [False, True, False]
+    assert (changes["c_n2"].low, changes["c_n2"].high) == (
+        pytest.approx(10 - reach),
+        pytest.approx(10 + reach),
+    )
+    assert [changes[row].is_significant for row in ("a_h4", "c_n2", "d_ls02")] == [
+        False,
+        True,
+        False,
+    ]
     assert changes["d_ls02"] == Difference(pytest.approx(20.5))  # one run claims nothing
     lines = {
         line.split("|")[1].strip(): line
@@ -352,16 +484,25 @@ def test_changes_have_students_intervals_and_only_what_survives_correction_is_bo
     assert "+20.50 " in lines["d_ls02"]
 
 
-def test_rows_of_two_trainings_are_each_compared_with_their_own_base_though_both_are_called_base(tmp_path, configs):
+def test_rows_of_two_trainings_are_each_compared_with_their_own_base_though_both_are_called_base(
+    tmp_path, configs
+):
     for tokens, change in ((2000, 1.0), (4000, 3.0)):
         for row, ppl in (("base", 9.0), ("c_n2", 9.0 + change)):
             for seed, noise in enumerate((0.0, 0.25, 0.125 * change)):
                 config = seeded(configs[row], seed)
                 config = replace(config, data=replace(config.data, tokens_per_step=tokens))
-                store(tmp_path / str(tokens) / f"{row}_seed-{seed}", config, ppl=ppl + seed + noise * (row == "c_n2"))
+                store(
+                    tmp_path / str(tokens) / f"{row}_seed-{seed}",
+                    config,
+                    ppl=ppl + seed + noise * (row == "c_n2"),
+                )
     found = paper_tables(read_runs([tmp_path])[0])
     changes = [change["ppl"] for change in found.records["changes"]]
-    assert [change.delta for change in changes] == [pytest.approx(1.0 + 0.375 / 3), pytest.approx(3.0 + 0.625 / 3)]
+    assert [change.delta for change in changes] == [
+        pytest.approx(1.0 + 0.375 / 3),
+        pytest.approx(3.0 + 0.625 / 3),
+    ]
     assert all(change.p_holm is not None for change in changes)
     [table] = [table for table in found.tables if table.name == "table_3_changes"]
     said = "\n".join(table.after)
@@ -374,9 +515,14 @@ def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path,
     for name, change in {"base": {}, "b_dk4": {"d_k": 4}, "c_dmodel64": {"d_model": 64}}.items():
         model = resized(configs["base"].model, **quarter | change)
         run = store(
-            tmp_path / name, replace(configs["base"], model=model), ppl=12.0 + len(name), val=evaluation(40, 9.0)
+            tmp_path / name,
+            replace(configs["base"], model=model),
+            ppl=12.0 + len(name),
+            val=evaluation(40, 9.0),
         )
-        (run / "checkpoints/step_40.ckpt").unlink()  # a folder of collected results has no checkpoints
+        (
+            run / "checkpoints/step_40.ckpt"
+        ).unlink()  # a folder of collected results has no checkpoints
         (run / "checkpoints").rmdir()
 
     tables = collect(tmp_path)
@@ -399,7 +545,13 @@ def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path,
     )
     page = markdown(tmp_path)
     line = [line for line in page.split("\n") if line.startswith("| b_dk16")][-1]
-    assert [cell.strip() for cell in line.split("|")[2:7]] == ["1", "+1.00", "+0.24", "+0.00", "-0.7"]
+    assert [cell.strip() for cell in line.split("|")[2:7]] == [
+        "1",
+        "+1.00",
+        "+0.24",
+        "+0.00",
+        "-0.7",
+    ]
     assert "## Table 3:" not in page
 
 
@@ -438,18 +590,33 @@ def test_parameters_need_no_run():
 def test_scores_of_other_text_are_not_taken_for_the_runs_dev_score(tmp_path, configs):
     own = {"text": "split=val", "text_sha256": "a"}
     store(tmp_path / "first", configs["base"], val=evaluation(40, 20.0, **own))
-    store(tmp_path / "other", configs["a_h4"], val=evaluation(40, 99.0, split="test", text_sha256="b"))
-    store(tmp_path / "newer", configs["b_dk16"], val=evaluation(40, 90.0, text="test=x/val", split=None))
-    store(tmp_path / "edited", configs["c_n2"], val=evaluation(40, 30.0, split="val", text_sha256="c"))
+    store(
+        tmp_path / "other", configs["a_h4"], val=evaluation(40, 99.0, split="test", text_sha256="b")
+    )
+    store(
+        tmp_path / "newer",
+        configs["b_dk16"],
+        val=evaluation(40, 90.0, text="test=x/val", split=None),
+    )
+    store(
+        tmp_path / "edited", configs["c_n2"], val=evaluation(40, 30.0, split="val", text_sha256="c")
+    )
     records = collect(tmp_path)
     found = by_row(records["table_3"])
-    assert [found[row]["bleu"] for row in ("base", "a_h4", "b_dk16", "c_n2")] == [one(20.0), None, None, one(30.0)]
+    assert [found[row]["bleu"] for row in ("base", "a_h4", "b_dk16", "c_n2")] == [
+        one(20.0),
+        None,
+        None,
+        one(30.0),
+    ]
     assert "has the scores of other text (test=x/val): aiayn evaluate" in printed(str(tmp_path))
     assert {change["row"]: change["bleu"] for change in records["changes"]}["c_n2"] is None
 
 
 def test_runs_of_no_row_of_the_paper_show_none_of_its_tables_unless_asked_for(tmp_path, configs):
-    tiny = replace(configs["base"], model=replace(configs["base"].model, n_layers=2, d_model=48, n_heads=3))
+    tiny = replace(
+        configs["base"], model=replace(configs["base"].model, n_layers=2, d_model=48, n_heads=3)
+    )
     store(tmp_path / "tiny" / "seed0", tiny, test=evaluation(40, 30.0))
     named = re.compile(r"Table \d")
     assert not named.search(markdown(tmp_path))
@@ -464,7 +631,13 @@ def test_runs_of_no_row_of_the_paper_show_none_of_its_tables_unless_asked_for(tm
 
 def parsed(f1: float, test_set: str | None) -> dict:
     """A parser's evaluation.json."""
-    metrics = {"sacrebleu": None, "f1": f1, "precision": f1 + 1, "recall": f1 - 1, "complete_match": 30.0}
+    metrics = {
+        "sacrebleu": None,
+        "f1": f1,
+        "precision": f1 + 1,
+        "recall": f1 - 1,
+        "complete_match": 30.0,
+    }
     more = {"lines": 2416, "text": "split=test", "brackets": {"malformed": 12}, "metrics": metrics}
     return evaluation(70, f1, test_set=test_set, **more)
 
@@ -486,7 +659,10 @@ def parsers(tmp_path) -> Path:
 def test_only_the_papers_model_on_section_23_stands_beside_its_figure(parsers):
     records = collect(parsers)["table_4"]
 
-    shown = [(record["training"], Path(record["run"] or "none").name, record["paper_f1"]) for record in records]
+    shown = [
+        (record["training"], Path(record["run"] or "none").name, record["paper_f1"])
+        for record in records
+    ]
     assert shown == [
         ("WSJ only", "wsj", 91.3),
         ("semi-supervised", "none", 92.7),

@@ -1,4 +1,6 @@
-"""The paper's figures as data agree with the files in conf/, and stand beside the right texts only."""
+"""The paper's figures as data agree with the files in conf/, and stand beside the right texts
+only.
+"""
 
 import gzip
 import hashlib
@@ -47,7 +49,9 @@ def test_the_papers_flops_are_three_and_a_half_and_two_and_a_half_times_the_coun
         (3002, "newstest2014", True, None),
     ],
 )
-def test_a_test_set_is_known_by_its_lines_together_with_its_name_or_source(lines, name, from_wmt14, expected):
+def test_a_test_set_is_known_by_its_lines_together_with_its_name_or_source(
+    lines, name, from_wmt14, expected
+):
     assert known_test_set("0" * 64, lines, name, from_wmt14) == expected
 
 

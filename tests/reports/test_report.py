@@ -1,4 +1,6 @@
-"""report.html: what it says of a run and of a sweep, and that any browser shows it without network or complaint."""
+"""report.html: what it says of a run and of a sweep, and that any browser shows it without network
+or complaint.
+"""
 
 import json
 import math
@@ -29,30 +31,63 @@ REFERENCE = "das alte Haus & Hof"
 def write_run(folder, n_heads=4, ppl=5.25):
     """A run of 40 of 50 steps as training leaves it, with a scored test set."""
     folder.mkdir(parents=True)
-    options = ("data=files", "data.train=x", "data.val=x", "data.vocab_size=300", "trainer.max_steps=50")
+    options = (
+        "data=files",
+        "data.train=x",
+        "data.val=x",
+        "data.vocab_size=300",
+        "trainer.max_steps=50",
+    )
     config = composed(*options, f"model.n_heads={n_heads}", "model.d_k=64", "model.d_v=64")
-    RunFolder(folder).write_config(replace(config, name=folder.name if folder.name.isascii() else "other"))
+    RunFolder(folder).write_config(
+        replace(config, name=folder.name if folder.name.isascii() else "other")
+    )
     records = [
-        {"step": step, "train/loss": 9 / step, "train/lr": step * 1e-5, "train/grad_norm": 2 / step, "perf/mfu": 0.25}
+        {
+            "step": step,
+            "train/loss": 9 / step,
+            "train/lr": step * 1e-5,
+            "train/grad_norm": 2 / step,
+            "perf/mfu": 0.25,
+        }
         | {"perf/tokens_per_sec": 1200 + step}
         for step in range(1, 41)
     ]
     for step, bleu in ((20, 31.5), (40, 30.25)):
-        records.append({"step": step, "val/loss": 3.5, "val/ppl": ppl * 40 / step, "val/bleu": bleu})
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records) + '{"step": 41, "tr')
+        records.append(
+            {"step": step, "val/loss": 3.5, "val/ppl": ppl * 40 / step, "val/bleu": bleu}
+        )
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in records) + '{"step": 41, "tr'
+    )
     samples = [
         {"step": step, "source": "the old house", "reference": REFERENCE, "hypothesis": text}
         for step, text in ((20, "nichts"), (40, NASTY))
     ]
     (folder / "samples.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
-    split = {"read": 310, "kept": 300, "src_tokens": 2900, "tgt_tokens": 3100, "dropped": {"empty": 10}}
-    corpus = {"splits": {"train": split}, "pairs": 300, "padding": 0.0625, "padding_of_parts": [3, 2, 0, 1]}
+    split = {
+        "read": 310,
+        "kept": 300,
+        "src_tokens": 2900,
+        "tgt_tokens": 3100,
+        "dropped": {"empty": 10},
+    }
+    corpus = {
+        "splits": {"train": split},
+        "pairs": 300,
+        "padding": 0.0625,
+        "padding_of_parts": [3, 2, 0, 1],
+    }
     corpus["lengths"] = {"src": [0, 2, 5, 1], "tgt": [0, 4, 4]}
     (folder / "corpus.json").write_text(json.dumps(corpus))
     (folder / "machine.json").write_text(json.dumps({"device": "Abacus <3>", "devices": 2}))
     scored = folder / "evaluation" / "test"
     scored.mkdir(parents=True)
-    result = {"metrics": {"sacrebleu": 33.375, "ter": None}, "signatures": {"sacrebleu": "tok:13a"}, "lines": 2}
+    result = {
+        "metrics": {"sacrebleu": 33.375, "ter": None},
+        "signatures": {"sacrebleu": "tok:13a"},
+        "lines": 2,
+    }
     (scored / "evaluation.json").write_text(
         json.dumps(result | {"checkpoint": "averaged.ckpt", "step": 40, "split": "test"})
     )
@@ -78,7 +113,10 @@ def sweep(tmp_path):
 
 def cells(page):
     """The text of every cell of every table."""
-    return [unescape(re.sub("<[^>]*>", "", cell)) for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", page, re.DOTALL)]
+    return [
+        unescape(re.sub("<[^>]*>", "", cell))
+        for cell in re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", page, re.DOTALL)
+    ]
 
 
 def test_a_page_of_a_run_holds_scores_curves_samples_corpus_machine_and_configuration(run):
@@ -107,7 +145,12 @@ def test_a_page_of_a_run_holds_scores_curves_samples_corpus_machine_and_configur
 def test_a_sentence_with_two_references_is_followed_from_step_to_step_beside_each_of_them(run):
     with (run / "samples.jsonl").open("a") as file:
         for step in (20, 40):
-            more = {"step": step, "source": "the old house", "reference": "ein altes Haus", "hypothesis": "Haus"}
+            more = {
+                "step": step,
+                "source": "the old house",
+                "reference": "ein altes Haus",
+                "hypothesis": "Haus",
+            }
             file.write(json.dumps(more) + "\n")
     shown = cells(write_report(run).read_text())
     place = shown.index("step", shown.index("step") + 1)
@@ -122,7 +165,9 @@ def test_a_page_begins_with_the_model_the_day_and_the_time_that_training_took(tm
     # Two epochs of 5 steps of 30 tokens: 4 steps at 10 tokens a second, then 6 at 20.
     train = {"kept": 30, "tgt_tokens": 120}
     (run / "corpus.json").write_text(json.dumps({"splits": {"train": train}, "steps_per_epoch": 5}))
-    records = [{"step": step, "perf/tokens_per_sec": speed} for step, speed in ((4, 10.0), (10, 20.0))]
+    records = [
+        {"step": step, "perf/tokens_per_sec": speed} for step, speed in ((4, 10.0), (10, 20.0))
+    ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     os.utime(run / "metrics.jsonl", (1_700_000_000, 1_700_000_000))
 
@@ -130,7 +175,8 @@ def test_a_page_begins_with_the_model_the_day_and_the_time_that_training_took(tm
 
     lines = re.findall('<p class="dim">(.*?)</p>', page)
     assert lines[1] == (
-        "n_layers 6, d_model 512, d_ff 2048, n_heads 8, d_k 64, d_v 64, dropout 0.1, parameters (M) 44.26"
+        "n_layers 6, d_model 512, d_ff 2048, n_heads 8, d_k 64, d_v 64, dropout 0.1, parameters "
+        "(M) 44.26"
     )
     assert lines[2] == f"{date.fromtimestamp(1_700_000_000)}, 0:00:21 of training"
 
@@ -145,10 +191,14 @@ def test_of_a_run_that_has_hardly_begun_there_is_a_page_too(tmp_path):
 
 
 def test_what_is_no_run_is_refused_in_one_line(run):
-    with pytest.raises(RefusedError, match=r"evaluation: neither a run nor a folder of runs \(no config\.yaml\)$"):
+    with pytest.raises(
+        RefusedError, match=r"evaluation: neither a run nor a folder of runs \(no config\.yaml\)$"
+    ):
         write_report(run / "evaluation")
     (run / "config.yaml").write_text("just: text")
-    with pytest.raises(RefusedError, match=r"config\.yaml: not the configuration of a run; restore it"):
+    with pytest.raises(
+        RefusedError, match=r"config\.yaml: not the configuration of a run; restore it"
+    ):
         write_report(run)
     outcome = run_application("aiayn", "report", str(run / "evaluation"))
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (4, "", 1)
@@ -159,7 +209,9 @@ def write_sweep(folder, *rows):
     for *options, ppl, bleu in rows:
         run = folder / "_".join(option.rpartition(".")[2].replace("=", "-") for option in options)
         run.mkdir(parents=True)
-        config = composed("data=files", "data.train=x", "data.val=x", "data.vocab_size=300", *options)
+        config = composed(
+            "data=files", "data.train=x", "data.val=x", "data.vocab_size=300", *options
+        )
         (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
         (run / "metrics.jsonl").write_text(json.dumps({"step": 10, "val/ppl": ppl}) + "\n")
         (run / "evaluation/val").mkdir(parents=True)
@@ -169,7 +221,11 @@ def write_sweep(folder, *rows):
 
 
 def test_a_sweep_over_heads_and_d_k_begins_with_a_grid_and_names_all_sizes_that_differ(tmp_path):
-    rows = [(f"model.n_heads={h}", f"model.d_k={k}", 9.0, float(h + k)) for h in (8, 16) for k in (32, 8)]
+    rows = [
+        (f"model.n_heads={h}", f"model.d_k={k}", 9.0, float(h + k))
+        for h in (8, 16)
+        for k in (32, 8)
+    ]
     sweep = write_sweep(tmp_path / "grid", *rows[:3])
 
     shown = cells(write_report(sweep).read_text())
@@ -177,8 +233,11 @@ def test_a_sweep_over_heads_and_d_k_begins_with_a_grid_and_names_all_sizes_that_
     assert shown[:9] == ["heads", "d_k 8", "d_k 32", "8", "16.00", "40.00", "16", "–", "48.00"]
     sizes = ["n_heads", "d_k", "d_v", "parameters (M)"]
     of_runs = shown[shown.index("step") - 1 :]
-    assert of_runs[:8] == ["run", "step", "val/ppl", "sacrebleu (val)", *sizes], "and no column that no run fills"
-    # By hand: base has 44.26 M with 300 words, and each of its 18 attentions 1024 for a column of W_Q and of W_K.
+    assert of_runs[:8] == ["run", "step", "val/ppl", "sacrebleu (val)", *sizes], (
+        "and no column that no run fills"
+    )
+    # By hand: base has 44.26 M with 300 words, and each of its 18 attentions 1024 for a column of
+    # W_Q and of W_K.
     assert [of_runs[8 + 8 * n :][:1] + of_runs[8 + 8 * n :][4:8] for n in range(3)] == [
         ["n_heads-8_d_k-8", "8", "8", "64", "36.00"],
         ["n_heads-8_d_k-32", "8", "32", "64", "39.54"],
@@ -187,17 +246,30 @@ def test_a_sweep_over_heads_and_d_k_begins_with_a_grid_and_names_all_sizes_that_
 
 
 def test_a_sweep_over_other_options_too_has_no_grid_in_which_their_runs_would_be_averaged(tmp_path):
-    rows = [(f"model.n_heads={h}", f"model.d_k={k}", 9.0, float(h + k)) for h in (8, 16) for k in (32, 8)]
-    sweep = write_sweep(tmp_path / "grid", *rows, ("model.n_heads=8", "model.d_k=8", "model.n_layers=2", 9.0, 90.0))
+    rows = [
+        (f"model.n_heads={h}", f"model.d_k={k}", 9.0, float(h + k))
+        for h in (8, 16)
+        for k in (32, 8)
+    ]
+    sweep = write_sweep(
+        tmp_path / "grid", *rows, ("model.n_heads=8", "model.d_k=8", "model.n_layers=2", 9.0, 90.0)
+    )
     assert "by number of heads" not in write_report(sweep).read_text()
 
 
 def test_a_sweep_over_seeds_ends_with_mean_and_standard_deviation(tmp_path):
-    sweep = write_sweep(tmp_path / "seeds", ("seed=1", 5.0, 20.0), ("seed=2", 6.0, 21.0), ("seed=3", 7.0, 25.0))
+    sweep = write_sweep(
+        tmp_path / "seeds", ("seed=1", 5.0, 20.0), ("seed=2", 6.0, 21.0), ("seed=3", 7.0, 25.0)
+    )
 
     shown = cells(write_report(sweep).read_text())
     start = shown.index("seeds")
-    assert shown[start : start + 4] == ["seeds", "3", "6.00\u00a0±\u00a01.00", "22.00\u00a0±\u00a02.65"]
+    assert shown[start : start + 4] == [
+        "seeds",
+        "3",
+        "6.00\u00a0±\u00a01.00",
+        "22.00\u00a0±\u00a02.65",
+    ]
 
 
 def test_a_sweep_of_parsers_has_their_scores_beside_each_run(tmp_path):
@@ -213,11 +285,25 @@ def test_a_sweep_of_parsers_has_their_scores_beside_each_run(tmp_path):
 
     shown = cells(write_report(sweep).read_text())
     titles = ["run", "step", "val/f1 (greedy)", "f1 (val)", "seed"]
-    assert shown[:15] == [*titles, "seed-1", "10", "80.50", "81.50", "1", "seed-2", "10", "81.50", "82.50", "2"]
+    assert shown[:15] == [
+        *titles,
+        "seed-1",
+        "10",
+        "80.50",
+        "81.50",
+        "1",
+        "seed-2",
+        "10",
+        "81.50",
+        "82.50",
+        "2",
+    ]
 
 
 def test_scores_of_other_text_stand_in_no_column_of_a_sweeps_page_together(tmp_path):
-    sweep = write_sweep(tmp_path / "grid", *[(f"model.n_heads={h}", "model.d_k=8", 9.0, float(h)) for h in (8, 16)])
+    sweep = write_sweep(
+        tmp_path / "grid", *[(f"model.n_heads={h}", "model.d_k=8", 9.0, float(h)) for h in (8, 16)]
+    )
     assert cells(write_report(sweep).read_text()).count("run") == 2
     path = sweep / "n_heads-8_d_k-8/evaluation/val/evaluation.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"text_sha256": "a" * 64}))
@@ -228,7 +314,10 @@ def test_scores_of_other_text_stand_in_no_column_of_a_sweeps_page_together(tmp_p
 
 def test_groups_of_one_name_in_two_folders_each_have_a_curve(tmp_path):
     for place, rate in (("slow", 1), ("fast", 3)):
-        write_sweep(tmp_path / "both" / place, *((f"optim.lr_scale={rate}", f"seed={n}", 5.0, 20.0) for n in (1, 2)))
+        write_sweep(
+            tmp_path / "both" / place,
+            *((f"optim.lr_scale={rate}", f"seed={n}", 5.0, 20.0) for n in (1, 2)),
+        )
         for run in (tmp_path / "both" / place).iterdir():
             run.rename(run.with_name(f"base_{run.name.rpartition('_')[2]}"))
     page = write_report(tmp_path / "both").read_text()
@@ -240,7 +329,9 @@ def test_groups_of_one_name_in_two_folders_each_have_a_curve(tmp_path):
 
 
 def test_the_legend_tells_curves_of_one_colour_apart_by_their_lines(tmp_path):
-    sweep = write_sweep(tmp_path / "rates", *((f"optim.lr_scale={rate}", 5.0, 20.0) for rate in range(1, 11)))
+    sweep = write_sweep(
+        tmp_path / "rates", *((f"optim.lr_scale={rate}", 5.0, 20.0) for rate in range(1, 11))
+    )
     page = write_report(sweep).read_text()
     [legend] = re.findall('<p class="legend">(.*?)</p>', page, re.DOTALL)
     colours = [f"c{number} s0" for number in range(8)]
@@ -263,7 +354,11 @@ def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
     targets = re.findall('<a href="([^"]*)"', page)
     assert targets == ["a_h1/report.html", "a_h16/report.html"]
     assert all((sweep / target).is_file() for target in targets)
-    assert [text for text in shown if "Haus" in text] == [REFERENCE, NASTY, NASTY]  # neither run's first hypothesis
+    assert [text for text in shown if "Haus" in text] == [
+        REFERENCE,
+        NASTY,
+        NASTY,
+    ]  # neither run's first hypothesis
     assert "nichts" not in page
     assert "model.dropout: 0.1\n" in page
 
@@ -282,7 +377,13 @@ def test_of_a_sweep_of_many_runs_the_best_groups_come_first_and_single_runs_are_
     page = write_report(sweep).read_text()
 
     headings = re.findall("<h2>(.*?)</h2>", page)
-    assert headings == ["Runs by what differs", "Curves of the best 12 groups", "Runs", "Notes", "Configuration"]
+    assert headings == [
+        "Runs by what differs",
+        "Curves of the best 12 groups",
+        "Runs",
+        "Notes",
+        "Configuration",
+    ]
     bleus = [float(cell) for cell in re.findall(r'<td class="n">(\d\d\.\d\d)</td>', page)]
     assert bleus[:n_runs] == sorted(bleus[:n_runs], reverse=True)
     assert f"<summary>{n_runs - 40} more groups</summary>" in page
@@ -296,9 +397,15 @@ def test_of_a_sweep_of_many_runs_the_best_groups_come_first_and_single_runs_are_
 
 
 def test_d_k_8_stands_before_d_k_16_in_tables(tmp_path):
-    sweep = write_sweep(tmp_path / "sizes", *((f"model.d_k={size}", 5.0, 20.0) for size in (16, 8, 128)))
+    sweep = write_sweep(
+        tmp_path / "sizes", *((f"model.d_k={size}", 5.0, 20.0) for size in (16, 8, 128))
+    )
     lines = run_application("aiayn", "table", str(sweep)).out.split("\n")
-    assert [line.split()[0] for line in lines if line.startswith("d_k-")] == ["d_k-8", "d_k-16", "d_k-128"]
+    assert [line.split()[0] for line in lines if line.startswith("d_k-")] == [
+        "d_k-8",
+        "d_k-16",
+        "d_k-128",
+    ]
 
 
 # Texts and curves.
@@ -306,7 +413,9 @@ def test_d_k_8_stands_before_d_k_16_in_tables(tmp_path):
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_marks_change_no_text(reference, hypothesis):
-    for text, marked in zip((reference, hypothesis), marked_difference(reference, hypothesis), strict=True):
+    for text, marked in zip(
+        (reference, hypothesis), marked_difference(reference, hypothesis), strict=True
+    ):
         assert unescape(re.sub("</?(del|ins)>", "", marked)) == text
 
 
@@ -331,7 +440,11 @@ def test_curves_of_groups_are_means_over_seeds_in_a_band_at_the_steps_that_all_o
         "mine/entropy": {"two": ([], []), "one": ([(2, 0.5)], [])},
     }
     [loss] = panels({"two": two})
-    assert (loss.title, loss.curves, loss.rate) == ("loss per token (nats)", {"train/loss": both}, [])
+    assert (loss.title, loss.curves, loss.rate) == (
+        "loss per token (nats)",
+        {"train/loss": both},
+        [],
+    )
     assert panels({"one": one})[0].rate == [(2, 1e-4)]
     assert panels({"copied": one * 2})[0].curves == {"train/loss": ([(2, 3.0)], [])}
 
@@ -349,7 +462,14 @@ EXTREMES = [
 
 
 def write_metrics(run, points):
-    keys = ("train/loss", "train/lr", "val/ppl", "val/bleu", "train/grad_norm", "perf/tokens_per_sec")
+    keys = (
+        "train/loss",
+        "train/lr",
+        "val/ppl",
+        "val/bleu",
+        "train/grad_norm",
+        "perf/tokens_per_sec",
+    )
     lines = [json.dumps({"step": step, **dict.fromkeys(keys, value)}) for step, value in points]
     (run / "metrics.jsonl").write_text("\n".join(lines))
 
@@ -363,11 +483,18 @@ def test_pages_and_summaries_of_extreme_numbers_are_made(run):
 
 
 @pytest.mark.parametrize(
-    "content", ["[]", '"x"', "{", "null", "[" * 99_999, '{"step": 1}', '{"metrics": {"sacrebleu": "x"}}']
+    "content",
+    ["[]", '"x"', "{", "null", "[" * 99_999, '{"step": 1}', '{"metrics": {"sacrebleu": "x"}}'],
 )
 def test_a_page_leaves_out_files_that_hold_something_else(run, content):
-    stored = [run / name for name in ("metrics.jsonl", "samples.jsonl", "corpus.json", "machine.json")]
-    for path in (*stored, run / "evaluation/test/evaluation.json", run / "evaluation/test/samples.jsonl"):
+    stored = [
+        run / name for name in ("metrics.jsonl", "samples.jsonl", "corpus.json", "machine.json")
+    ]
+    for path in (
+        *stored,
+        run / "evaluation/test/evaluation.json",
+        run / "evaluation/test/samples.jsonl",
+    ):
         path.write_text(content)
     assert "<h2>Configuration</h2>" in write_report(run).read_text()
     assert summary(run)
@@ -376,7 +503,9 @@ def test_a_page_leaves_out_files_that_hold_something_else(run, content):
 def test_half_of_a_character_in_a_name_or_a_text_ends_no_page(tmp_path):
     folder = tmp_path / "sweep"
     run = write_run(folder / os.fsdecode(b"a\xff"))
-    (run / "samples.jsonl").write_text(r'{"step": 1, "source": "\ud800", "reference": "b", "hypothesis": "c"}')
+    (run / "samples.jsonl").write_text(
+        r'{"step": 1, "source": "\ud800", "reference": "b", "hypothesis": "c"}'
+    )
     write_report(run)
     assert 'href="a%FF/report.html"' in write_report(folder).read_text()
     for command in (
@@ -412,7 +541,9 @@ def addresses(browser, tmp_path_factory):
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1300, 380])
-def test_a_browser_shows_both_pages_without_network_complaints_or_a_line_too_wide(addresses, browser, width, dark):
+def test_a_browser_shows_both_pages_without_network_complaints_or_a_line_too_wide(
+    addresses, browser, width, dark
+):
     for address in addresses:
         browser.open(address, width=width, dark=dark)
         assert browser.complaints() == []
@@ -420,11 +551,21 @@ def test_a_browser_shows_both_pages_without_network_complaints_or_a_line_too_wid
         assert browser.run("document.documentElement.scrollWidth") <= width
         assert browser.run("document.scripts.length") == 0
         shades = [
-            sum(map(int, re.findall(r"\d+", browser.run(f"getComputedStyle(document.body).{name}"))[:3]))
+            sum(
+                map(
+                    int,
+                    re.findall(r"\d+", browser.run(f"getComputedStyle(document.body).{name}"))[:3],
+                )
+            )
             for name in ("backgroundColor", "color")
         ]
-        assert (shades[0] < 150 and shades[1] > 600) if dark else (shades[0] > 700 and shades[1] < 150)
-        keys = "[...document.querySelectorAll('.key')].map(e => getComputedStyle(e, '::before').content)"
+        assert (
+            (shades[0] < 150 and shades[1] > 600) if dark else (shades[0] > 700 and shades[1] < 150)
+        )
+        keys = (
+            "[...document.querySelectorAll('.key')].map(e => getComputedStyle(e, "
+            "'::before').content)"
+        )
         assert set(browser.run(keys)) == {'"■\xa0"'}
         outside = """[...document.querySelectorAll('svg text')].filter(e => {
             const box = e.getBoundingClientRect(), whole = e.ownerSVGElement.getBoundingClientRect();

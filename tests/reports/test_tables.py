@@ -12,19 +12,43 @@ from aiayn.reports.tables import Column, Table, latex, markdown
 
 NASTY = r'a & b % $x$ #1 _u_ {b} \cmd ~ ^ < > | " – ± § é ü “q” … · [x] *'
 # Commands of LaTeX itself and of booktabs; \text, for instance, would need amsmath.
-KNOWN = {"usepackage", "begin", "end", "centering", "caption", "toprule", "midrule", "bottomrule", "boldmath", "mathrm"}
+KNOWN = {
+    "usepackage",
+    "begin",
+    "end",
+    "centering",
+    "caption",
+    "toprule",
+    "midrule",
+    "bottomrule",
+    "boldmath",
+    "mathrm",
+}
 KNOWN |= {"epsilon", "pm", "cdot", "textbackslash", "textasciitilde", "textasciicircum", "textbar"}
 
 
 @pytest.fixture
 def tables() -> list[Table]:
-    columns = [Column("a", NASTY), Column("b", "b", 2), Column("c", "FLOPs", spec=".2g"), Column("d", "difference", 1)]
+    columns = [
+        Column("a", NASTY),
+        Column("b", "b", 2),
+        Column("c", "FLOPs", spec=".2g"),
+        Column("d", "difference", 1),
+    ]
     records = [
-        {"a": NASTY, "b": Sample({0: 1.5, 1: 2.5}), "c": 1.2e19, "d": Difference(1234.5, 1, 2, 0.03, 0.04)},
+        {
+            "a": NASTY,
+            "b": Sample({0: 1.5, 1: 2.5}),
+            "c": 1.2e19,
+            "d": Difference(1234.5, 1, 2, 0.03, 0.04),
+        },
         {"a": "[x]", "b": 1.0, "c": None, "d": Difference(-3)},
         {"a": "* star", "b": None, "c": 2.5e9, "d": None},
     ]
-    return [*paper_tables([], every_row=True).tables, Table(NASTY, columns, records, [NASTY], [f"{NASTY}\n{NASTY}"])]
+    return [
+        *paper_tables([], every_row=True).tables,
+        Table(NASTY, columns, records, [NASTY], [f"{NASTY}\n{NASTY}"]),
+    ]
 
 
 def test_latex_has_a_cell_for_every_column_and_only_commands_of_booktabs(tables):

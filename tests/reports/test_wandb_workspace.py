@@ -16,11 +16,19 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its own
 def sections():
     view = json.loads(definition("team", "aiayn"))
     assert (view["entity"], view["project"]) == ("team", "aiayn")
-    return {found["name"]: found["panels"] for found in view["spec"]["section"]["panelBankConfig"]["sections"]}
+    return {
+        found["name"]: found["panels"]
+        for found in view["spec"]["section"]["panelBankConfig"]["sections"]
+    }
 
 
 def test_its_curves_are_series_that_a_run_logs_by_step_and_no_series_is_forgotten(sections):
-    curves = [panel["config"] for panels in sections.values() for panel in panels if "Line Plot" in panel["viewType"]]
+    curves = [
+        panel["config"]
+        for panels in sections.values()
+        for panel in panels
+        if "Line Plot" in panel["viewType"]
+    ]
     assert {curve["xAxis"] for curve in curves} == {"trainer/global_step"}
     drawn = {metric for curve in curves for metric in curve["metrics"]}
     assert drawn == TRAINING | SPEED | VALIDATION | {"perf/mfu", "train/skipped_steps"}
@@ -39,11 +47,15 @@ def key_that_works(monkeypatch):
     monkeypatch.setattr("aiayn.training.wandb_run.wandb_mode", lambda chosen: "online")
 
 
-def test_with_a_key_the_command_saves_the_workspace_and_says_where_it_is(monkeypatch, key_that_works):
+def test_with_a_key_the_command_saves_the_workspace_and_says_where_it_is(
+    monkeypatch, key_that_works
+):
     saved = []
 
     def save(workspace):
-        saved.append((workspace.entity, workspace.project, [section.name for section in workspace.sections]))
+        saved.append(
+            (workspace.entity, workspace.project, [section.name for section in workspace.sections])
+        )
 
     monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.save", save)
     monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.url", "an address")
@@ -59,11 +71,15 @@ def test_what_the_server_refuses_is_one_line_and_exit_code_6(monkeypatch, key_th
     monkeypatch.setattr("wandb_workspaces.workspaces.Workspace.save", refuse)
     outcome = run_application("aiayn", "dashboard", "--project", "mine", "--entity", "team")
     assert (outcome.code, outcome.out) == (6, "")
-    assert outcome.err.startswith("error: --project mine: W&B did not take the workspace (no such project); check the")
+    assert outcome.err.startswith(
+        "error: --project mine: W&B did not take the workspace (no such project); check the"
+    )
 
 
 def test_the_missing_package_is_one_line_that_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "wandb_workspaces.reports.v2.interface", None)
     outcome = run_application("aiayn", "dashboard", "--show")
     assert outcome.code == 2
-    assert outcome.err == "error: wandb-workspaces is not installed: pip install 'aiayn[dashboard]'\n"
+    assert (
+        outcome.err == "error: wandb-workspaces is not installed: pip install 'aiayn[dashboard]'\n"
+    )

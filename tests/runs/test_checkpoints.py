@@ -42,7 +42,8 @@ def original(tiny_config) -> Checkpoint:
         config=config,
         weights=dict(Transformer(tiny_config, 17).state_dict()),
         tokenizer=json.dumps(
-            {"model": {"vocab": {f"Grüße{number}": number for number in range(17)}}}, ensure_ascii=False
+            {"model": {"vocab": {f"Grüße{number}": number for number in range(17)}}},
+            ensure_ascii=False,
         ),
         corpus="c0ffee",
         micro_batches=3,
@@ -52,7 +53,9 @@ def original(tiny_config) -> Checkpoint:
 
 def with_weights(checkpoint: Checkpoint, step: int, seed: int) -> Checkpoint:
     generator = torch.Generator().manual_seed(seed)
-    weights = {name: torch.randn(w.shape, generator=generator) for name, w in checkpoint.weights.items()}
+    weights = {
+        name: torch.randn(w.shape, generator=generator) for name, w in checkpoint.weights.items()
+    }
     return replace(checkpoint, step=step, weights=weights)
 
 
@@ -68,7 +71,8 @@ def fill(folder: Path, original: Checkpoint, *steps: int) -> None:
     for step in steps:
         path = checkpoint_folder.step_path(folder, step)
         tensor_files.write_tensors(
-            checkpoint_folder.optimizer_path(path), {"format": tensor_files.FORMAT, "moments": torch.full((3,), step)}
+            checkpoint_folder.optimizer_path(path),
+            {"format": tensor_files.FORMAT, "moments": torch.full((3,), step)},
         )
         checkpoints.save(path, with_weights(original, step, seed=step))
 
@@ -81,7 +85,13 @@ def damage(path: Path) -> None:
 
 # One file.
 
-OPEN = ("data=files", "data.train=x", "data.val=x", "data.vocab_size=null", "trainer.max_steps=null")
+OPEN = (
+    "data=files",
+    "data.train=x",
+    "data.val=x",
+    "data.vocab_size=null",
+    "trainer.max_steps=null",
+)
 
 
 def test_what_is_saved_is_what_is_loaded_and_saving_that_gives_the_same_bytes(original, tmp_path):
@@ -95,9 +105,14 @@ def test_what_is_saved_is_what_is_loaded_and_saving_that_gives_the_same_bytes(or
 
 
 def test_options_that_were_never_resolved_are_refused(original, tmp_path):
-    checkpoints.save(tmp_path / "a.ckpt", replace(original, config=composed_options(*OPEN, "name=x")))
+    checkpoints.save(
+        tmp_path / "a.ckpt", replace(original, config=composed_options(*OPEN, "name=x"))
+    )
 
-    with pytest.raises(RefusedError, match=r"unset options: .*data\.vocab_size.*trainer\.val_every; it was written by"):
+    with pytest.raises(
+        RefusedError,
+        match=r"unset options: .*data\.vocab_size.*trainer\.val_every; it was written by",
+    ):
         checkpoints.load(tmp_path / "a.ckpt")
 
 
@@ -117,7 +132,9 @@ def test_every_flipped_bit_is_noticed(original, tmp_path):
     anywhere = [(draw.randrange(len(content)), draw.randrange(8)) for _ in range(200)]
     checksum = list(itertools.product(range(len(content) - 100, len(content)), range(8)))
     for place, bit in anywhere + checksum:
-        path.write_bytes(content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :])
+        path.write_bytes(
+            content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :]
+        )
         with pytest.raises(RefusedError, match=r"a\.ckpt: (damaged|written in format)"):
             checkpoints.load(path)
 
@@ -129,7 +146,12 @@ def test_every_truncated_emptied_overwritten_or_missing_file_is_refused(original
     draw = random.Random(0)
     cuts = [0, 1, 21, 22, 71, 93, len(content) - 1, len(content) - 71, len(content) - 93]
     broken = [content[:cut] for cut in cuts + [draw.randrange(len(content)) for _ in range(50)]]
-    broken += [content[:-4096] + bytes(4096), content + b"\n", content * 2, b"<html>not found</html>" * 99]
+    broken += [
+        content[:-4096] + bytes(4096),
+        content + b"\n",
+        content * 2,
+        b"<html>not found</html>" * 99,
+    ]
     for stump in broken:
         path.write_bytes(stump)
         with pytest.raises(RefusedError, match=r"a\.ckpt: damaged"):
@@ -141,14 +163,18 @@ def test_every_truncated_emptied_overwritten_or_missing_file_is_refused(original
 
 def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(tmp_path):
     tensor_files.write_tensors(tmp_path / "a.ckpt", {"format": 99})
-    with pytest.raises(RefusedError, match=r"a\.ckpt: written in format 99, this program reads format 1"):
+    with pytest.raises(
+        RefusedError, match=r"a\.ckpt: written in format 99, this program reads format 1"
+    ):
         tensor_files.read_tensors(tmp_path / "a.ckpt")
     tensor_files.write_tensors(tmp_path / "a.optim", {"format": tensor_files.FORMAT, "step": 3})
     with pytest.raises(RefusedError, match=r"a\.optim: not a model \(it lacks averaged, config"):
         checkpoints.load(tmp_path / "a.optim")
 
 
-def test_a_checkpoint_with_other_options_than_this_program_has_is_refused_by_name(original, tmp_path):
+def test_a_checkpoint_with_other_options_than_this_program_has_is_refused_by_name(
+    original, tmp_path
+):
     payload = {"format": tensor_files.FORMAT, **vars(original), "config": to_plain(original.config)}
     payload["config"]["model"]["norm"] = "pre"
     tensor_files.write_tensors(tmp_path / "a.ckpt", payload)
@@ -207,7 +233,9 @@ def with_pickle_swapped(archive: bytes, evil: object) -> bytes:
     buffer = BytesIO()
     with zipfile.ZipFile(BytesIO(archive)) as old, zipfile.ZipFile(buffer, "w") as new:
         for name in old.namelist():
-            new.writestr(name, pickle.dumps(evil, 2) if name.endswith("data.pkl") else old.read(name))
+            new.writestr(
+                name, pickle.dumps(evil, 2) if name.endswith("data.pkl") else old.read(name)
+            )
     return buffer.getvalue()
 
 
@@ -225,8 +253,12 @@ def tar(evil: object) -> bytes:
 ATTACKS: dict[str, Callable[[Evil], bytes]] = {
     "pickle": lambda evil: pickle.dumps(evil, 2),
     "archive": lambda evil: torch_archive({"format": 1, "step": evil}),
-    "nested": lambda evil: torch_archive({"format": 1, "weights": {"a": [{"b": (torch.ones(2), evil)}]}}),
-    "legacy": lambda evil: torch_archive({"format": 1, "step": evil}, _use_new_zipfile_serialization=False),
+    "nested": lambda evil: torch_archive(
+        {"format": 1, "weights": {"a": [{"b": (torch.ones(2), evil)}]}}
+    ),
+    "legacy": lambda evil: torch_archive(
+        {"format": 1, "step": evil}, _use_new_zipfile_serialization=False
+    ),
     "swapped": lambda evil: with_pickle_swapped(torch_archive({"format": 1}), evil),
     "tar": tar,
     "hub": lambda evil: torch_archive({"format": 1, "step": FromHub()}),
@@ -237,7 +269,9 @@ ATTACKS: dict[str, Callable[[Evil], bytes]] = {
 
 @pytest.mark.parametrize("seal", [False, True])
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_files_made_to_run_code_are_refused_and_run_none_not_even_with_the_right_checksum(attack, seal, tmp_path):
+def test_files_made_to_run_code_are_refused_and_run_none_not_even_with_the_right_checksum(
+    attack, seal, tmp_path
+):
     content = ATTACKS[attack](Evil(tmp_path / "sentinel"))
     path = tmp_path / "a.ckpt"
     path.write_bytes(sealed(content) if seal else content)
@@ -255,10 +289,14 @@ def test_the_attacks_above_are_real(tmp_path):
 # Writing.
 
 
-def test_bytes_reach_the_disk_before_they_get_their_name_and_the_name_after(original, tmp_path, monkeypatch):
+def test_bytes_reach_the_disk_before_they_get_their_name_and_the_name_after(
+    original, tmp_path, monkeypatch
+):
     events = []
     fsync, rename = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd))
+    )
     monkeypatch.setattr(os, "replace", lambda a, b: (events.append((str(a), str(b))), rename(a, b)))
     checkpoints.save(tmp_path / "a.ckpt", original)
     part, renamed, folder = events
@@ -267,7 +305,9 @@ def test_bytes_reach_the_disk_before_they_get_their_name_and_the_name_after(orig
     assert folder == str(tmp_path)
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_else_and_says_what_is_needed(original, tmp_path):
+def test_a_full_disk_leaves_the_old_file_and_nothing_else_and_says_what_is_needed(
+    original, tmp_path
+):
     path = tmp_path / "a.ckpt"
     checkpoints.save(path, original)
     before = path.read_bytes()
@@ -301,7 +341,9 @@ def test_a_folder_that_cannot_be_written_to_is_a_resource_error(original, tmp_pa
         checkpoints.save(tmp_path / "file" / "a.ckpt", original)
 
 
-def test_what_a_killed_writer_of_this_machine_left_is_swept_by_the_next_one_but_not_what_is_being_written(tmp_path):
+def test_what_a_killed_writer_of_this_machine_left_is_swept_by_the_next_one_but_not_what_is_being_written(
+    tmp_path,
+):
     own = [f".a[1].json.{host()}.{number}.part" for number in (4711, 42)]
     others = [f".other.json.{host()}.4711.part", ".a[1].json.elsewhere.4711.part"]
     for name in (*own, *others):
@@ -322,7 +364,9 @@ def test_the_newest_whole_checkpoint_is_found_with_its_optimizer(original, tmp_p
 
 @pytest.mark.parametrize("spoil", [damage, lambda path: path.write_bytes(b""), Path.unlink])
 @pytest.mark.parametrize("suffix", [".ckpt", ".optim"])
-def test_damaged_ones_are_passed_over_with_a_warning_each(original, tmp_path, caplog, spoil, suffix):
+def test_damaged_ones_are_passed_over_with_a_warning_each(
+    original, tmp_path, caplog, spoil, suffix
+):
     fill(tmp_path, original, 9, 10, 11)
     spoil((tmp_path / "step_11.ckpt").with_suffix(suffix))
     damage(tmp_path / "step_10.optim")
@@ -343,7 +387,10 @@ def test_where_none_is_whole_the_run_is_refused_rather_than_begun_anew(original,
         checkpoint_folder.load_newest(tmp_path)
     for state in tmp_path.glob("*.optim"):
         state.unlink()
-    with pytest.raises(RefusedError, match=r"no checkpoint has its optimizer state, such as step_10\.optim, beside it"):
+    with pytest.raises(
+        RefusedError,
+        match=r"no checkpoint has its optimizer state, such as step_10\.optim, beside it",
+    ):
         checkpoint_folder.load_newest(tmp_path)
 
 
@@ -361,17 +408,24 @@ def test_training_goes_on_from_the_newest_checkpoint_with_an_optimizer_state_and
     assert_equal(checkpoints.load(tmp_path / "last.ckpt"), with_weights(original, 11, seed=11))
 
 
-def test_pruning_keeps_the_newest_two_that_can_be_continued_beside_the_newest_two(original, tmp_path):
+def test_pruning_keeps_the_newest_two_that_can_be_continued_beside_the_newest_two(
+    original, tmp_path
+):
     fill(tmp_path, original, 10, 20, 30, 40, 50, 60, 70)
     for step in (40, 60, 70):
         checkpoint_folder.optimizer_path(checkpoint_folder.step_path(tmp_path, step)).unlink()
     checkpoint_folder.prune(tmp_path, [10])
     assert saved_steps(tmp_path) == [10, 30, 50, 60, 70]
-    assert sorted(path.name for path in tmp_path.glob("*.optim")) == ["step_30.optim", "step_50.optim"]
+    assert sorted(path.name for path in tmp_path.glob("*.optim")) == [
+        "step_30.optim",
+        "step_50.optim",
+    ]
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_last_is_the_checkpoint_that_it_was_pointed_to_and_outlives_it(original, tmp_path, monkeypatch, links):
+def test_last_is_the_checkpoint_that_it_was_pointed_to_and_outlives_it(
+    original, tmp_path, monkeypatch, links
+):
     if not links:
 
         def refuse(*arguments):
@@ -387,7 +441,9 @@ def test_last_is_the_checkpoint_that_it_was_pointed_to_and_outlives_it(original,
     assert not list(tmp_path.glob(".*")), "nothing is left behind"
 
 
-@pytest.mark.parametrize(("keep", "left"), [([20, 30], [20, 30, 40, 50]), ([], [40, 50]), ([50, 10], [10, 40, 50])])
+@pytest.mark.parametrize(
+    ("keep", "left"), [([20, 30], [20, 30, 40, 50]), ([], [40, 50]), ([50, 10], [10, 40, 50])]
+)
 def test_pruning_keeps_the_newest_two_whatever_else_and_the_optimizers_of_the_newest_two(
     original, tmp_path, keep, left
 ):
@@ -396,7 +452,10 @@ def test_pruning_keeps_the_newest_two_whatever_else_and_the_optimizers_of_the_ne
         (tmp_path / name).touch()
     checkpoint_folder.prune(tmp_path, keep)
     assert saved_steps(tmp_path) == left
-    assert sorted(path.name for path in tmp_path.glob("*.optim")) == ["step_40.optim", "step_50.optim"]
+    assert sorted(path.name for path in tmp_path.glob("*.optim")) == [
+        "step_40.optim",
+        "step_50.optim",
+    ]
     assert {"averaged.ckpt", "last.ckpt"} < {path.name for path in tmp_path.iterdir()}
     assert checkpoint_folder.load_newest(tmp_path)[0].step == 50
 
@@ -421,12 +480,19 @@ def test_an_average_is_the_arithmetic_mean_in_double_precision(original):
     for name, weight in merged.weights.items():
         mean = np.mean([c.weights[name].numpy().astype(np.float64) for c in saved], axis=0)
         assert np.array_equal(weight.numpy(), mean.astype(np.float32))
-    assert (merged.step, merged.averaged, merged.tokenizer) == (30, [10, 20, 30], original.tokenizer)
+    assert (merged.step, merged.averaged, merged.tokenizer) == (
+        30,
+        [10, 20, 30],
+        original.tokenizer,
+    )
 
 
 def test_another_model_or_another_tokenizer_is_not_averaged_in(original, tiny_config):
     other_heads = replace(original.config, model=replace(tiny_config, n_heads=4))
-    for other in (replace(original, step=3, config=other_heads), replace(original, step=3, tokenizer="{}")):
+    for other in (
+        replace(original, step=3, config=other_heads),
+        replace(original, step=3, tokenizer="{}"),
+    ):
         with pytest.raises(RefusedError, match="steps 3 and 1500 are not of one model"):
             checkpoints.average([other, original])
 
@@ -441,9 +507,13 @@ def test_a_checkpoint_file_is_a_run_by_itself_and_another_file_is_refused_unread
     (tmp_path / "text.en").write_text("a sentence\n")
 
     assert find_checkpoint(tmp_path / "model.ckpt", None) == tmp_path / "model.ckpt"
-    with pytest.raises(RefusedError, match=r"text\.en: damaged or not a checkpoint of this program"):
+    with pytest.raises(
+        RefusedError, match=r"text\.en: damaged or not a checkpoint of this program"
+    ):
         find_checkpoint(tmp_path / "text.en", None)
-    with pytest.raises(RefusedError, match=r"model\.ckpt: is one checkpoint; leave out checkpoint=last"):
+    with pytest.raises(
+        RefusedError, match=r"model\.ckpt: is one checkpoint; leave out checkpoint=last"
+    ):
         find_checkpoint(tmp_path / "model.ckpt", "last")
 
 
@@ -504,7 +574,9 @@ print((peak() - before) / size)
 def test_a_missing_run_is_answered_with_the_run_of_a_similar_name(tmp_path):
     for name in ("captions", "quickstart"):
         (tmp_path / name / "checkpoints").mkdir(parents=True)
-    with pytest.raises(RefusedError, match=r"quickstrat: neither a run .*; did you mean .*/quickstart\?$"):
+    with pytest.raises(
+        RefusedError, match=r"quickstrat: neither a run .*; did you mean .*/quickstart\?$"
+    ):
         find_checkpoint(tmp_path / "quickstrat", None)
     with pytest.raises(RefusedError, match=r"nor a checkpoint$"):
         find_checkpoint(tmp_path / "unlike", None)

@@ -37,17 +37,23 @@ def test_numbers_up_to_the_limits_of_a_float_are_numbers_and_only_whole_ones_are
 
 def test_a_resumed_run_drops_later_records_and_those_without_a_step(tmp_path):
     path = tmp_path / "samples.jsonl"
-    path.write_text('{"step": 1}\n{"step": 3}\n{"source": "x"}\n{"step": "2"}\n{"step": 2}\n{"step": 2, "cut')
+    path.write_text(
+        '{"step": 1}\n{"step": 3}\n{"source": "x"}\n{"step": "2"}\n{"step": 2}\n{"step": 2, "cut'
+    )
     drop_records_after(path, 2)
     assert read_jsonl(path) == [{"step": 1}, {"step": 2}]
 
 
 def test_metrics_and_samples_without_what_every_line_has_are_skipped(tmp_path):
     run = RunFolder(tmp_path)
-    run.metrics.write_text('{"step": 1, "a": 2.5}\n{"a": 3}\n{"step": NaN, "a": 1}\n[]\n{"step": 2, "a": NaN}\n')
+    run.metrics.write_text(
+        '{"step": 1, "a": 2.5}\n{"a": 3}\n{"step": NaN, "a": 1}\n[]\n{"step": 2, "a": NaN}\n'
+    )
     assert series(run.read_metrics(), "a") == [(1, 2.5)]
     whole = {"source": "a", "reference": "b", "hypothesis": "c"}
-    run.samples.write_text("".join(json.dumps(line) + "\n" for line in (whole, whole | {"source": 1}, {"source": "a"})))
+    run.samples.write_text(
+        "".join(json.dumps(line) + "\n" for line in (whole, whole | {"source": 1}, {"source": "a"}))
+    )
     assert read_samples(run.samples) == [whole]
 
 
@@ -64,7 +70,14 @@ def test_nesting_without_end_is_skipped_too(tmp_path):
 
 def test_saved_steps_are_sorted_as_numbers_and_other_files_are_none(tmp_path):
     assert saved_steps(tmp_path / "not_there") == []
-    for name in ("step_1000.ckpt", "step_99.ckpt", "step_5.optim", "step_x.ckpt", "last.ckpt", ".step_7.ckpt.1.part"):
+    for name in (
+        "step_1000.ckpt",
+        "step_99.ckpt",
+        "step_5.optim",
+        "step_x.ckpt",
+        "last.ckpt",
+        ".step_7.ckpt.1.part",
+    ):
         (tmp_path / name).touch()
     assert saved_steps(tmp_path) == [99, 1000]
 
@@ -80,8 +93,14 @@ def test_nothing_is_written_through_a_link_of_a_run_folder_from_elsewhere(name, 
         assert not folder.config.is_symlink()
     else:
         record = [{"step": 1}]
-        write = run_lock(folder).__enter__ if name == ".lock" else lambda: append_jsonl(folder.path / name, record)
-        with pytest.raises(RefusedError, match="a symbolic link, which is not written through; remove it"):
+        write = (
+            run_lock(folder).__enter__
+            if name == ".lock"
+            else lambda: append_jsonl(folder.path / name, record)
+        )
+        with pytest.raises(
+            RefusedError, match="a symbolic link, which is not written through; remove it"
+        ):
             write()
     assert foreign.read_text() == "kept"
 

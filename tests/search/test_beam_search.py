@@ -1,4 +1,6 @@
-"""Beam search against the model itself, against enumeration of all outputs, and against a search written with lists."""
+"""Beam search against the model itself, against enumeration of all outputs, and against a search
+written with lists.
+"""
 
 import itertools
 import math
@@ -21,7 +23,9 @@ from aiayn.search.beam_search import beam_search
 from aiayn.search.translations import length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
-SEARCH = SearchConfig(beam_size=4, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, batch_tokens=1000)
+SEARCH = SearchConfig(
+    beam_size=4, length_penalty=0.6, penalty="gnmt", max_extra_tokens=5, batch_tokens=1000
+)
 SENTENCES = [[5, 6], [9, 4, 7, 7, 3], [8], [3, 10, 4], [6, 5, 9, 9]]
 
 
@@ -35,7 +39,9 @@ def transformer(vocab_size: int, seed: int) -> Transformer:
 
 
 def padded(sentences: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    src = pad_sequence([torch.tensor([*ids, EOS_ID]) for ids in sentences], batch_first=True, padding_value=PAD_ID)
+    src = pad_sequence(
+        [torch.tensor([*ids, EOS_ID]) for ids in sentences], batch_first=True, padding_value=PAD_ID
+    )
     return src, (src != PAD_ID)[:, None, None, :]
 
 
@@ -46,7 +52,11 @@ def search(model, sentences: list[list[int]], config: SearchConfig):
 def teacher_forced(model: Transformer, sentence: list[int], output: list[int]) -> float:
     """log P(output, eos | sentence) by one forward pass over the whole output, in float64."""
     with torch.no_grad():
-        logits = model(torch.tensor([[*sentence, EOS_ID]]), torch.tensor([[BOS_ID, *output]]), padded([sentence])[1])
+        logits = model(
+            torch.tensor([[*sentence, EOS_ID]]),
+            torch.tensor([[BOS_ID, *output]]),
+            padded([sentence])[1],
+        )
     log_probs = logits[0].double().log_softmax(-1)
     return sum(float(log_probs[t, token]) for t, token in enumerate([*output, EOS_ID]))
 
@@ -56,7 +66,9 @@ def penalty_by_hand(length: int, config: SearchConfig) -> float:
 
 
 class ScriptedModel(nn.Module):
-    """The model's interface around a function (source, prefix) -> logits; counts what it is asked to do."""
+    """The model's interface around a function (source, prefix) -> logits; counts what it is asked
+    to do.
+    """
 
     def __init__(self, logits):
         super().__init__()
@@ -95,7 +107,10 @@ class ScriptedCache:
         self.sources, self.prefixes = sources, prefixes
 
     def reorder(self, parents):
-        self.prefixes = [[row[p] for p in chosen] for row, chosen in zip(self.prefixes, parents.tolist(), strict=True)]
+        self.prefixes = [
+            [row[p] for p in chosen]
+            for row, chosen in zip(self.prefixes, parents.tolist(), strict=True)
+        ]
 
     def select(self, sentences):
         self.sources = [self.sources[n] for n in sentences.tolist()]
@@ -114,7 +129,9 @@ def random_logits(vocab_size: int, seed: int, eos_bonus: float = 0.0):
     return logits
 
 
-def sorted_continuations(logits, source: tuple, alive: list[tuple[tuple, float]], only_eos: bool) -> list:
+def sorted_continuations(
+    logits, source: tuple, alive: list[tuple[tuple, float]], only_eos: bool
+) -> list:
     """All hypotheses that are longer than the alive ones by a token, with log P, best first."""
     continuations = []
     for prefix, log_prob in alive:
@@ -126,13 +143,21 @@ def sorted_continuations(logits, source: tuple, alive: list[tuple[tuple, float]]
     return sorted(continuations, key=lambda c: -c[1])
 
 
-def list_beam_search(logits, source: tuple, config: SearchConfig) -> list[tuple[list[int], float, float]]:
+def list_beam_search(
+    logits, source: tuple, config: SearchConfig
+) -> list[tuple[list[int], float, float]]:
     """Section 6.1's search for one sentence in plain lists, never stopping before the limit."""
     k, limit = config.beam_size, len(source) + config.max_extra_tokens
     alive, finished = [((), 0.0)], []
     for length in range(1, limit + 2):
-        best = sorted_continuations(logits, source, alive, only_eos=length > limit)[: 2 * k if k > 1 else 1]
-        finished += [(list(y[:-1]), p / penalty_by_hand(length, config), p) for y, p in best if y[-1] == EOS_ID]
+        best = sorted_continuations(logits, source, alive, only_eos=length > limit)[
+            : 2 * k if k > 1 else 1
+        ]
+        finished += [
+            (list(y[:-1]), p / penalty_by_hand(length, config), p)
+            for y, p in best
+            if y[-1] == EOS_ID
+        ]
         finished = sorted(finished, key=lambda f: -f[1])[:k]
         alive = [(y, p) for y, p in best if y[-1] != EOS_ID][:k]
     return finished
@@ -161,7 +186,9 @@ def test_every_score_is_the_models_own_log_probability_of_the_output_with_its_en
             for tokens, score, log_prob in hypotheses:
                 expected = teacher_forced(model, sentence, tokens)
                 assert log_prob == pytest.approx(expected, abs=2e-5)
-                assert score == pytest.approx(expected / penalty_by_hand(len(tokens) + 1, config), abs=2e-5)
+                assert score == pytest.approx(
+                    expected / penalty_by_hand(len(tokens) + 1, config), abs=2e-5
+                )
 
 
 def test_one_beam_is_greedy_search_token_by_token():
@@ -184,8 +211,11 @@ def test_one_beam_is_greedy_search_token_by_token():
 @pytest.mark.parametrize("penalty", ["gnmt", "power"])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_a_beam_wide_enough_finds_what_enumerating_all_outputs_finds(penalty, alpha):
-    # Ids 3, 4 and 5 may be output, two source tokens and one extra allow three of them: 27 beams lose nothing.
-    config = SearchConfig(beam_size=27, length_penalty=alpha, penalty=penalty, max_extra_tokens=1, batch_tokens=1000)
+    # Ids 3, 4 and 5 may be output, two source tokens and one extra allow three of them: 27 beams
+    # lose nothing.
+    config = SearchConfig(
+        beam_size=27, length_penalty=alpha, penalty=penalty, max_extra_tokens=1, batch_tokens=1000
+    )
     outputs = [list(y) for length in range(4) for y in itertools.product([3, 4, 5], repeat=length)]
     for seed in range(4):
         model = transformer(vocab_size=6, seed=seed)
@@ -212,7 +242,15 @@ def test_a_beam_wide_enough_finds_what_enumerating_all_outputs_finds(penalty, al
     steps_per_check=st.sampled_from([1, 3]),
 )
 def test_batched_search_with_early_stopping_equals_single_search_to_the_limit_in_plain_lists(
-    seed, sources, beam_size, vocab_size, alpha, penalty, max_extra_tokens, eos_bonus, steps_per_check
+    seed,
+    sources,
+    beam_size,
+    vocab_size,
+    alpha,
+    penalty,
+    max_extra_tokens,
+    eos_bonus,
+    steps_per_check,
 ):
     config = SearchConfig(
         beam_size=beam_size,
@@ -242,10 +280,14 @@ def test_the_result_does_not_depend_on_the_other_sentences_nor_on_their_order():
 
 @pytest.mark.parametrize("beam_size", [1, 2, 3, 4, 5, 12, 40])
 @pytest.mark.parametrize("extra", [1, 3])
-def test_hypotheses_are_sorted_distinct_within_the_limit_and_free_of_special_tokens(beam_size, extra):
+def test_hypotheses_are_sorted_distinct_within_the_limit_and_free_of_special_tokens(
+    beam_size, extra
+):
     config = replace(SEARCH, beam_size=beam_size, max_extra_tokens=extra)
     sentences = [*SENTENCES, []]
-    for sentence, hypotheses in zip(sentences, search(transformer(11, seed=1), sentences, config), strict=True):
+    for sentence, hypotheses in zip(
+        sentences, search(transformer(11, seed=1), sentences, config), strict=True
+    ):
         outputs = [tuple(h.tokens) for h in hypotheses]
         assert 1 <= len(outputs) == len(set(outputs)) <= beam_size
         assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
@@ -256,7 +298,9 @@ def test_hypotheses_are_sorted_distinct_within_the_limit_and_free_of_special_tok
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
 def test_at_its_own_limit_each_sentence_ends_and_pays_for_its_end(beam_size):
-    model = ScriptedModel(lambda source, prefix: [0.0, 0.0, -20.0, 1.0, 3.0, 2.0])  # never ends by itself
+    model = ScriptedModel(
+        lambda source, prefix: [0.0, 0.0, -20.0, 1.0, 3.0, 2.0]
+    )  # never ends by itself
     norm = math.log(2 + math.exp(-20) + math.exp(1) + math.exp(3) + math.exp(2))
     sentences = [[3, 3, 3], [], [5]]
     config = replace(SEARCH, beam_size=beam_size, max_extra_tokens=2)
@@ -271,7 +315,9 @@ def test_the_source_is_encoded_once_and_finished_sentences_leave_the_batch_early
         return [0.0, 0.0, 30.0 if len(prefix) >= len(source) else -30.0, 1.0, 2.0, 0.0]
 
     model = ScriptedModel(logits)
-    results = search(model, [[3], [3] * 6, [3] * 3, [4]], replace(SEARCH, beam_size=2, max_extra_tokens=50))
+    results = search(
+        model, [[3], [3] * 6, [3] * 3, [4]], replace(SEARCH, beam_size=2, max_extra_tokens=50)
+    )
     assert [len(hypotheses[0].tokens) for hypotheses in results] == [1, 6, 3, 1]
     assert model.encoded == 1
     assert model.rows_per_step[0] == 4
@@ -280,13 +326,15 @@ def test_the_source_is_encoded_once_and_finished_sentences_leave_the_batch_early
 
 
 def test_a_sentence_is_not_given_up_while_a_long_output_can_still_win():
-    # Two outputs end early, at scores of about -0.8 and -0.66; the third has log P = -2.3 then, which |Y| = 13 with its
-    # penalty of 9 turns into -0.26.
+    # Two outputs end early, at scores of about -0.8 and -0.66; the third has log P = -2.3 then,
+    # which |Y| = 13 with its penalty of 9 turns into -0.26.
     def logits(source, prefix):
         if len(prefix) >= 12:
             shares = [0, 0, 1, 0, 0]
         else:
-            shares = {(): [0, 0, 0.45, 0.45, 0.1], (3,): [0, 0, 0.9, 0.1, 0]}.get(prefix, [0, 0, 0, 1, 0])
+            shares = {(): [0, 0, 0.45, 0.45, 0.1], (3,): [0, 0, 0.9, 0.1, 0]}.get(
+                prefix, [0, 0, 0, 1, 0]
+            )
         return [math.log(share + 1e-9) for share in shares]
 
     config = replace(SEARCH, beam_size=2, length_penalty=2.0, max_extra_tokens=12)
@@ -295,13 +343,21 @@ def test_a_sentence_is_not_given_up_while_a_long_output_can_still_win():
     assert best.score == pytest.approx(math.log(0.1) / 9, abs=1e-4)
 
 
-def list_patience_search(logits, source: tuple, config: SearchConfig) -> list[tuple[list[int], float, float]]:
-    """Kasai et al. 2022: ends once patience * K hypotheses ended among the best K continuations of their step."""
+def list_patience_search(
+    logits, source: tuple, config: SearchConfig
+) -> list[tuple[list[int], float, float]]:
+    """Kasai et al. 2022: ends once patience * K hypotheses ended among the best K continuations of
+    their step.
+    """
     k, limit = config.beam_size, len(source) + config.max_extra_tokens
     alive, finished, n_ended = [((), 0.0)], [], 0
     for length in range(1, limit + 2):
         best = sorted_continuations(logits, source, alive, only_eos=length > limit)[: 2 * k]
-        finished += [(list(y[:-1]), p / penalty_by_hand(length, config), p) for y, p in best if y[-1] == EOS_ID]
+        finished += [
+            (list(y[:-1]), p / penalty_by_hand(length, config), p)
+            for y, p in best
+            if y[-1] == EOS_ID
+        ]
         alive = [(y, p) for y, p in best if y[-1] != EOS_ID][:k]
         n_ended += sum(y[-1] == EOS_ID for y, _ in best[:k])
         if n_ended >= config.patience * k:
@@ -310,9 +366,15 @@ def list_patience_search(logits, source: tuple, config: SearchConfig) -> list[tu
 
 
 @settings(deadline=None, max_examples=10)
-@given(seed=st.integers(0, 10**6), patience=st.sampled_from([0.5, 1.0]), beam_size=st.integers(2, 4))
-def test_a_patient_searchs_result_does_not_depend_on_how_long_a_done_sentence_waits_to_leave(seed, patience, beam_size):
-    config = replace(SEARCH, patience=patience, beam_size=beam_size, length_penalty=3.0, max_extra_tokens=4)
+@given(
+    seed=st.integers(0, 10**6), patience=st.sampled_from([0.5, 1.0]), beam_size=st.integers(2, 4)
+)
+def test_a_patient_searchs_result_does_not_depend_on_how_long_a_done_sentence_waits_to_leave(
+    seed, patience, beam_size
+):
+    config = replace(
+        SEARCH, patience=patience, beam_size=beam_size, length_penalty=3.0, max_extra_tokens=4
+    )
     logits, sources = random_logits(7, seed, eos_bonus=1.0), [[3], *[[4] * n for n in range(1, 19)]]
     together = search(ScriptedModel(logits), sources, config)
     for source, found in zip(sources, together, strict=True):
@@ -320,10 +382,19 @@ def test_a_patient_searchs_result_does_not_depend_on_how_long_a_done_sentence_wa
 
 
 @settings(deadline=None, max_examples=60)
-@given(seed=st.integers(0, 10**6), patience=st.sampled_from([0.5, 1.0, 1.5, 2.0]), beam_size=st.integers(2, 4))
-def test_a_patient_search_ends_when_that_many_outputs_ended_and_not_before(seed, patience, beam_size):
-    # The best possible score falls slowly with such a penalty, so the exact bound hardly ever ends a search first.
-    config = replace(SEARCH, patience=patience, beam_size=beam_size, length_penalty=3.0, max_extra_tokens=4)
+@given(
+    seed=st.integers(0, 10**6),
+    patience=st.sampled_from([0.5, 1.0, 1.5, 2.0]),
+    beam_size=st.integers(2, 4),
+)
+def test_a_patient_search_ends_when_that_many_outputs_ended_and_not_before(
+    seed, patience, beam_size
+):
+    # The best possible score falls slowly with such a penalty, so the exact bound hardly ever ends
+    # a search first.
+    config = replace(
+        SEARCH, patience=patience, beam_size=beam_size, length_penalty=3.0, max_extra_tokens=4
+    )
     logits, sources = random_logits(7, seed, eos_bonus=1.0), [[3, 4], [5]]
     steps = []
     for source, found in zip(sources, search(ScriptedModel(logits), sources, config), strict=True):
@@ -339,7 +410,9 @@ def test_a_patient_search_ends_when_that_many_outputs_ended_and_not_before(seed,
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("steps_per_check", [1, 4])
-def test_a_broken_model_is_reported_with_its_step_instead_of_searching_on(broken, steps_per_check, monkeypatch):
+def test_a_broken_model_is_reported_with_its_step_instead_of_searching_on(
+    broken, steps_per_check, monkeypatch
+):
     monkeypatch.setitem(module.STEPS_PER_CHECK, "cpu", steps_per_check)
     unhurt = [0.0, 0.0, -9.0, 1.0, 2.0]
 

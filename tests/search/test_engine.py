@@ -1,4 +1,6 @@
-"""CTranslate2 against the search in torch: the same translations, scores and refusals; and when which is chosen."""
+"""CTranslate2 against the search in torch: the same translations, scores and refusals; and when
+which is chosen.
+"""
 
 import math
 import re
@@ -35,14 +37,31 @@ from aiayn.token_ids import BOS_ID, EOS_ID
 
 pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
 
-WORDS = ["the", "old", "house", "of", "man", "sees", "two", "cats", "near", "a", "red", "door", "and", "some", "more"]
+WORDS = [
+    "the",
+    "old",
+    "house",
+    "of",
+    "man",
+    "sees",
+    "two",
+    "cats",
+    "near",
+    "a",
+    "red",
+    "door",
+    "and",
+    "some",
+    "more",
+]
 
 
 def taught(steps: int = 700, **model) -> Checkpoint:
     """A model that has learnt to write a line backwards, and is not sure of everything."""
     sizes = {"n_layers": 2, "d_model": 32, "d_ff": 40, "n_heads": 2, "dropout": 0.0} | model
     config = composed(
-        *("data=files", "data.train=x", "data.val=x"), *(f"model.{name}={value}" for name, value in sizes.items())
+        *("data=files", "data.train=x", "data.val=x"),
+        *(f"model.{name}={value}" for name, value in sizes.items()),
     )
     config = replace(config, search=SearchConfig(beam_size=4, max_extra_tokens=20))
     tokenizer = Tokenizer.train([[" ".join(WORDS)] * 3], 300)
@@ -55,7 +74,9 @@ def taught(steps: int = 700, **model) -> Checkpoint:
         src = words[torch.randint(len(words), (32, 2 + step % 6))]
         tgt, mask = src.flip(1), torch.ones(32, 1, 1, src.size(1) + 1, dtype=torch.bool)
         logits = network(torch.cat([src, end], 1), torch.cat([start, tgt], 1), mask).flatten(0, 1)
-        loss = nn.functional.cross_entropy(logits, torch.cat([tgt, end], 1).flatten(), label_smoothing=0.1)
+        loss = nn.functional.cross_entropy(
+            logits, torch.cat([tgt, end], 1).flatten(), label_smoothing=0.1
+        )
         adam.zero_grad()
         loss.backward()
         adam.step()
@@ -81,12 +102,16 @@ def stored(checkpoint: Checkpoint, folder: Path) -> Path:
 
 def opened(path: Path, **choice) -> tuple[LineTranslator, str]:
     search = SearchOverrides(**{"patience": 2} | choice.pop("search", {}))
-    with open_translator(Choice(**{"checkpoints": [path], "search": search, "accelerator": "cpu"} | choice)) as found:
+    with open_translator(
+        Choice(**{"checkpoints": [path], "search": search, "accelerator": "cpu"} | choice)
+    ) as found:
         return found
 
 
 def differences(fast: LineTranslator, slow: LineTranslator, text: list[str], n: int) -> int:
-    """Checks every score against torch's; returns for how many lines another translation was found than in torch."""
+    """Checks every score against torch's; returns for how many lines another translation was found
+    than in torch.
+    """
     found, expected = fast.n_best(text, n), slow.n_best(text, n)
     count = 0
     for ours, theirs in zip(found, expected, strict=True):
@@ -113,9 +138,13 @@ def differences(fast: LineTranslator, slow: LineTranslator, text: list[str], n: 
     ],
     ids=str,
 )
-def test_it_finds_the_translations_of_torch_with_their_scores_by_either_penalty(checkpoint, tmp_path, search):
+def test_it_finds_the_translations_of_torch_with_their_scores_by_either_penalty(
+    checkpoint, tmp_path, search
+):
     path, text = stored(checkpoint, tmp_path), ["", *lines(), " \t"]
-    fast, slow = (opened(path, engine=engine, search=search)[0] for engine in ("ctranslate2", "torch"))
+    fast, slow = (
+        opened(path, engine=engine, search=search)[0] for engine in ("ctranslate2", "torch")
+    )
     assert isinstance(fast, FastTranslator)
     # CTranslate2 ends a hypothesis only among the best K of a step, our search among the best 2 K.
     assert differences(fast, slow, text, search["beam_size"]) <= 2
@@ -132,16 +161,23 @@ def forced(slow: Translator, line: str, output: list[int]) -> float:
 
 
 def plain_search(slow: Translator, line: str, k: int) -> list[int]:
-    """The output of highest log P, of all until the k-th ended, an end counting among the best k of its step."""
+    """The output of highest log P, of all until the k-th ended, an end counting among the best k of
+    its step.
+    """
     src = torch.tensor([[*slow.source_ids([line])[0], EOS_ID]])
     mask = torch.ones(1, 1, 1, src.size(1), dtype=torch.bool)
     alive, ended = [(0.0, [])], []
     while len(ended) < k:
         with torch.no_grad():
             rows = [
-                slow.models[0](src, torch.tensor([[BOS_ID, *ids]]), mask)[0, -1].log_softmax(-1) for _, ids in alive
+                slow.models[0](src, torch.tensor([[BOS_ID, *ids]]), mask)[0, -1].log_softmax(-1)
+                for _, ids in alive
             ]
-        best, places = (torch.stack(rows) + torch.tensor([[total] for total, _ in alive])).flatten().topk(2 * k)
+        best, places = (
+            (torch.stack(rows) + torch.tensor([[total] for total, _ in alive]))
+            .flatten()
+            .topk(2 * k)
+        )
         found = [
             (total, alive[place // len(rows[0])][1], place % len(rows[0]))
             for total, place in zip(best.tolist(), places.tolist(), strict=True)
@@ -152,12 +188,18 @@ def plain_search(slow: Translator, line: str, k: int) -> list[int]:
 
 
 def test_the_best_output_is_found_however_many_end_in_the_last_step(tmp_path):
-    """CTranslate2 returns no more than it waits for: which of them it drops must not be the best."""
+    """CTranslate2 returns no more than it waits for: which of them it drops must not be the
+    best.
+    """
     search = {"beam_size": 4, "patience": 1, "length_penalty": 0, "max_extra_tokens": 200}
     path, text = stored(taught(steps=150), tmp_path), lines(20)
-    fast, slow = (opened(path, engine=engine, search=search)[0] for engine in ("ctranslate2", "torch"))
+    fast, slow = (
+        opened(path, engine=engine, search=search)[0] for engine in ("ctranslate2", "torch")
+    )
     assert isinstance(slow, Translator)
-    assert [best.tokens for best, *_ in fast.n_best(text, 1)] == [plain_search(slow, line, 4) for line in text]
+    assert [best.tokens for best, *_ in fast.n_best(text, 1)] == [
+        plain_search(slow, line, 4) for line in text
+    ]
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -176,7 +218,9 @@ def test_an_output_that_is_cut_at_its_own_limit_is_scored_with_its_end(tmp_path,
         )
     assert longest >= 6
     if beam_size == 1:
-        assert [best[0].tokens for best in found] == [best[0].tokens for best in fast.in_torch().n_best(text, 1)]
+        assert [best[0].tokens for best in found] == [
+            best[0].tokens for best in fast.in_torch().n_best(text, 1)
+        ]
 
 
 def test_opening_an_engine_leaves_the_threads_of_torch_alone(checkpoint, tmp_path, monkeypatch):
@@ -192,7 +236,9 @@ def test_a_lines_result_does_not_depend_on_longer_lines_in_its_batch(checkpoint,
     text = lines(14)
     alone = [fast.n_best([line], 4)[0] for line in text]
     together = fast.n_best(text, 4)
-    assert [[one.tokens for one in best] for best in together] == [[one.tokens for one in best] for best in alone]
+    assert [[one.tokens for one in best] for best in together] == [
+        [one.tokens for one in best] for best in alone
+    ]
     small, _ = opened(path, search={"max_extra_tokens": 1, "batch_tokens": 30})
     seen = []
     assert [best[0].text for best in small.n_best(text, 1, lambda *done: seen.append(done))] == [
@@ -207,18 +253,29 @@ def test_sources_beyond_1024_subwords_are_not_cut_and_those_beyond_the_tables_ar
 ):
     monkeypatch.setattr(convert, "POSITIONS", 1200)
     fast, _ = opened(stored(checkpoint, tmp_path), search={"beam_size": 1, "max_extra_tokens": 2})
-    long = [" ".join(WORDS[number * step % len(WORDS)] for number in range(1050)) for step in (1, 3)]
+    long = [
+        " ".join(WORDS[number * step % len(WORDS)] for number in range(1050)) for step in (1, 3)
+    ]
     assert all(len(ids) > 1024 for ids in fast.source_ids(long))
     for line, (best, *_) in zip(long, fast.n_best(long, 1), strict=True):
         assert best.log_prob == pytest.approx(forced(fast.in_torch(), line, best.tokens), abs=1e-3)
     asked = []
-    monkeypatch.setattr(fast.in_torch(), "find", lambda ids, *given: asked.append(ids) or [[Hypothesis([290], 0, 0)]])
-    assert fast.translate(["the", f"{long[0]} {long[1]}", "red"])[1] == fast.tokenizer.decode([[290]])[0]
+    monkeypatch.setattr(
+        fast.in_torch(),
+        "find",
+        lambda ids, *given: asked.append(ids) or [[Hypothesis([290], 0, 0)]],
+    )
+    assert (
+        fast.translate(["the", f"{long[0]} {long[1]}", "red"])[1]
+        == fast.tokenizer.decode([[290]])[0]
+    )
     assert asked == [fast.source_ids([f"{long[0]} {long[1]}"])]
 
 
 def test_outputs_are_not_cut_after_256_subwords(tmp_path):
-    fast, _ = opened(stored(taught(steps=0), tmp_path), search={"beam_size": 1, "max_extra_tokens": 2})
+    fast, _ = opened(
+        stored(taught(steps=0), tmp_path), search={"beam_size": 1, "max_extra_tokens": 2}
+    )
     line = " ".join(WORDS[number % 3] for number in range(260))
     [[best]] = fast.n_best([line], 1)
     assert len(best.tokens) > 256
@@ -239,7 +296,11 @@ def test_an_output_with_a_special_token_inside_is_searched_again_in_torch(checkp
 @pytest.mark.parametrize(
     "model",
     slow_but(
-        [{"d_k": 8, "d_v": 12}, {"d_k": 20, "d_v": 16}, {"positions": "learned", "max_positions": 306}],
+        [
+            {"d_k": 8, "d_v": 12},
+            {"d_k": 20, "d_v": 16},
+            {"positions": "learned", "max_positions": 306},
+        ],
         [
             {"d_k": 8, "d_v": 12},
             {"d_k": 20, "d_v": 16},
@@ -253,7 +314,9 @@ def test_an_output_with_a_special_token_inside_is_searched_again_in_torch(checkp
 def test_rows_of_table_3_are_converted_too(tmp_path, model):
     path = stored(taught(60, **model), tmp_path)
     search = {"beam_size": 1, "max_extra_tokens": 5}
-    fast, slow = (opened(path, engine=engine, search=search)[0] for engine in ("ctranslate2", "torch"))
+    fast, slow = (
+        opened(path, engine=engine, search=search)[0] for engine in ("ctranslate2", "torch")
+    )
     assert isinstance(fast, FastTranslator)
     assert differences(fast, slow, lines(12), 1) == 0
     if "positions" in model:
@@ -262,7 +325,9 @@ def test_rows_of_table_3_are_converted_too(tmp_path, model):
             fast.translate(["the " * 350])
 
 
-def test_the_model_is_converted_once_for_every_state_of_the_checkpoint(checkpoint, tmp_path, monkeypatch):
+def test_the_model_is_converted_once_for_every_state_of_the_checkpoint(
+    checkpoint, tmp_path, monkeypatch
+):
     path = stored(checkpoint, tmp_path)
     expected = opened(path)[0].translate(lines(4))
     folder = converted_folder(path)
@@ -279,10 +344,18 @@ def test_the_model_is_converted_once_for_every_state_of_the_checkpoint(checkpoin
     (folder / ABOUT).write_text("{")
     assert opened(path)[0].translate(lines(4)) == expected
 
-    stored(replace(checkpoint, weights={name: weight * 1.1 for name, weight in checkpoint.weights.items()}), tmp_path)
+    stored(
+        replace(
+            checkpoint, weights={name: weight * 1.1 for name, weight in checkpoint.weights.items()}
+        ),
+        tmp_path,
+    )
     assert isinstance(opened(path)[0], FastTranslator)
     assert converted_folder(path) != folder
-    assert {one.name for one in path.parent.iterdir()} == {path.name, converted_folder(path).name}, "old ones go"
+    assert {one.name for one in path.parent.iterdir()} == {
+        path.name,
+        converted_folder(path).name,
+    }, "old ones go"
 
 
 def test_where_nothing_can_be_written_beside_the_checkpoint_it_is_converted_for_the_one_command(
@@ -297,12 +370,16 @@ def test_where_nothing_can_be_written_beside_the_checkpoint_it_is_converted_for_
         return folder(to)
 
     monkeypatch.setattr(convert, "atomic_folder", refuses)
-    assert opened(path)[0].translate(lines(2)) == opened(path, engine="torch")[0].translate(lines(2))
+    assert opened(path)[0].translate(lines(2)) == opened(path, engine="torch")[0].translate(
+        lines(2)
+    )
     assert [one.name for one in path.parent.iterdir()] == [path.name]
 
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    with open_translator(Choice(checkpoints=[path], search=SearchOverrides(patience=2), accelerator="cpu")) as opening:
+    with open_translator(
+        Choice(checkpoints=[path], search=SearchOverrides(patience=2), accelerator="cpu")
+    ) as opening:
         left = list((tmp_path / "tmp").iterdir())  # a signal would end the command now
     assert isinstance(opening[0], FastTranslator)
     assert left == []
@@ -314,7 +391,9 @@ def test_a_checkpoint_that_changes_while_a_command_runs_is_not_mixed_with_the_mo
     path = stored(checkpoint, tmp_path)
     fast, _ = opened(path)
     stored(replace(checkpoint, step=10), tmp_path)
-    with pytest.raises(RefusedError, match="has been replaced since this command began; run it again"):
+    with pytest.raises(
+        RefusedError, match="has been replaced since this command began; run it again"
+    ):
         fast.in_torch()
 
 
@@ -332,20 +411,33 @@ def hooked(model: Transformer) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Transformer], object], str]] = {
-    "part": (lambda m: setattr(m.encoder[1], "feed_forward", GELU(32, 40)), r"encoder\.1\.feed_forward \(GELU"),
+    "part": (
+        lambda m: setattr(m.encoder[1], "feed_forward", GELU(32, 40)),
+        r"encoder\.1\.feed_forward \(GELU",
+    ),
     "hook": (hooked, r"encoder\.0\.feed_forward \(FeedForward, or its hooks"),
     "norm": (lambda m: setattr(m, "decoder_norm", nn.LayerNorm(32)), "a norm after the layers"),
     "epsilon": (lambda m: setattr(m.decoder[0].norm_2.norm, "eps", 1e-3), r"decoder\.0\.norm_2"),
     "linear": (
-        lambda m: setattr(m.encoder[0].self_attention, "w_q", nn.utils.parametrizations.orthogonal(nn.Linear(32, 32))),
+        lambda m: setattr(
+            m.encoder[0].self_attention,
+            "w_q",
+            nn.utils.parametrizations.orthogonal(nn.Linear(32, 32)),
+        ),
         r"encoder\.0\.self_attention, whose matrices|Parametrized",
     ),
-    "heads": (lambda m: setattr(m.encoder[0].self_attention, "n_heads", 4), r"encoder\.0\.self_attention"),
+    "heads": (
+        lambda m: setattr(m.encoder[0].self_attention, "n_heads", 4),
+        r"encoder\.0\.self_attention",
+    ),
     "a size": (
         lambda m: setattr(m.decoder[0], "cross_attention", MultiHeadAttention(32, 2, 4, 16)),
         r"decoder\.0\.cross_attention",
     ),
-    "bias": (lambda m: setattr(m.encoder[0].self_attention, "w_q", nn.Linear(32, 32)), r"encoder\.0\.self_attention"),
+    "bias": (
+        lambda m: setattr(m.encoder[0].self_attention, "w_q", nn.Linear(32, 32)),
+        r"encoder\.0\.self_attention",
+    ),
     "no layer": (lambda m: setattr(m.decoder[1], "feed_forward", nn.Identity()), r"decoder\.1"),
     "norm without weights": (
         lambda m: setattr(m.encoder[0].norm_1, "norm", nn.LayerNorm(32, elementwise_affine=False)),
@@ -388,8 +480,12 @@ def test_a_model_with_other_code_is_translated_in_torch_and_the_line_says_what_i
     ],
     ids=str,
 )
-def test_what_ctranslate2_cannot_do_is_done_in_torch_with_the_reason(checkpoint, tmp_path, monkeypatch, choice, reason):
-    monkeypatch.setattr("ctranslate2.get_supported_compute_types", lambda device: {"float32", "int8_float32"})
+def test_what_ctranslate2_cannot_do_is_done_in_torch_with_the_reason(
+    checkpoint, tmp_path, monkeypatch, choice, reason
+):
+    monkeypatch.setattr(
+        "ctranslate2.get_supported_compute_types", lambda device: {"float32", "int8_float32"}
+    )
     path = stored(checkpoint, tmp_path)
     found, line = opened(path, **choice)
     assert isinstance(found, Translator)
@@ -405,7 +501,9 @@ def test_everything_works_where_ctranslate2_cannot_be_imported(checkpoint, tmp_p
     assert isinstance(found, Translator)
     assert line.startswith("engine   torch, float32, cpu: CTranslate2 cannot be imported (")
     assert all(found.translate(lines(3)))
-    with pytest.raises(ConfigError, match="precision=int8: needs CTranslate2, but CTranslate2 cannot be imported"):
+    with pytest.raises(
+        ConfigError, match="precision=int8: needs CTranslate2, but CTranslate2 cannot be imported"
+    ):
         opened(stored(checkpoint, tmp_path), precision="int8")
 
 
@@ -428,22 +526,30 @@ def test_a_gpu_without_the_library_that_ctranslate2_multiplies_with_translates_i
     monkeypatch.setattr("aiayn.search.engine.ctypes.CDLL", load)
     translator, line = opened(stored(checkpoint, tmp_path), accelerator="auto")
     assert isinstance(translator, Translator)
-    assert "CTranslate2 fails" in line if found else "CTranslate2 needs libcublas.so.12" in line  # there is no GPU here
+    assert (
+        "CTranslate2 fails" in line if found else "CTranslate2 needs libcublas.so.12" in line
+    )  # there is no GPU here
     assert asked == ["libcublas.so.12", "/site/nvidia/cublas/lib/libcublas.so.12"]
 
 
 def test_int8_translates_nearly_as_float32(checkpoint, tmp_path):
     path = stored(checkpoint, tmp_path)
-    exact, quick = (opened(path, precision=precision)[0].n_best(lines(), 1) for precision in ("float32", "int8"))
+    exact, quick = (
+        opened(path, precision=precision)[0].n_best(lines(), 1) for precision in ("float32", "int8")
+    )
     assert quick != exact
     # So narrow a model is not sure of much, and processors differ in how they round.
-    assert sum(a.tokens == b.tokens for (a,), (b,) in zip(quick, exact, strict=True)) >= 0.6 * len(exact)
+    assert sum(a.tokens == b.tokens for (a,), (b,) in zip(quick, exact, strict=True)) >= 0.6 * len(
+        exact
+    )
     scores = [[best.score for (best,) in found] for found in (quick, exact)]
     assert statistics.correlation(*scores) > 0.8
 
 
 def test_a_broken_model_is_told_by_its_output(checkpoint, tmp_path):
-    weights = {name: torch.full_like(weight, math.nan) for name, weight in checkpoint.weights.items()}
+    weights = {
+        name: torch.full_like(weight, math.nan) for name, weight in checkpoint.weights.items()
+    }
     with pytest.raises(DivergedError, match="the model's output is NaN or infinite"):
         opened(stored(replace(checkpoint, weights=weights), tmp_path))[0].translate(["the old man"])
 
@@ -468,7 +574,9 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved(checkpoint, tmp_path, m
 def test_several_processors_translate_as_one(checkpoint, tmp_path):
     path, text = stored(checkpoint, tmp_path), ["", *lines(30)]
     search = {"batch_tokens": 60}
-    one, two = (opened(path, devices=devices, search=search)[0].translate(text) for devices in (1, 2))
+    one, two = (
+        opened(path, devices=devices, search=search)[0].translate(text) for devices in (1, 2)
+    )
     assert one == two
 
 
@@ -485,7 +593,9 @@ finally:
 """
 
 
-@pytest.mark.parametrize("options", [[], ["--n-best", "2"], ["--scores", "--beam-size", "1"], ["--precision", "int8"]])
+@pytest.mark.parametrize(
+    "options", [[], ["--n-best", "2"], ["--scores", "--beam-size", "1"], ["--precision", "int8"]]
+)
 def test_once_converted_a_line_is_translated_without_slow_imports(checkpoint, tmp_path, options):
     path = stored(checkpoint, tmp_path)
     expected = opened(path)[0].translate(["the old man"])
@@ -533,12 +643,16 @@ def test_once_converted_a_model_is_served_without_torch(checkpoint, tmp_path):
     assert described.endswith("; engine CTranslate2, float32, cpu")
 
 
-def test_the_command_says_its_engine_and_refuses_one_that_cannot_do_it(checkpoint, tmp_path, monkeypatch):
+def test_the_command_says_its_engine_and_refuses_one_that_cannot_do_it(
+    checkpoint, tmp_path, monkeypatch
+):
     config = replace(checkpoint.config, search=replace(checkpoint.config.search, patience=1.0))
     stored(replace(checkpoint, config=config), tmp_path)
     (tmp_path / "text").write_text("the old man\n\nsees\n")
     ours, torchs = (
-        run_application("aiayn", "translate", str(tmp_path), str(tmp_path / "text"), "--engine", engine)
+        run_application(
+            "aiayn", "translate", str(tmp_path), str(tmp_path / "text"), "--engine", engine
+        )
         for engine in ("auto", "torch")
     )
     assert (ours.code, torchs.code) == (0, 0)
@@ -546,15 +660,22 @@ def test_the_command_says_its_engine_and_refuses_one_that_cannot_do_it(checkpoin
     assert ours.err == "engine   CTranslate2, float32, cpu\n"
     assert torchs.err == "engine   torch, float32, cpu: as --engine says\n"
     for options in (["--sample"], ["--patience", "0"]):
-        refused = run_application("aiayn", "translate", str(tmp_path), "--engine", "ctranslate2", *options)
+        refused = run_application(
+            "aiayn", "translate", str(tmp_path), "--engine", "ctranslate2", *options
+        )
         assert refused.code == 2
         assert refused.err.count("\n") == 1
         assert "engine" in refused.err
     refused = run_application("aiayn", "translate", str(tmp_path), "--engine", "marian")
-    assert (refused.code, "--engine=marian: choose one of auto, ctranslate2, torch" in refused.err) == (2, True)
+    assert (
+        refused.code,
+        "--engine=marian: choose one of auto, ctranslate2, torch" in refused.err,
+    ) == (2, True)
 
 
-def test_special_tokens_are_not_suppressed_as_that_would_change_the_probability_of_the_others(checkpoint, tmp_path):
+def test_special_tokens_are_not_suppressed_as_that_would_change_the_probability_of_the_others(
+    checkpoint, tmp_path
+):
     fast, _ = opened(stored(checkpoint, tmp_path), search={"beam_size": 1})
     for line, (best, *_) in zip(lines(8), fast.n_best(lines(8), 1), strict=True):
         assert best.log_prob == pytest.approx(forced(fast.in_torch(), line, best.tokens), abs=1e-5)

@@ -33,7 +33,9 @@ def translator(tmp_path_factory) -> Translator:
     return Translator.from_run(write_run(tmp_path_factory.mktemp("outputs") / "tiny"))
 
 
-Translated = tuple[str, np.ndarray]  # a translation, and how much its words attend to those of its source
+Translated = tuple[
+    str, np.ndarray
+]  # a translation, and how much its words attend to those of its source
 
 
 def perfect(source: str, backwards: bool, spoil: bool = False) -> Translated:
@@ -53,20 +55,33 @@ def parts_of(text: str, is_html: bool = False) -> list[Part]:
     return [piece for piece in parse_markup(text, is_html=is_html) if isinstance(piece, Part)]
 
 
-def restored(pieces: Pieces, translate: Callable[[str], Translated], places: Counter[str] | None = None) -> str:
+def restored(
+    pieces: Pieces, translate: Callable[[str], Translated], places: Counter[str] | None = None
+) -> str:
     places = Counter() if places is None else places
-    return "".join(one if isinstance(one, str) else written(one, *translate(one.text), places) for one in pieces)
+    return "".join(
+        one if isinstance(one, str) else written(one, *translate(one.text), places)
+        for one in pieces
+    )
 
 
-def translated(text: str, backwards: bool = False, is_html: bool = False, spoil: bool = False) -> str:
-    return restored(parse_markup(text, is_html=is_html), lambda source: perfect(source, backwards, spoil))
+def translated(
+    text: str, backwards: bool = False, is_html: bool = False, spoil: bool = False
+) -> str:
+    return restored(
+        parse_markup(text, is_html=is_html), lambda source: perfect(source, backwards, spoil)
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "forwards", "backwards"),
     [
         ("open <b>the file</b> now", "OPEN <b>THE FILE</b> NOW", "NOW <b>FILE THE</b> OPEN"),
-        ('see <a href="x>y">the page</a>', 'SEE <a href="x>y">THE PAGE</a>', '<a href="x>y">PAGE THE</a> SEE'),
+        (
+            'see <a href="x>y">the page</a>',
+            'SEE <a href="x>y">THE PAGE</a>',
+            '<a href="x>y">PAGE THE</a> SEE',
+        ),
         ("a <b>b <i>c</i> d</b> e", "A <b>B <i>C</i> D</b> E", "E <b>D <i>C</i> B</b> A"),
         ("press <icon/> now", "PRESS <icon/> NOW", "<icon/> NOW PRESS"),
         ("<icon/> click it", "<icon/> CLICK IT", "<icon/> IT CLICK"),
@@ -95,14 +110,31 @@ def test_tags_come_back_around_the_same_words_wherever_these_went(text, forwards
         ("{x<b>} y</b>", "{ X <b>} Y</b>"),
     ],
 )
-def test_where_a_tag_was_all_that_kept_a_placeholder_from_a_word_they_are_not_joined(text, expected):
+def test_where_a_tag_was_all_that_kept_a_placeholder_from_a_word_they_are_not_joined(
+    text, expected
+):
     assert translated(text) == expected
-    assert [placeholders(part.text) for part in parts_of(text)] == [Counter(PLACEHOLDER.findall(TAG.sub(" ", text)))]
+    assert [placeholders(part.text) for part in parts_of(text)] == [
+        Counter(PLACEHOLDER.findall(TAG.sub(" ", text)))
+    ]
 
 
 @pytest.mark.parametrize(
     "name",
-    ["%s", "%1$s", "%@", "%2$@", "%1", "%L2", "%(count)d", "{name}", "{0}", "${HOME}", "https://a.org/b?c=d", "&amp;"],
+    [
+        "%s",
+        "%1$s",
+        "%@",
+        "%2$@",
+        "%1",
+        "%L2",
+        "%(count)d",
+        "{name}",
+        "{0}",
+        "${HOME}",
+        "https://a.org/b?c=d",
+        "&amp;",
+    ],
 )
 @pytest.mark.parametrize("backwards", [False, True])
 def test_a_spoilt_placeholder_takes_the_place_of_what_is_aligned_with_it(name, backwards):
@@ -137,16 +169,27 @@ def test_words_of_two_elements_are_two_and_a_tag_within_a_word_leaves_it_one(tex
 
 
 def test_html_is_read_and_written_as_html():
-    text = "<p>R&amp;D <b>costs</b> &lt; 3&nbsp;%</p>\n<script>if (a < b) x()</script><pre>keep  this</pre>"
+    text = (
+        "<p>R&amp;D <b>costs</b> &lt; 3&nbsp;%</p>\n<script>if (a < b) x()</script><pre>keep  "
+        "this</pre>"
+    )
     assert [part.text for part in parts_of(text, is_html=True)] == ["R&D costs < 3\u00a0%"]
     found = translated(text, is_html=True)
-    assert found == "<p>R &amp; D <b>COSTS</b> &lt; 3 %</p>\n<script>if (a < b) x()</script><pre>keep  this</pre>"
-    assert translated("<p>&nbsp; two <b>cats</b> see</p>", is_html=True) == "<p>&nbsp; TWO <b>CATS</b> SEE</p>"
+    assert (
+        found
+        == "<p>R &amp; D <b>COSTS</b> &lt; 3 %</p>\n<script>if (a < b) x()</script><pre>keep  "
+        "this</pre>"
+    )
+    assert (
+        translated("<p>&nbsp; two <b>cats</b> see</p>", is_html=True)
+        == "<p>&nbsp; TWO <b>CATS</b> SEE</p>"
+    )
     kept = '<p>Call <b translate="no">this one</b> now.</p>'
     assert '<b translate="no">this one</b>' in translated(kept, is_html=True)
 
 
-# Valid HTML: what is between tags is text with entities, what is in quotation marks may hold anything but its own.
+# Valid HTML: what is between tags is text with entities, what is in quotation marks may hold
+# anything but its own.
 ATTRIBUTES = st.one_of(
     st.just(""),
     st.text("ab<>'&= /!-", max_size=8).map(lambda value: f' title="{value}"'),
@@ -154,13 +197,40 @@ ATTRIBUTES = st.one_of(
     st.sampled_from([" hidden", " id=x", '\n class="<script>"']),
 )
 HTML_TEXT = st.sampled_from(
-    ["a", "dog ", " runs", ".", "&lt;b&gt;", "&amp;", "5 &lt; 7", "&#60;i&#62;", "%s", "\n", "{{ x }}"]
+    [
+        "a",
+        "dog ",
+        " runs",
+        ".",
+        "&lt;b&gt;",
+        "&amp;",
+        "5 &lt; 7",
+        "&#60;i&#62;",
+        "%s",
+        "\n",
+        "{{ x }}",
+    ]
 )
 OTHERS = st.sampled_from(
     [
-        *("<!-- <b> -- > <img src=x> -->", "<!-->", "<!-- x --!>", "<!DOCTYPE html>", "<?php if (1 > 0) echo '<b>' ?>"),
-        *("<![CDATA[ a & <b> ]]>", "<![if !IE]>", "<script>if (a < b) x('<b>')</script>", "<style>p > b {}</style>"),
-        *("<textarea><b>a</textarea>", "<pre>a <b>dog</b></pre>", "<svg><g><text>a</text></g></svg>"),
+        *(
+            "<!-- <b> -- > <img src=x> -->",
+            "<!-->",
+            "<!-- x --!>",
+            "<!DOCTYPE html>",
+            "<?php if (1 > 0) echo '<b>' ?>",
+        ),
+        *(
+            "<![CDATA[ a & <b> ]]>",
+            "<![if !IE]>",
+            "<script>if (a < b) x('<b>')</script>",
+            "<style>p > b {}</style>",
+        ),
+        *(
+            "<textarea><b>a</textarea>",
+            "<pre>a <b>dog</b></pre>",
+            "<svg><g><text>a</text></g></svg>",
+        ),
         *(
             "<code>rm -rf</code>",
             "<code>&nbsp;</code>",
@@ -172,14 +242,20 @@ OTHERS = st.sampled_from(
 
 
 TEXT = HTML_TEXT.map(lambda text: [("", text)])  # pieces: what must stay, and text
-VOID = st.builds(lambda name, given: f"<{name}{given}>", st.sampled_from(["br", "img", "hr"]), ATTRIBUTES)
+VOID = st.builds(
+    lambda name, given: f"<{name}{given}>", st.sampled_from(["br", "img", "hr"]), ATTRIBUTES
+)
 PAGES = st.recursive(
     st.one_of(TEXT, TEXT, st.one_of(OTHERS, VOID).map(lambda raw: [(raw, "")])),
     lambda inner: st.lists(
         st.one_of(
             inner,
             st.builds(
-                lambda name, given, inside: [(f"<{name}{given}>", ""), *inside, (f"</{name.upper()}>", "")],
+                lambda name, given, inside: [
+                    (f"<{name}{given}>", ""),
+                    *inside,
+                    (f"</{name.upper()}>", ""),
+                ],
                 *(st.sampled_from(["b", "a", "span", "p", "div", "my-x"]), ATTRIBUTES, inner),
             ),
         ),
@@ -190,7 +266,9 @@ PAGES = st.recursive(
 
 
 @given(PAGES, st.booleans(), st.booleans())
-def test_valid_html_keeps_its_tags_and_all_that_is_not_text_and_text_becomes_no_tag(pieces, backwards, spoil):
+def test_valid_html_keeps_its_tags_and_all_that_is_not_text_and_text_becomes_no_tag(
+    pieces, backwards, spoil
+):
     page = "".join(map("".join, pieces))
     found = translated(page, backwards, is_html=True, spoil=spoil)
     stays = Counter(raw for raw, _ in pieces if raw)
@@ -206,7 +284,8 @@ def test_valid_html_keeps_its_tags_and_all_that_is_not_text_and_text_becomes_no_
         "<p title='<script>alert(1)</script>'>A man walks.</p>",
         "<!-- <img src=x onerror=alert(1)> <!-- --> A man walks.",
         'A man <abbr title="1 < 2">walks</abbr> in the park.',
-        '<!DOCTYPE html><html lang="en"><head><title>A dog</title><style>p{}</style></head><p>x</p></html>',
+        '<!DOCTYPE html><html lang="en"><head><title>A '
+        "dog</title><style>p{}</style></head><p>x</p></html>",
         '<?xml version="1.0" encoding="utf-8"?><html><body><p>A dog runs.</p></body></html>',
         "<p>A dog runs.</p><![CDATA[ A man & <b> ]]>",
         "<p>A dog runs.</p><!-- unclosed <b> ",
@@ -220,7 +299,9 @@ def test_valid_html_keeps_its_tags_and_all_that_is_not_text_and_text_becomes_no_
 def test_pages_that_were_damaged_once_come_back_whole(page):
     marks = re.compile(r"<[^<>]*>|\{[^{}]*\}|[\"'=]")
     for is_html, backwards in ((True, False), (True, True), (False, False), (False, True)):
-        assert Counter(marks.findall(translated(page, backwards, is_html))) == Counter(marks.findall(page))
+        assert Counter(marks.findall(translated(page, backwards, is_html))) == Counter(
+            marks.findall(page)
+        )
     again = parts_of(translated(page, is_html=True), is_html=True)
     assert ["".join(part.text.upper().split()) for part in parts_of(page, is_html=True)] == [
         "".join(part.text.upper().split()) for part in again
@@ -258,7 +339,10 @@ def test_a_line_stays_whole_if_the_splitter_fails(monkeypatch):
 
 
 def test_tags_in_a_title_are_text():
-    assert translated("<title>a <b>dog</title><p>runs</p>", is_html=True) == "<title>A &lt;B&gt; DOG</title><p>RUNS</p>"
+    assert (
+        translated("<title>a <b>dog</title><p>runs</p>", is_html=True)
+        == "<title>A &lt;B&gt; DOG</title><p>RUNS</p>"
+    )
 
 
 def test_tags_of_templates_are_placed_like_tags():
@@ -270,7 +354,18 @@ def test_tags_of_templates_are_placed_like_tags():
 WORDS = st.sampled_from(["a", "Haus", "%s", "{x}", "https://a.de/b", ",", "&amp;", "é", "<", "5"])
 TAGS = st.sampled_from(
     [
-        *("<b>", "</b>", "<i x='1'>", "</i>", "<br>", "<x/>", "</p>", "&lt;u&gt;", "<!-- n -->", "<a href='>'>"),
+        *(
+            "<b>",
+            "</b>",
+            "<i x='1'>",
+            "</i>",
+            "<br>",
+            "<x/>",
+            "</p>",
+            "&lt;u&gt;",
+            "<!-- n -->",
+            "<a href='>'>",
+        ),
         *("<code x='%s'>%s</code>", "<kbd>a {x}</kbd>", "<var>b</var>"),
     ]
 )
@@ -334,10 +429,18 @@ def test_with_a_model_all_mark_up_comes_back_and_plain_text_is_translated_as_wit
 def test_paragraphs_equal_their_sentences_with_the_blanks_between(translator):
     text = "  The cat sees. Two cats see!  The man\n\nsees  the house.\tThe end "
     paragraph = split_paragraph(text, "en")
-    assert paragraph[1::2] == ["The cat sees.", "Two cats see!", "The man", "sees  the house.", "The end"]
+    assert paragraph[1::2] == [
+        "The cat sees.",
+        "Two cats see!",
+        "The man",
+        "sees  the house.",
+        "The end",
+    ]
     assert "".join(paragraph) == text
     [found], _ = translate_texts(translator, [text.replace("\n\n", " ")], paragraphs=True)
-    parts = translator.translate(["The cat sees.", "Two cats see!", "The man sees  the house.", "The end"])
+    parts = translator.translate(
+        ["The cat sees.", "Two cats see!", "The man sees  the house.", "The end"]
+    )
     assert found == f"  {parts[0]} {parts[1]}  {parts[2]}\t{parts[3]} "
 
 
@@ -345,7 +448,9 @@ def test_paragraphs_equal_their_sentences_with_the_blanks_between(translator):
 def test_sentences_and_blanks_are_the_whole_text(text, language):
     paragraph = split_paragraph(text, language)
     assert "".join(paragraph) == text
-    assert all(sentence == sentence.strip() != "" and "\n" not in sentence for sentence in paragraph[1::2])
+    assert all(
+        sentence == sentence.strip() != "" and "\n" not in sentence for sentence in paragraph[1::2]
+    )
     assert not "".join(paragraph[::2]).strip()
 
 
@@ -378,7 +483,9 @@ def test_the_alignment_of_words_is_that_of_their_subwords(translator):
     for number, (sentence, one) in enumerate(zip(cut[1::2], best, strict=True)):
         alone = unit_weights(["", one.text, ""], ["", sentence, ""], attention[number : number + 1])
         assert alone.shape == (len(words_of(one.text)), len(words_of(sentence)))
-        rows, columns = (slice(start, start + size) for start, size in zip(done, alone.shape, strict=True))
+        rows, columns = (
+            slice(start, start + size) for start, size in zip(done, alone.shape, strict=True)
+        )
         assert np.allclose(found[rows, columns], alone)
         done = [rows.stop, columns.stop]
     assert found.shape == tuple(done)
@@ -389,7 +496,9 @@ def test_the_alignment_of_words_is_that_of_their_subwords(translator):
 def test_a_word_attends_to_what_its_subwords_attend_to():
     # Subwords, with their first blank: _ab c | _d e f; é (2 bytes) is cut in two.
     attention = np.array([[0.5, 0.1, 0.2, 0.1], [0.2, 0.4, 0.1, 0.1], [0.1, 0.0, 0.3, 0.3]])
-    found = unit_weights(["", "xé y", ""], ["", "ab c.", ""], [([3, 1, 2], [3, 2, 1, 0], attention)])
+    found = unit_weights(
+        ["", "xé y", ""], ["", "ab c.", ""], [([3, 1, 2], [3, 2, 1, 0], attention)]
+    )
     sums = np.array([[0.7, 0.5, 0.5], [0.1, 0.0, 0.6]])
     assert np.allclose(found, sums / sums.sum(1, keepdims=True))
 
@@ -404,15 +513,20 @@ def test_a_word_attends_to_what_its_subwords_attend_to():
         ([" cafe\u0301", " no\u0308tig"], 0),
     ],
 )
-def test_an_element_is_around_its_words_in_every_script_and_between_no_letter_and_its_signs(pieces, number):
-    # The model writes these subwords; the second word of the source is what the one of this number attends to.
+def test_an_element_is_around_its_words_in_every_script_and_between_no_letter_and_its_signs(
+    pieces, number
+):
+    # The model writes these subwords; the second word of the source is what the one of this number
+    # attends to.
     text = "".join(pieces)
     lengths = [len(piece.encode()) for piece in pieces]
     lengths[0] += not text.startswith(" ")
     attention = np.tile([0.9, 0.1, 0.0], (len(pieces), 1))
     attention[number] = [0.0, 1.0, 0.0]
     [part] = parts_of("one <b>two</b> three")
-    weights = unit_weights(["", text.strip(), ""], ["", part.text, ""], [(lengths, [4, 4, 6], attention)])
+    weights = unit_weights(
+        ["", text.strip(), ""], ["", part.text, ""], [(lengths, [4, 4, 6], attention)]
+    )
     around = pieces[number].strip(" 。")
     expected = text.strip().replace(around, f"<b>{around}</b>")
     assert written(part, text.strip(), weights, Counter()) == expected
@@ -425,7 +539,19 @@ def test_no_blank_is_put_beside_chinese():
     assert [one.text for one in parts_of("<b>看</b><i>她</i>")] == ["看她"]
 
 
-HOSTILE = ["<", "<b>", "</b>", "<i></b>", "<!--", "<script>", "<b translate=no>", "x<br>", "a<b>", "&lt;a ", '<a "x ']
+HOSTILE = [
+    "<",
+    "<b>",
+    "</b>",
+    "<i></b>",
+    "<!--",
+    "<script>",
+    "<b translate=no>",
+    "x<br>",
+    "a<b>",
+    "&lt;a ",
+    '<a "x ',
+]
 
 
 def lines_executed(work: Callable[[], object]) -> int:
@@ -453,7 +579,17 @@ def test_the_work_of_parsing_grows_no_faster_than_the_text(hostile):
     assert long <= 2.1 * short + 50
 
 
-MARKED = ["<b>x</b> ", "<i>", "%s ", "{a}{b}", "<b><i></i></b>y ", "x<img>", "<b>%s{c}</b>", "} ", "</b>z<b>"]
+MARKED = [
+    "<b>x</b> ",
+    "<i>",
+    "%s ",
+    "{a}{b}",
+    "<b><i></i></b>y ",
+    "x<img>",
+    "<b>%s{c}</b>",
+    "} ",
+    "</b>z<b>",
+]
 
 
 @pytest.mark.parametrize("spoil", [False, True])
@@ -496,14 +632,21 @@ def test_elements_may_stand_in_each_other_as_deep_as_a_line_is_long():
         ("new file", "<b>NEW</b> <a href='#'>FILE", "NEW FILE", Counter(removed=3)),
         ("new", "NEW<br/>", "NEW", Counter(removed=1)),
         ("new", "<!-- x -->&lt;i&gt;NEW&lt;/i&gt;", "NEW", Counter(removed=3)),
-        ("a <i>new</i> file", "<i></i>A NEW FILE", "A <i>NEW</i> FILE", Counter(by_alignment=1, removed=2)),
+        (
+            "a <i>new</i> file",
+            "<i></i>A NEW FILE",
+            "A <i>NEW</i> FILE",
+            Counter(by_alignment=1, removed=2),
+        ),
         ("5 < 7 > x", "5 < 7 > X", "5 < 7 > X", Counter()),
         ("the <new file", "DIE <NEU DATEI>", "DIE <NEU DATEI>", Counter()),
         ("if x <y", "<WENN X <Y", "WENN X <Y", Counter(removed=1)),
         ("new", "<{x}b> <b", "< b> b", Counter(removed=2)),
     ],
 )
-def test_a_placeholder_or_tag_that_the_source_lacks_is_removed_and_counted(source, translation, expected, places):
+def test_a_placeholder_or_tag_that_the_source_lacks_is_removed_and_counted(
+    source, translation, expected, places
+):
     found = Counter()
 
     def from_the_end(text: str) -> Translated:
@@ -519,12 +662,57 @@ def test_a_placeholder_or_tag_that_the_source_lacks_is_removed_and_counted(sourc
 
 PIECES = st.one_of(
     st.sampled_from(
-        ["%s", "%", "s", "{x}", "{", "}", "{y}", "x", "(x)", "d", "%(x)", " ", ".", "2f", "www.", "a@", "b.de", "$"]
+        [
+            "%s",
+            "%",
+            "s",
+            "{x}",
+            "{",
+            "}",
+            "{y}",
+            "x",
+            "(x)",
+            "d",
+            "%(x)",
+            " ",
+            ".",
+            "2f",
+            "www.",
+            "a@",
+            "b.de",
+            "$",
+        ]
     ),
-    st.sampled_from(["<", "</", ">", "b", "<b>", '"', "<!--", "-->", "&lt;", "&gt;", "<i x='1'>", "</b>", "<br/>"]),
+    st.sampled_from(
+        [
+            "<",
+            "</",
+            ">",
+            "b",
+            "<b>",
+            '"',
+            "<!--",
+            "-->",
+            "&lt;",
+            "&gt;",
+            "<i x='1'>",
+            "</b>",
+            "<br/>",
+        ]
+    ),
 )
 MARKED_WORDS = st.sampled_from(
-    ["%s", "{x}", "a b", "<b>%s</b>", "<code>%s</code>", "<code>c</code>", "<kbd>a {x}</kbd>", "<i>", "&amp;"]
+    [
+        "%s",
+        "{x}",
+        "a b",
+        "<b>%s</b>",
+        "<code>%s</code>",
+        "<code>c</code>",
+        "<kbd>a {x}</kbd>",
+        "<i>",
+        "&amp;",
+    ]
 )
 
 
@@ -535,42 +723,67 @@ def written_by_a_model(source: str, translation: str, random: Random) -> Transla
     return translation, weights / weights.sum(1, keepdims=True).clip(1e-9)
 
 
-@given(st.lists(PIECES, max_size=9).map("".join), st.lists(PIECES, max_size=12).map("".join), st.randoms())
+@given(
+    st.lists(PIECES, max_size=9).map("".join),
+    st.lists(PIECES, max_size=12).map("".join),
+    st.randoms(),
+)
 @example("{<}", "", Random(0))
 @example("s{}", "", Random(0))
 @example("&lt;<i x='1'>s&gt;", "", Random(0))
 @example("<!--<i x='1'>x", "-->", Random(0))
 @example("<s", "<!--%s-->", Random(0))
 @example("s&lt;&gt;", "&lt;x", Random(0))
-def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(source, translation, random):
+def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(
+    source, translation, random
+):
     for part in parts_of(source):
-        found = written(Part(part.text), *written_by_a_model(part.text, translation.strip(), random), Counter())
+        found = written(
+            Part(part.text), *written_by_a_model(part.text, translation.strip(), random), Counter()
+        )
         assert Counter(PLACEHOLDER.findall(found)) == Counter(PLACEHOLDER.findall(part.text))
         copied = "".join(PLACEHOLDER.findall(part.text)).count("<")
         assert found.count("<") <= translation.count("<") + copied
         assert TAG_START.search(part.text) or not re.search("<[A-Za-z_/!?]", found)
-    whole = restored(parse_markup(source), lambda text: written_by_a_model(text, translation.strip(), random))
-    if not any(TAG_START.search(part.text) for part in parts_of(source)):  # halves of tags, which may pair off anew
+    whole = restored(
+        parse_markup(source), lambda text: written_by_a_model(text, translation.strip(), random)
+    )
+    if not any(
+        TAG_START.search(part.text) for part in parts_of(source)
+    ):  # halves of tags, which may pair off anew
         assert Counter(TAG.findall(whole)) == Counter(TAG.findall(source))
 
 
-@given(st.lists(MARKED_WORDS, max_size=7).map(" ".join), st.lists(PIECES, max_size=9).map(" ".join), st.randoms())
+@given(
+    st.lists(MARKED_WORDS, max_size=7).map(" ".join),
+    st.lists(PIECES, max_size=9).map(" ".join),
+    st.randoms(),
+)
 def test_what_stays_as_it_is_replaces_no_placeholder_and_doubles_none(source, translation, random):
-    found = restored(parse_markup(source), lambda text: written_by_a_model(text, translation.strip(), random))
+    found = restored(
+        parse_markup(source), lambda text: written_by_a_model(text, translation.strip(), random)
+    )
     assert placeholders(found) == placeholders(source)
 
 
 @given(st.lists(st.sampled_from("vwxyz"), max_size=9).map(" ".join), st.randoms())
-def test_elements_and_tags_alone_are_in_no_element_that_they_were_not_in_whatever_the_model_attends_to(words, random):
+def test_elements_and_tags_alone_are_in_no_element_that_they_were_not_in_whatever_the_model_attends_to(
+    words, random
+):
     source = "<b>one <i>two three</i> <x/>four</b> five <u>six <y/> seven</u> <z/> eight"
     found = restored(parse_markup(source), lambda text: written_by_a_model(text, words, random))
-    inside = {(around.tag, one.tag) for around in ElementTree.fromstring(f"<p>{found}</p>").iter() for one in around}
+    inside = {
+        (around.tag, one.tag)
+        for around in ElementTree.fromstring(f"<p>{found}</p>").iter()
+        for one in around
+    }
     assert inside <= {("b", "i"), ("b", "x"), ("u", "y"), *(("p", name) for name in "bixuyz")}
 
 
 @pytest.mark.parametrize("character", ["a", "0", "%", "<!--", "%0", "a.", "<", "{"])
 def test_a_line_of_the_greatest_length_has_no_placeholders_that_are_not_there(character):
-    # Patterns that looked through the rest of the line from every character would take minutes here.
+    # Patterns that looked through the rest of the line from every character would take minutes
+    # here.
     line = character * (32_768 // len(character))
     assert set(placeholders(line)) <= {"%%"}
 
@@ -580,8 +793,14 @@ def test_a_line_with_more_words_than_memory_allows_is_refused_by_its_number_befo
 ):
     monkeypatch.setattr(texts, "MAX_WORDS", 4)
     monkeypatch.setattr(translator, "n_best", None)
-    with pytest.raises(DataError, match=r"text 12 has 5 words between two tags .* at most: divide it"):
-        translate_texts(translator, ["one <br>two three, four", "one <br>two <b>three</b>, four five"], first_line=11)
+    with pytest.raises(
+        DataError, match=r"text 12 has 5 words between two tags .* at most: divide it"
+    ):
+        translate_texts(
+            translator,
+            ["one <br>two three, four", "one <br>two <b>three</b>, four five"],
+            first_line=11,
+        )
 
 
 def test_long_pairs_are_aligned_in_smaller_batches(translator, monkeypatch):
@@ -591,7 +810,9 @@ def test_long_pairs_are_aligned_in_smaller_batches(translator, monkeypatch):
     expected = alignment.alignment_weights(translator, src_ids, outputs)
     sizes = []
     decode = translator.model.decode
-    monkeypatch.setattr(translator.model, "decode", lambda ids, *rest: sizes.append(len(ids)) or decode(ids, *rest))
+    monkeypatch.setattr(
+        translator.model, "decode", lambda ids, *rest: sizes.append(len(ids)) or decode(ids, *rest)
+    )
     monkeypatch.setattr(alignment, "BATCH_TOKENS", 20)
     found = alignment.alignment_weights(translator, src_ids, outputs)
     longest = sorted(len(src) * len(tgt) for src, tgt in zip(src_ids, outputs, strict=True))
@@ -611,7 +832,12 @@ def test_weights_of_words_are_sums_over_source_and_means_over_target_subwords(tr
     assert (found["source"], found["translation"]) == (source.split(" "), translation.split(" "))
     [weights] = alignment.alignment_weights(translator, [src_ids], [tgt_ids])
     src_words, tgt_words = (
-        torch.tensor([sum(t.startswith("▁") for t in tokens[: place + 1]) - 1 for place in range(len(tokens))])
+        torch.tensor(
+            [
+                sum(t.startswith("▁") for t in tokens[: place + 1]) - 1
+                for place in range(len(tokens))
+            ]
+        )
         for tokens in (translator.tokenizer.tokens(src_ids), translator.tokenizer.tokens(tgt_ids))
     )
     assert len(src_ids) > len(found["source"])
@@ -650,17 +876,25 @@ NO_LETTERS = [
 
 @pytest.mark.parametrize("markup", [True, False])
 @pytest.mark.parametrize("paragraphs", [True, False])
-def test_what_has_no_letter_outside_placeholders_is_copied_wherever_it_stands(translator, markup, paragraphs):
+def test_what_has_no_letter_outside_placeholders_is_copied_wherever_it_stands(
+    translator, markup, paragraphs
+):
     assert translate_texts(translator, NO_LETTERS, markup, paragraphs)[0] == NO_LETTERS
     if paragraphs:
         for text in NO_LETTERS:
             [alone], _ = translate_texts(translator, ["the house."], False, True)
-            assert translate_texts(translator, [f"{text}\nthe house."], False, True)[0] == [f"{text}\n{alone}"]
+            assert translate_texts(translator, [f"{text}\nthe house."], False, True)[0] == [
+                f"{text}\n{alone}"
+            ]
 
 
 def test_emoji_of_a_sentence_are_in_its_translation_as_often_and_nowhere_else():
     for text in ("the flowers 🎉🎉", "the 👩\u200d👩\u200d👧 house 🇩🇪🇫🇷", "ok 👍🏽"):
         expected = Counter(re.findall("🎉|👩\u200d👩\u200d👧|🇩🇪|🇫🇷|👍🏽", text))
-        for translation in (translated(text), translated(text, backwards=True), translated(text, spoil=True)):
+        for translation in (
+            translated(text),
+            translated(text, backwards=True),
+            translated(text, spoil=True),
+        ):
             assert Counter(re.findall("🎉|👩\u200d👩\u200d👧|🇩🇪|🇫🇷|👍🏽", translation)) == expected
     assert translated("two cats") == "TWO CATS"

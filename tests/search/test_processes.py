@@ -43,7 +43,9 @@ def test_a_process_chooses_its_gpu_before_a_model_is_loaded(monkeypatch):
 def test_evaluation_on_two_devices_writes_the_bytes_of_one(run, warm):
     folder, texts = run.parent.parent, []
     for devices in (1, 2):
-        ended = in_new_interpreter(folder, "evaluate.py", f"run={run}", f"devices={devices}", "accelerator=cpu")
+        ended = in_new_interpreter(
+            folder, "evaluate.py", f"run={run}", f"devices={devices}", "accelerator=cpu"
+        )
         assert ended.returncode == 0, ended.stderr
         assert ended.stdout.count("sacrebleu ") == 1, "only the first process speaks"
         texts.append((run / "evaluation/test/hypotheses.txt").read_bytes())
@@ -60,12 +62,16 @@ def test_evaluation_on_two_devices_writes_the_bytes_of_one(run, warm):
     ],
     ids=str,
 )
-def test_a_file_is_translated_on_two_devices_into_the_bytes_of_one_in_its_order(run, tmp_path, warm, arguments):
+def test_a_file_is_translated_on_two_devices_into_the_bytes_of_one_in_its_order(
+    run, tmp_path, warm, arguments
+):
     lines = (run.parent.parent / "test.en").read_text(encoding="utf-8").split("\n")[:-1]
     text = [*lines, "", *lines[::-1], "<b>two</b> {x}. One five. " * 3]
     (tmp_path / "new.en").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
     code = tmp_path / "command.py"  # the console command
-    code.write_text("import sys\nfrom aiayn.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n")
+    code.write_text(
+        "import sys\nfrom aiayn.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    )
     command = ("translate", str(run), str(tmp_path / "new.en"), *arguments)
     one = run_application("aiayn", *command)
     two = in_new_interpreter(tmp_path, str(code), *command, "--devices", "2")
@@ -91,12 +97,16 @@ def test_results_and_errors_come_from_where_the_lines_went(made_of):
         ]
         assert shown[-1] == (5, 5)
         pairs, expected = shared.score(lines, lines[::-1]), alone.score(lines, lines[::-1])
-        assert [pair.log_prob for pair in pairs] == pytest.approx([pair.log_prob for pair in expected], abs=1e-5)
+        assert [pair.log_prob for pair in pairs] == pytest.approx(
+            [pair.log_prob for pair in expected], abs=1e-5
+        )
         assert shared.n_best([], 1) == []
         assert shared.translate(["two"]) == alone.translate(["two"])
         with pytest.raises(DataError, match="line 5 has 40,000 characters"):
             shared.score([*lines[:4], "x" * 40_000], lines)
-        assert shared.translate(lines) == [best[0].text for best in found], "a refused line ends nothing"
+        assert shared.translate(lines) == [best[0].text for best in found], (
+            "a refused line ends nothing"
+        )
         assert shared.in_torch() is alone
     assert torch.get_num_threads() == threads
 
@@ -113,10 +123,15 @@ def test_a_process_that_is_killed_is_reported_and_none_is_left(made_of):
 
 def test_a_broken_model_is_told_from_another_process_too(made_of, monkeypatch):
     checkpoint, *others = made_of
-    weights = {name: torch.full_like(weight, torch.nan) for name, weight in checkpoint.weights.items()}
+    weights = {
+        name: torch.full_like(weight, torch.nan) for name, weight in checkpoint.weights.items()
+    }
     broken = (type(checkpoint)(**vars(checkpoint) | {"weights": weights}), *others)
     alone = load_translator(*made_of)
-    with on_devices(alone, 2, broken, []) as shared, pytest.raises(DivergedError, match=r"^the model's output is NaN"):
+    with (
+        on_devices(alone, 2, broken, []) as shared,
+        pytest.raises(DivergedError, match=r"^the model's output is NaN"),
+    ):
         shared.translate(["one", "two"])
     assert str(NonFiniteOutputError()).startswith("the model's output is NaN")
 

@@ -23,7 +23,9 @@ from aiayn.search.translations import Hypothesis, Translation
 from aiayn.search.translator import Translator
 from aiayn.token_ids import EOS_ID, PAD_ID
 
-SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60)
+SEARCH = SearchConfig(
+    beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=60
+)
 LINES = [
     "the old house",
     "a",
@@ -38,7 +40,9 @@ LINES = [
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes sieht"]], 280)
+    return Tokenizer.train(
+        [["the old house of the man sees two cats", "das alte Haus des Mannes sieht"]], 280
+    )
 
 
 def transformer(vocab_size: int, positions: str = "sinusoidal") -> Transformer:
@@ -77,7 +81,10 @@ def echo(monkeypatch):
         assert torch.equal(src_mask[:, 0, 0], src != PAD_ID)
         rows = [row[mask].tolist() for row, mask in zip(src, src_mask[:, 0, 0], strict=True)]
         assert all(row[-1] == EOS_ID for row in rows)
-        return [[Hypothesis(row[:-1], -1.0 - k, -2.0 - k) for k in range(config.beam_size)] for row in rows]
+        return [
+            [Hypothesis(row[:-1], -1.0 - k, -2.0 - k) for k in range(config.beam_size)]
+            for row in rows
+        ]
 
     monkeypatch.setattr(module, "beam_search", search)
     return shapes
@@ -101,7 +108,9 @@ def test_every_line_comes_back_in_its_place_whatever_the_batches(tokenizer, line
     assert translated == [line.strip() for line in lines]
 
 
-def test_batches_hold_lines_of_similar_length_and_keep_the_budget_of_positions_times_beams(tokenizer, echo):
+def test_batches_hold_lines_of_similar_length_and_keep_the_budget_of_positions_times_beams(
+    tokenizer, echo
+):
     lines = [" ".join(["the"] * n) for n in (1, 9, 2, 8, 3, 30, 1)]
     translator(tokenizer, batch_tokens=60).translate(lines)
     widths = [len(ids) + 1 for ids in tokenizer.encode(lines)]
@@ -135,20 +144,28 @@ def test_translations_are_those_of_the_search_on_each_line_alone(tokenizer):
         src = torch.tensor([[*tokenizer.encode([line])[0], EOS_ID]])
         [alone] = beam_search(model, src, (src != PAD_ID)[:, None, None], SEARCH)
         assert [c.tokens for c in candidates] == [h.tokens for h in alone[:2]]
-        assert [c.score for c in candidates] == pytest.approx([h.score for h in alone[:2]], abs=2e-5)
-        assert [c.log_prob for c in candidates] == pytest.approx([h.log_prob for h in alone[:2]], abs=2e-5)
+        assert [c.score for c in candidates] == pytest.approx(
+            [h.score for h in alone[:2]], abs=2e-5
+        )
+        assert [c.log_prob for c in candidates] == pytest.approx(
+            [h.log_prob for h in alone[:2]], abs=2e-5
+        )
         texts = tokenizer.decode([h.tokens for h in alone[:2]])
         assert [c.text for c in candidates] == [" ".join(text.splitlines()) for text in texts]
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_translating_ignores_dropout_and_leaves_the_model_in_the_mode_it_was_in(tokenizer, training):
+def test_translating_ignores_dropout_and_leaves_the_model_in_the_mode_it_was_in(
+    tokenizer, training
+):
     ready = translator(tokenizer)
     ready.model.train(training)
     before = {name: tensor.clone() for name, tensor in ready.model.state_dict().items()}
     assert ready.translate(LINES) == ready.translate(LINES)
     assert all(part.training == training for part in ready.model.modules())
-    assert all(torch.equal(tensor, before[name]) for name, tensor in ready.model.state_dict().items())
+    assert all(
+        torch.equal(tensor, before[name]) for name, tensor in ready.model.state_dict().items()
+    )
 
 
 def test_a_model_that_has_translated_long_lines_can_still_be_trained(tokenizer):
@@ -160,20 +177,28 @@ def test_a_model_that_has_translated_long_lines_can_still_be_trained(tokenizer):
     assert all(parameter.grad is not None for parameter in ready.model.parameters())
 
 
-def test_a_line_beyond_the_learned_positions_is_refused_by_its_number_before_translating(tokenizer, echo):
-    model = transformer(tokenizer.vocab_size, positions="learned")  # 20 positions: 15 subwords + 4 extra + 1
+def test_a_line_beyond_the_learned_positions_is_refused_by_its_number_before_translating(
+    tokenizer, echo
+):
+    model = transformer(
+        tokenizer.vocab_size, positions="learned"
+    )  # 20 positions: 15 subwords + 4 extra + 1
     ready = Translator(model, tokenizer, SEARCH, "cpu")
     fits, too_long = "the" + " the" * 14, "the" + " the" * 15
     assert [len(ids) for ids in tokenizer.encode([fits, too_long])] == [15, 16]
     assert ready.translate([fits]) == [fits]
     echo.clear()
-    with pytest.raises(DataError, match=r"^line 3 has 16 subwords: .* allow at most 15; split the line or lower"):
+    with pytest.raises(
+        DataError, match=r"^line 3 has 16 subwords: .* allow at most 15; split the line or lower"
+    ):
         ready.translate(["a", "", too_long, fits])
     assert echo == []
 
 
 def test_more_candidates_than_beams_are_refused(tokenizer):
-    with pytest.raises(ConfigError, match=r"4 translations .* search\.beam_size=3: .* set search\.beam_size=4"):
+    with pytest.raises(
+        ConfigError, match=r"4 translations .* search\.beam_size=3: .* set search\.beam_size=4"
+    ):
         translator(tokenizer).n_best(["a"], 4)
     with pytest.raises(ConfigError, match="0 translations"):
         translator(tokenizer).n_best(["a"], 0)
@@ -181,7 +206,9 @@ def test_more_candidates_than_beams_are_refused(tokenizer):
 
 def test_progress_counts_lines_up_to_all_of_them(tokenizer, echo):
     seen = []
-    translator(tokenizer, batch_tokens=1).translate(["a", "", "the cat", "two"], on_batch=lambda *n: seen.append(n))
+    translator(tokenizer, batch_tokens=1).translate(
+        ["a", "", "the cat", "two"], on_batch=lambda *n: seen.append(n)
+    )
     assert seen == [(2, 4), (3, 4), (4, 4)]
 
 
@@ -195,19 +222,29 @@ def test_what_is_not_text_is_refused_by_its_line_number(tokenizer, bad):
     "error",
     [
         torch.OutOfMemoryError("CUDA out of memory"),
-        RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried ..."),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you "
+            "tried ..."
+        ),
     ],
 )
-def test_a_line_for_which_memory_does_not_suffice_is_named_with_the_remedy(tokenizer, monkeypatch, error):
+def test_a_line_for_which_memory_does_not_suffice_is_named_with_the_remedy(
+    tokenizer, monkeypatch, error
+):
     def fail(*_):
         raise error
 
     monkeypatch.setattr(module, "beam_search", fail)
-    with pytest.raises(ResourceError, match=r"with line 1 \(4 subwords\) alone: split it, or lower search\.beam_size"):
+    with pytest.raises(
+        ResourceError,
+        match=r"with line 1 \(4 subwords\) alone: split it, or lower search\.beam_size",
+    ):
         translator(tokenizer).translate(["the the the"])
 
 
-def test_batches_are_halved_until_memory_suffices_and_the_text_stays_the_same(tokenizer, monkeypatch, caplog):
+def test_batches_are_halved_until_memory_suffices_and_the_text_stays_the_same(
+    tokenizer, monkeypatch, caplog
+):
     lines = ["the cat", "cat", "the the the", "", "cat the cat"] * 3
     expected = translator(tokenizer).translate(lines)
     search, sizes = module.beam_search, []
@@ -235,8 +272,21 @@ def test_a_line_longer_than_any_sentence_is_refused_by_its_number(tokenizer):
 @pytest.fixture
 def stored(tokenizer) -> Checkpoint:
     """A checkpoint whose row of Table 3 differs from the others in every size."""
-    options = ["data=files", "data.train=x", "data.val=x", "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
-    options += ["model.n_heads=3", "model.d_k=5", "model.d_v=7", "search.beam_size=3", "search.max_extra_tokens=4"]
+    options = [
+        "data=files",
+        "data.train=x",
+        "data.val=x",
+        "model.n_layers=2",
+        "model.d_model=12",
+        "model.d_ff=20",
+    ]
+    options += [
+        "model.n_heads=3",
+        "model.d_k=5",
+        "model.d_v=7",
+        "search.beam_size=3",
+        "search.max_extra_tokens=4",
+    ]
     config = composed(*options)
     torch.manual_seed(8)
     model = Transformer(config.model, tokenizer.vocab_size)
@@ -259,15 +309,22 @@ def test_a_run_translates_as_the_model_that_was_saved(stored, tokenizer, tmp_pat
     ready = Translator.from_run(run_of(tmp_path, last=stored))
     assert not ready.model.training
     found = ready.n_best(LINES, 3)  # by products with prepacked weights, which add in another order
-    assert [[each.tokens for each in best] for best in found] == [[each.tokens for each in best] for best in expected]
+    assert [[each.tokens for each in best] for best in found] == [
+        [each.tokens for each in best] for best in expected
+    ]
     scores = [[each.score for best in results for each in best] for results in (found, expected)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
 def test_a_run_translates_in_few_bits_nearly_as_in_many(stored, tmp_path):
     run = run_of(tmp_path, last=stored)
-    exact, quick = (Translator.from_run(run, precision=name).n_best(LINES, 1) for name in ("float32", "bfloat16"))
-    assert [best.score for (best,) in quick] == pytest.approx([best.score for (best,) in exact], rel=0.05)
+    exact, quick = (
+        Translator.from_run(run, precision=name).n_best(LINES, 1)
+        for name in ("float32", "bfloat16")
+    )
+    assert [best.score for (best,) in quick] == pytest.approx(
+        [best.score for (best,) in exact], rel=0.05
+    )
     assert quick != exact
 
 
@@ -292,5 +349,7 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(stored, tmp_path, chang
         weights["decoder.2.cross_attention.w_k.weight"] = torch.zeros(2)
     else:
         weights["decoder.1.cross_attention.w_k.weight"] = torch.zeros(2, 3)
-    with pytest.raises(RefusedError, match=r"^the checkpoint of step 9 .*cross_attention\.w_k\.weight.*$"):
+    with pytest.raises(
+        RefusedError, match=r"^the checkpoint of step 9 .*cross_attention\.w_k\.weight.*$"
+    ):
         Translator.from_run(run_of(tmp_path, last=replace(stored, weights=weights)))

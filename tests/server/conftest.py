@@ -21,13 +21,17 @@ from aiayn.server.options import ServeOptions
 from aiayn.server.serve import serve
 from aiayn.server.service import Served, Service
 
-SEARCH = SearchConfig(beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=200)
+SEARCH = SearchConfig(
+    beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=200
+)
 
 
 @pytest.fixture(scope="session")
 def translator() -> Translator:
     """Translates nonsense, but different nonsense for different lines."""
-    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes sieht"]], 280)
+    tokenizer = Tokenizer.train(
+        [["the old house of the man sees two cats", "das alte Haus des Mannes sieht"]], 280
+    )
     torch.manual_seed(3)
     model = Transformer(small_model(), tokenizer.vocab_size).eval()
     with torch.no_grad():
@@ -58,7 +62,9 @@ class Server:
 def serving(
     served: Translator | Callable[[], Served], log: Path, keys: Sequence[str] = (), **options
 ) -> Iterator[Server]:
-    """A server of a translator, or of what a function loads. Ends with the context, unless the test has ended it."""
+    """A server of a translator, or of what a function loads. Ends with the context, unless the test
+    has ended it.
+    """
     load = (lambda: Served(served, list(keys))) if isinstance(served, Translator) else served
     server = Server(load, ServeOptions(port=0, **options), log)
     try:

@@ -38,7 +38,9 @@ from aiayn.server.service import Served, Service
 PAIR = {"source": "en", "target": "de"}
 
 
-def client(translator: Translator, keys: Sequence[str] = (), raises: bool = True, **options) -> TestClient:
+def client(
+    translator: Translator, keys: Sequence[str] = (), raises: bool = True, **options
+) -> TestClient:
     service = Service(lambda: Served(translator, list(keys)))
     app = make_app(service, "tiny", ServeOptions(**options), Metrics())
     return TestClient(app, base_url="http://localhost:8000", raise_server_exceptions=raises)
@@ -73,21 +75,26 @@ def test_tags_of_html_are_kept_and_what_they_hold_is_translated(http, translator
 
     found = posted(http, q=html, format="html")["translatedText"]
 
-    assert [found] == translate_texts(translator, [parse_markup(html, is_html=True)], paragraphs=True)[0]
+    assert [found] == translate_texts(
+        translator, [parse_markup(html, is_html=True)], paragraphs=True
+    )[0]
     assert sorted(re.findall("<[^>]*>", found)) == sorted(re.findall("<[^>]*>", html))
     assert "<script>the</script>" in found
     assert posted(http, q=["two", "<br>"], format="html")["translatedText"] == [
         escape(best("two"), quote=False),
         "<br>",
     ]
-    assert posted(http, q="the &amp; <b>two", format="text")["translatedText"] == best("the &amp; <b>two")
+    assert posted(http, q="the &amp; <b>two", format="text")["translatedText"] == best(
+        "the &amp; <b>two"
+    )
 
 
 def test_alternatives_of_html_have_the_tags_too_and_places_are_counted(http):
     answer = posted(http, q="<b>the</b> house {name}", format="html", alternatives=2)
 
     assert all(
-        text.count("<b>") == text.count("</b>") == 1 for text in (answer["translatedText"], *answer["alternatives"])
+        text.count("<b>") == text.count("</b>") == 1
+        for text in (answer["translatedText"], *answer["alternatives"])
     )
     assert all("{name}" in text for text in (answer["translatedText"], *answer["alternatives"]))
     counts = re.findall(r'aiayn_markup_total{by="\w+"} (\S+)', http.get("/metrics").text)
@@ -96,7 +103,10 @@ def test_alternatives_of_html_have_the_tags_too_and_places_are_counted(http):
 
 def test_tags_that_the_model_invents_are_removed_and_counted(translator, monkeypatch):
     def n_best(lines, n):
-        return [[Translation(f"<b>{line}</b> {{x}}", 0.0, 0.0, translator.source_ids([line])[0])] for line in lines]
+        return [
+            [Translation(f"<b>{line}</b> {{x}}", 0.0, 0.0, translator.source_ids([line])[0])]
+            for line in lines
+        ]
 
     monkeypatch.setattr(translator, "n_best", n_best)
     with client(translator) as http:
@@ -124,7 +134,15 @@ def test_html_that_takes_too_long_is_refused_in_words(translator, monkeypatch, s
 def test_html_within_the_limits_is_translated_however_odd(translator):
     deep = "<b>" * 499 + "x" + "</b>" * 499
     with client(translator) as http:
-        for html in (deep, "<b>" * 999 + "x", "</b>" * 999, "<" * 99, "<script>" * 900, "<!--" * 99, " " * 30_000):
+        for html in (
+            deep,
+            "<b>" * 999 + "x",
+            "</b>" * 999,
+            "<" * 99,
+            "<script>" * 900,
+            "<!--" * 99,
+            " " * 30_000,
+        ):
             found = posted(http, q=html, format="html")["translatedText"]
             assert sorted(re.findall("</?b>", found)) == sorted(re.findall("</?b>", html))
 
@@ -134,7 +152,10 @@ def test_alternatives_are_the_next_translations_of_the_search(http, translator):
     others = [each.text for each in found[1:]]
     assert len({each.text for each in found}) == 3
 
-    assert posted(http, q="the old house", alternatives=2) == {"translatedText": found[0].text, "alternatives": others}
+    assert posted(http, q="the old house", alternatives=2) == {
+        "translatedText": found[0].text,
+        "alternatives": others,
+    }
     assert posted(http, q=["the old house"], alternatives="1")["alternatives"] == [others[:1]]
     second = "\n".join(best[1].text for best in translator.n_best(["two cats", "the man"], 2))
     assert posted(http, q="two cats\nthe man", alternatives=1)["alternatives"] == [second]
@@ -150,12 +171,16 @@ def test_auto_means_the_source_language_of_the_run(http, best):
     assert posted(http, q=["a", "the"], source="auto")["detectedLanguage"] == [detected] * 2
 
 
-@pytest.mark.parametrize("encode", [urlencode, lambda fields: "&".join(f"{k}={v}" for k, v in fields.items())])
+@pytest.mark.parametrize(
+    "encode", [urlencode, lambda fields: "&".join(f"{k}={v}" for k, v in fields.items())]
+)
 def test_forms_and_addresses_are_read_as_utf_8_escaped_or_not(http, best, encode):
     body = encode({"q": "é 猫"} | PAIR).encode()
     form = {"content-type": "application/x-www-form-urlencoded"}
 
-    assert http.post("/translate", content=body, headers=form).json()["translatedText"] == best("é 猫")
+    assert http.post("/translate", content=body, headers=form).json()["translatedText"] == best(
+        "é 猫"
+    )
     address = f"/translate?q={quote('é 猫')}&source=en&target=de"
     assert http.post(address).json()["translatedText"] == best("é 猫")
 
@@ -163,15 +188,24 @@ def test_forms_and_addresses_are_read_as_utf_8_escaped_or_not(http, best, encode
 def test_clients_learn_languages_settings_and_health(http):
     english, german = {"code": "en", "name": "English"}, {"code": "de", "name": "German"}
 
-    assert http.get("/languages").json() == [english | {"targets": ["de"]}, german | {"targets": []}]
+    assert http.get("/languages").json() == [
+        english | {"targets": ["de"]},
+        german | {"targets": []},
+    ]
     settings = http.get("/frontend/settings").json()
     assert settings["language"] == {"source": english, "target": german}
-    assert (settings["keyRequired"], settings["run"], settings["alternatives"]) == (False, "tiny", 2)
+    assert (settings["keyRequired"], settings["run"], settings["alternatives"]) == (
+        False,
+        "tiny",
+        2,
+    )
     assert http.get("/health").json() == {"status": "ok"}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_files_are_translated_as_by_the_command_and_loaded_from_the_address_in_the_answer(http, translator, name):
+def test_files_are_translated_as_by_the_command_and_loaded_from_the_address_in_the_answer(
+    http, translator, name
+):
     answer = http.post("/translate_file", data=PAIR, files={"file": (name, DOCUMENTS[name])})
     assert answer.status_code == 200, answer.text
 
@@ -179,11 +213,16 @@ def test_files_are_translated_as_by_the_command_and_loaded_from_the_address_in_t
     found = http.get(address)
 
     document = parse_document(Path(name), DOCUMENTS[name], translator.languages)
-    [expected], _ = texts.translate_texts(translator, [document.pieces], document.markup, paragraphs=document.is_prose)
+    [expected], _ = texts.translate_texts(
+        translator, [document.pieces], document.markup, paragraphs=document.is_prose
+    )
     assert address.startswith("http://localhost:8000/download_file/")
     assert found.content == expected.encode() != DOCUMENTS[name]
     assert found.headers["content-disposition"] == f"attachment; filename*=UTF-8''{name}"
-    assert f".{name.partition('.')[2]}" in http.get("/frontend/settings").json()["supportedFilesFormat"]
+    assert (
+        f".{name.partition('.')[2]}"
+        in http.get("/frontend/settings").json()["supportedFilesFormat"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,21 +246,33 @@ def test_plain_text_is_translated_alike_as_a_file_and_in_a_request_however_long_
 ):
     monkeypatch.setattr(texts, "MAX_WORDS", 2)  # of what has mark-up
     text = "the old house\r\n\n<b> {x  two cats. The man."
-    answer = http.post("/translate_file", data=PAIR, files={"file": ("a.txt", f"\ufeff{text}".encode("utf-16-le"))})
+    answer = http.post(
+        "/translate_file", data=PAIR, files={"file": ("a.txt", f"\ufeff{text}".encode("utf-16-le"))}
+    )
     found = http.get(answer.json()["translatedFileUrl"]).content.decode("utf-16")
     assert found == posted(http, q=text)["translatedText"]
     assert found == f"{best('the old house')}\r\n\n{best('<b> {x  two cats.')} {best('The man.')}"
     assert ".txt" in http.get("/frontend/settings").json()["supportedFilesFormat"]
 
 
-def test_a_file_needs_a_key_and_a_form_and_old_files_make_room_for_new_ones(translator, monkeypatch):
+def test_a_file_needs_a_key_and_a_form_and_old_files_make_room_for_new_ones(
+    translator, monkeypatch
+):
     with client(translator, keys=["one"]) as http:
-        assert http.post("/translate_file", data=PAIR, files={"file": ("a.md", b"the")}).status_code == 401
-        assert http.post("/translate_file", json=PAIR | {"file": "a", "api_key": "one"}).status_code == 400
+        assert (
+            http.post("/translate_file", data=PAIR, files={"file": ("a.md", b"the")}).status_code
+            == 401
+        )
+        assert (
+            http.post("/translate_file", json=PAIR | {"file": "a", "api_key": "one"}).status_code
+            == 400
+        )
         assert http.get("/download_file/a.md").status_code == 404
         monkeypatch.setattr("aiayn.server.answers.MAX_FILES", 4)
         sent = {"data": PAIR | {"api_key": "one"}, "files": {"file": ("ä b.md", b"the")}}
-        addresses = [http.post("/translate_file", **sent).json()["translatedFileUrl"] for _ in range(2)]
+        addresses = [
+            http.post("/translate_file", **sent).json()["translatedFileUrl"] for _ in range(2)
+        ]
         assert [http.get(address).status_code for address in addresses] == [404, 200]
 
 
@@ -255,10 +306,31 @@ def as_json(**fields) -> bytes:
         (400, "choose text or html", as_json(q="<b>a</b>", format="xml")),
         (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives=3)),
         (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives=-1)),
-        (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives="many")),
+        (
+            400,
+            "alternatives must be a whole number from 0 to 2",
+            as_json(q="a", alternatives="many"),
+        ),
         *(
-            (400, "alternatives must be a whole number from 0 to 2", as_json(q="a", alternatives=wrong))
-            for wrong in (float("inf"), 1.9, 1.0, True, False, "1.9", "-0", "²", "1" * 500, [], {}, [1])
+            (
+                400,
+                "alternatives must be a whole number from 0 to 2",
+                as_json(q="a", alternatives=wrong),
+            )
+            for wrong in (
+                float("inf"),
+                1.9,
+                1.0,
+                True,
+                False,
+                "1.9",
+                "-0",
+                "²",
+                "1" * 500,
+                [],
+                {},
+                [1],
+            )
         ),
         (413, "longer than 5,000 bytes", b" " * 5001),
         (413, "sentence 2 has", as_json(q="a\n" + "xy " * 20)),
@@ -278,7 +350,12 @@ def test_what_cannot_be_translated_is_refused_in_words(http, status, says, body)
         (400, "not UTF-8", "application/x-www-form-urlencoded", b"q=stra\xdfe"),
         (400, "not UTF-8", "application/x-www-form-urlencoded", b"q=stra%DFe"),
         (400, "cannot be read", "application/x-www-form-urlencoded", b"q=a&" * 101),
-        (400, "'source' is given twice", "application/x-www-form-urlencoded", b"q=a&source=en&source=de&target=de"),
+        (
+            400,
+            "'source' is given twice",
+            "application/x-www-form-urlencoded",
+            b"q=a&source=en&source=de&target=de",
+        ),
         (
             400,
             "'target' is given twice",
@@ -298,7 +375,13 @@ def test_forms_that_cannot_be_read_are_refused_in_words(http, status, says, kind
 
 @pytest.mark.parametrize(
     "body",
-    [{"q": "a"}, {"q": "a", "translation": " "}, {"q": "\u200b", "translation": "b"}, {"q": 1, "translation": "b"}, {}],
+    [
+        {"q": "a"},
+        {"q": "a", "translation": " "},
+        {"q": "\u200b", "translation": "b"},
+        {"q": 1, "translation": "b"},
+        {},
+    ],
 )
 def test_attention_needs_two_lines_of_text(http, body):
     assert http.post("/attention", json=body).status_code == 400
@@ -320,7 +403,11 @@ def test_a_body_without_end_is_read_only_so_far_that_a_client_reads_the_answer()
         return {"type": "http.request", "body": block, "more_body": True}
 
     with pytest.raises(HTTPException) as refused:
-        asyncio.run(read_fields(Request({"type": "http", "headers": [], "query_string": b""}, receive), 5000))
+        asyncio.run(
+            read_fields(
+                Request({"type": "http", "headers": [], "query_string": b""}, receive), 5000
+            )
+        )
     assert refused.value.status_code == 413
     assert DRAINED < sent <= DRAINED + 2 * len(block)
 
@@ -345,7 +432,9 @@ def test_without_a_key_401_with_a_wrong_one_403_with_a_right_one_200(translator)
         codes = []
         for key in ("", None, "on", "pass", 1, ["one"], "\ud800", "one", "a pass phrase"):
             body = json.dumps(fields | {"api_key": key})
-            answer = http.post("/translate", content=body, headers={"content-type": "application/json"})
+            answer = http.post(
+                "/translate", content=body, headers={"content-type": "application/json"}
+            )
             codes.append(answer.status_code)
         assert http.post("/translate", json=fields).headers["www-authenticate"] == "Bearer"
         assert http.post("/attention", json={"q": "a", "translation": "b"}).status_code == 401
@@ -365,7 +454,10 @@ def test_a_key_may_come_in_the_authorization_header(translator):
     with client(translator, keys=["one", "a pass phrase"]) as http:
         for header, status in headers.items():
             sent = {"authorization": header}
-            assert http.post("/translate", json=PAIR | {"q": "the"}, headers=sent).status_code == status, header
+            assert (
+                http.post("/translate", json=PAIR | {"q": "the"}, headers=sent).status_code
+                == status
+            ), header
             assert http.get("/metrics", headers=sent).status_code == status, header
 
 
@@ -378,13 +470,18 @@ def test_the_page_and_all_that_it_loads_is_there(http):
 
 
 def test_detection_answers_with_the_language_of_the_run_in_the_form_that_clients_read(http):
-    assert http.post("/detect", data={"q": "Guten Tag"}).json() == [{"language": "en", "confidence": 0.0}]
+    assert http.post("/detect", data={"q": "Guten Tag"}).json() == [
+        {"language": "en", "confidence": 0.0}
+    ]
     assert http.post("/detect", json={"q": ""}).status_code == 400
 
 
 def test_metrics_count_requests_batches_and_the_lines_that_are_translated(translator):
     with client(translator) as http:
-        assert http.post("/attention", json={"q": "the house", "translation": "das Hxus"}).status_code == 200
+        assert (
+            http.post("/attention", json={"q": "the house", "translation": "das Hxus"}).status_code
+            == 200
+        )
         for q in ("two cats", "the man\nthe house", ["a"]):
             http.post("/translate", json=PAIR | {"q": q})
         http.post("/translate", json=PAIR | {"q": ""})
@@ -408,10 +505,14 @@ def test_the_access_log_has_a_line_per_request_and_neither_text_nor_keys(transla
         http.post("/translate?q=hidden&api_key=secret&source=en&target=de&alternatives=x")
         http.post("/translate?q=hidden%0Ahidden&api_key=secret&source=en&target=de")
         http.request("HIDDEN", "/hidden?hidden")
-        http.post("/translate", json=PAIR | {"q": "hidden"}, headers={"authorization": "Bearer wrong"})
+        http.post(
+            "/translate", json=PAIR | {"q": "hidden"}, headers={"authorization": "Bearer wrong"}
+        )
     subwords = 2 * len(translator.source_ids(["hidden"])[0])
 
-    said = [re.sub(r"seconds=\d+\.\d{3}", "seconds=S", record.getMessage()) for record in caplog.records]
+    said = [
+        re.sub(r"seconds=\d+\.\d{3}", "seconds=S", record.getMessage()) for record in caplog.records
+    ]
     assert said == [
         "client=- method=POST path=/translate status=400 seconds=S lines=0 subwords=0",
         f"client=- method=POST path=/translate status=200 seconds=S lines=2 subwords={subwords}",
@@ -427,10 +528,20 @@ def test_without_the_option_there_is_no_access_log(translator, caplog):
     assert caplog.records == []
 
 
-def test_only_names_of_the_server_are_accepted_as_its_host_others_get_the_remedy_and_health_answers_by_any(translator):
-    names = {"localhost": 200, "127.0.0.1:8000": 200, "[::1]:8000": 200, "evil.example": 400, "A.home.example": 200}
+def test_only_names_of_the_server_are_accepted_as_its_host_others_get_the_remedy_and_health_answers_by_any(
+    translator,
+):
+    names = {
+        "localhost": 200,
+        "127.0.0.1:8000": 200,
+        "[::1]:8000": 200,
+        "evil.example": 400,
+        "A.home.example": 200,
+    }
     with client(translator, allow_host=["*.home.example"]) as http:
-        assert {name: http.get("/languages", headers={"host": name}).status_code for name in names} == names
+        assert {
+            name: http.get("/languages", headers={"host": name}).status_code for name in names
+        } == names
         assert {http.get("/health", headers={"host": name}).status_code for name in names} == {200}
     with client(translator) as http:
         answer = http.get("/languages", headers={"host": "a.home.example:80"})
@@ -438,7 +549,9 @@ def test_only_names_of_the_server_are_accepted_as_its_host_others_get_the_remedy
     assert "start it with --allow-host NAME" in answer.json()["error"]
 
 
-@pytest.mark.parametrize("options", [{"host": "fd00::5"}, {"allow_host": ["fd00::5"]}, {"allow_host": ["[fd00::5]"]}])
+@pytest.mark.parametrize(
+    "options", [{"host": "fd00::5"}, {"allow_host": ["fd00::5"]}, {"allow_host": ["[fd00::5]"]}]
+)
 def test_an_address_of_ipv6_is_a_name_of_the_server_with_brackets_or_without(translator, options):
     with client(translator, **options) as http:
         found = [
@@ -460,9 +573,13 @@ def test_other_sites_may_use_the_server_only_if_they_are_named(translator):
         assert allowed(http, "https://b.example") is None
 
 
-def test_a_request_that_takes_too_long_is_answered_with_503_and_when_to_come_again(translator, monkeypatch):
+def test_a_request_that_takes_too_long_is_answered_with_503_and_when_to_come_again(
+    translator, monkeypatch
+):
     release = threading.Event()
-    monkeypatch.setattr(translator, "n_best", lambda lines, n: release.wait() and [[] for _ in lines])
+    monkeypatch.setattr(
+        translator, "n_best", lambda lines, n: release.wait() and [[] for _ in lines]
+    )
 
     with client(translator, time_limit=0.01) as http:
         answer = http.post("/translate", json=PAIR | {"q": "the"})
@@ -472,7 +589,9 @@ def test_a_request_that_takes_too_long_is_answered_with_503_and_when_to_come_aga
     assert "not done within 0.01 seconds" in answer.json()["error"]
 
 
-def test_more_lines_than_may_wait_are_answered_with_503_and_when_to_come_again(translator, monkeypatch):
+def test_more_lines_than_may_wait_are_answered_with_503_and_when_to_come_again(
+    translator, monkeypatch
+):
     def full(*_):
         raise QueueFullError
 
@@ -505,7 +624,9 @@ def test_a_client_that_goes_away_cancels_its_work():
     asyncio.run(test())
 
 
-def test_an_error_of_the_program_is_answered_without_its_details_and_logged_in_a_line(translator, monkeypatch, caplog):
+def test_an_error_of_the_program_is_answered_without_its_details_and_logged_in_a_line(
+    translator, monkeypatch, caplog
+):
     monkeypatch.setattr(translator, "n_best", lambda lines, n: 1 / 0)
     with client(translator, raises=False) as http:
         answer = http.post("/translate", json=PAIR | {"q": "the"})
@@ -536,13 +657,17 @@ def test_a_panic_of_a_library_reaches_its_own_request_only(translator, best, mon
 
 def test_a_form_may_be_of_several_parts_and_ask_for_several_texts(http, best):
     found = [best("the"), "", best("two cats")]
-    assert http.post("/translate", data=PAIR | {"q": ["the", "", "two cats"]}).json() == {"translatedText": found}
+    assert http.post("/translate", data=PAIR | {"q": ["the", "", "two cats"]}).json() == {
+        "translatedText": found
+    }
     files = {**{name: (None, value) for name, value in PAIR.items()}, "q": (None, "é 猫")}
     assert http.post("/translate", files=files).json() == {"translatedText": best("é 猫")}
 
 
 def test_a_run_with_tags_of_languages_translates_into_each_of_them(translator):
-    tokenizer = Tokenizer.train([["the old house sees two cats"]], 280, symbols=["<2de>", "<2fr>", "<x>"])
+    tokenizer = Tokenizer.train(
+        [["the old house sees two cats"]], 280, symbols=["<2de>", "<2fr>", "<x>"]
+    )
     model = Transformer(small_model(), tokenizer.vocab_size).eval()
     several = Translator(model, tokenizer, translator.search, "cpu", languages=("en", "de"))
     german, french, given = several.translate(["<2de> the", "<2fr> the", "<x> the"])
@@ -551,7 +676,9 @@ def test_a_run_with_tags_of_languages_translates_into_each_of_them(translator):
         assert posted(http, q="the")["translatedText"] == german
         assert posted(http, q=["the", "<x> the"], target="fra")["translatedText"] == [french, given]
         assert http.post("/translate", json=PAIR | {"q": "the", "target": "it"}).status_code == 400
-        answer = http.post("/translate_file", data=PAIR | {"target": "fr"}, files={"file": ("a.md", b"the")}).json()
+        answer = http.post(
+            "/translate_file", data=PAIR | {"target": "fr"}, files={"file": ("a.md", b"the")}
+        ).json()
         assert http.get(answer["translatedFileUrl"]).text == french
         attended = http.post("/attention", json={"q": "the", "translation": "two"}).json()
         assert attended["source"] == ["<2de>", "the"]
@@ -560,30 +687,49 @@ def test_a_run_with_tags_of_languages_translates_into_each_of_them(translator):
 def test_attention_is_that_of_the_translation_into_the_target_that_is_asked_for(translator):
     tokenizer = Tokenizer.train([["the old house sees two cats"]], 280, symbols=["<2de>", "<2fr>"])
     model = Transformer(small_model(), tokenizer.vocab_size).eval()
-    with client(Translator(model, tokenizer, translator.search, "cpu", languages=("en", "de"))) as http:
+    with client(
+        Translator(model, tokenizer, translator.search, "cpu", languages=("en", "de"))
+    ) as http:
         lines = {"q": "the", "translation": "two"}
-        assert http.post("/attention", json=lines | {"target": "fr-CA"}).json()["source"] == ["<2fr>", "the"]
+        assert http.post("/attention", json=lines | {"target": "fr-CA"}).json()["source"] == [
+            "<2fr>",
+            "the",
+        ]
         assert http.post("/attention", json=lines | {"target": "it"}).status_code == 400
 
 
-@pytest.mark.parametrize(("source", "target"), [("EN", "de"), ("en-US", "de_DE"), ("en", "DE-at"), ("auto", "de")])
+@pytest.mark.parametrize(
+    ("source", "target"), [("EN", "de"), ("en-US", "de_DE"), ("en", "DE-at"), ("auto", "de")]
+)
 def test_variants_of_a_language_are_that_language(http, best, source, target):
     assert posted(http, q="the", source=source, target=target)["translatedText"] == best("the")
 
 
-@pytest.mark.parametrize(("target", "tags"), [("pt", []), ("pt-PT", []), ("pt_br", ["<2pt-BR>"]), ("fra", ["<2fr>"])])
+@pytest.mark.parametrize(
+    ("target", "tags"), [("pt", []), ("pt-PT", []), ("pt_br", ["<2pt-BR>"]), ("fra", ["<2fr>"])]
+)
 def test_a_variant_with_a_tag_of_its_own_is_that_variant(translator, target, tags):
-    tokenizer = Tokenizer.train([["the old house sees two cats"]], 280, symbols=["<2pt-BR>", "<2fr>"])
+    tokenizer = Tokenizer.train(
+        [["the old house sees two cats"]], 280, symbols=["<2pt-BR>", "<2fr>"]
+    )
     model = Transformer(small_model(), tokenizer.vocab_size).eval()
-    with client(Translator(model, tokenizer, translator.search, "cpu", languages=("en", "pt"))) as http:
+    with client(
+        Translator(model, tokenizer, translator.search, "cpu", languages=("en", "pt"))
+    ) as http:
         asked = {"q": "the", "translation": "two", "target": target}
         assert http.post("/attention", json=asked).json()["source"] == [*tags, "the"]
 
 
 def test_a_document_that_takes_too_long_is_ended_and_health_answers_meanwhile(translator):
     hostile = [("a.md", b"![" * 200_000), ("b.md", b"${" * 200_000), ("c.md", b"[a](" * 100_000)]
-    with client(translator, time_limit=2, max_body=2_000_000) as http, ThreadPoolExecutor(3) as pool:
-        uploads = [pool.submit(http.post, "/translate_file", data=PAIR, files={"file": file}) for file in hostile]
+    with (
+        client(translator, time_limit=2, max_body=2_000_000) as http,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        uploads = [
+            pool.submit(http.post, "/translate_file", data=PAIR, files={"file": file})
+            for file in hostile
+        ]
         seconds = []
         while not all(upload.done() for upload in uploads):
             start = perf_counter()
@@ -600,7 +746,10 @@ def test_names_of_files_count_and_may_not_be_long(translator, monkeypatch):
     with client(translator) as http:
         long = http.post("/translate_file", data=PAIR, files={"file": ("n" * 300 + ".txt", b"")})
         assert (long.status_code, "longer than 255" in long.json()["error"]) == (400, True)
-        answers = [http.post("/translate_file", data=PAIR, files={"file": (f"{n}.txt", b"1")}) for n in range(5)]
+        answers = [
+            http.post("/translate_file", data=PAIR, files={"file": (f"{n}.txt", b"1")})
+            for n in range(5)
+        ]
         kept = [http.get(answer.json()["translatedFileUrl"]).status_code for answer in answers]
     assert kept == [404, 404, 200, 200, 200]
 

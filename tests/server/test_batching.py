@@ -1,4 +1,6 @@
-"""Many requests, one model: who shares a batch, who waits, and that nobody gets another one's answer."""
+"""Many requests, one model: who shares a batch, who waits, and that nobody gets another one's
+answer.
+"""
 
 import asyncio
 import threading
@@ -26,7 +28,9 @@ class Model:
         self.release.wait()
         if "bad" in lines:
             raise DataError("bad is no line")
-        return [[Translation(f"{line} {line} {k}", 0.0, 0.0, []) for k in range(n)] for line in lines]
+        return [
+            [Translation(f"{line} {line} {k}", 0.0, 0.0, []) for k in range(n)] for line in lines
+        ]
 
 
 @asynccontextmanager
@@ -43,7 +47,9 @@ async def busy(model: Model, max_waiting: int = 100):
         await first
 
 
-async def ask(model: Model, batcher: Batcher, *requests: list[str], n: int = 1) -> list[asyncio.Task]:
+async def ask(
+    model: Model, batcher: Batcher, *requests: list[str], n: int = 1
+) -> list[asyncio.Task]:
     """Requests that have been queued."""
     tasks = [asyncio.create_task(batcher.n_best(model.n_best, lines, n)) for lines in requests]
     await asyncio.sleep(0)
@@ -147,7 +153,10 @@ def test_more_lines_than_may_wait_are_refused_until_there_is_room_again():
             [fits_too] = await ask(model, batcher, ["e"])
             model.release.set()
             await asyncio.gather(fits, fits_too)
-            assert texts(await batcher.n_best(model.n_best, ["c", "d"], 1)) == [["c c 0"], ["d d 0"]]
+            assert texts(await batcher.n_best(model.n_best, ["c", "d"], 1)) == [
+                ["c c 0"],
+                ["d d 0"],
+            ]
 
     run(test)
 
@@ -173,7 +182,9 @@ def test_lines_for_two_models_never_share_a_batch_and_each_is_translated_by_its_
 def test_other_work_waits_in_the_same_list_and_is_done_between_two_batches(monkeypatch):
     monkeypatch.setattr(batching, "BATCH_LINES", 2)
     model, done = Model(), []
-    model.n_best = lambda lines, n, plain=model.n_best: done.append("".join(lines)) or plain(lines, n)
+    model.n_best = lambda lines, n, plain=model.n_best: (
+        done.append("".join(lines)) or plain(lines, n)
+    )
 
     async def test():
         async with busy(model, max_waiting=6) as batcher:
@@ -209,7 +220,16 @@ def test_an_error_of_other_work_reaches_whoever_asked_for_it_and_nobody_else():
 
 
 def test_answers_are_those_of_each_line_alone_whatever_shares_its_batch(translator):
-    lines = ["the old house", "two cats", "the man sees the old house of the man", "", "a", "é 猫", "the cat", "the"]
+    lines = [
+        "the old house",
+        "two cats",
+        "the man sees the old house of the man",
+        "",
+        "a",
+        "é 猫",
+        "the cat",
+        "the",
+    ]
     alone = [[(one.text, one.tokens) for one in translator.n_best([line], 3)[0]] for line in lines]
     sizes = []
 
@@ -221,7 +241,9 @@ def test_answers_are_those_of_each_line_alone_whatever_shares_its_batch(translat
         batcher = Batcher(100)
         async with batcher.running():
             requests = [(lines[k:] + lines[:k], 1 + k % 3) for k in range(len(lines))]
-            answers = await asyncio.gather(*(batcher.n_best(n_best, some, n) for some, n in requests))
+            answers = await asyncio.gather(
+                *(batcher.n_best(n_best, some, n) for some, n in requests)
+            )
         for k, ((_, n), answer) in enumerate(zip(requests, answers, strict=True)):
             expected = [best[:n] for best in alone[k:] + alone[:k]]
             assert [[(one.text, one.tokens) for one in best] for best in answer] == expected
@@ -231,7 +253,9 @@ def test_answers_are_those_of_each_line_alone_whatever_shares_its_batch(translat
 
 
 class TimedModel:
-    """Takes a second of a clock of its own for every 10 subwords; a line of n words has n subwords."""
+    """Takes a second of a clock of its own for every 10 subwords; a line of n words has n
+    subwords.
+    """
 
     def __init__(self):
         self.now, self.batches = 0.0, []
@@ -246,7 +270,9 @@ async def send(batcher: Batcher, model: TimedModel, words: int, lines: int) -> f
     """Sends a request; returns when it was answered, None where it was refused."""
     try:
         with batcher.admitted(words * lines) as admission:
-            await batcher.n_best(model.n_best, [" ".join("w" * words)] * lines, 1, [words] * lines, admission)
+            await batcher.n_best(
+                model.n_best, [" ".join("w" * words)] * lines, 1, [words] * lines, admission
+            )
             return model.now
     except QueueFullError:
         return None
@@ -271,7 +297,9 @@ def test_as_many_requests_are_answered_in_time_at_any_load_and_the_rest_is_refus
     run(test)
 
 
-def test_a_batch_is_bounded_by_subwords_and_what_a_client_left_behind_is_not_translated(monkeypatch):
+def test_a_batch_is_bounded_by_subwords_and_what_a_client_left_behind_is_not_translated(
+    monkeypatch,
+):
     monkeypatch.setattr(batching, "BATCH_SUBWORDS", 100)
     model = Model()
 
@@ -287,4 +315,7 @@ def test_a_batch_is_bounded_by_subwords_and_what_a_client_left_behind_is_not_tra
             await short
 
     run(test)
-    assert [sum(len(line.split()) for line in batch) for batch in model.batches[1:]] in ([91], [91, 90])
+    assert [sum(len(line.split()) for line in batch) for batch in model.batches[1:]] in (
+        [91],
+        [91, 90],
+    )

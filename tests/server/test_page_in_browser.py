@@ -14,20 +14,28 @@ HOSTILE = "<img src=x onerror=alert(1)> <script>alert(2)</script> the house"
 
 @pytest.fixture(scope="module")
 def echo(translator, tmp_path_factory):
-    """A server whose translations repeat the source, so that what is shown is known; its attention is the model's."""
+    """A server whose translations repeat the source, so that what is shown is known; its attention
+    is the model's.
+    """
 
     def n_best(lines, n, *_):
-        return [[Translation(f"{line}{' again' * k}", 0.0, 0.0, []) for k in range(n)] for line in lines]
+        return [
+            [Translation(f"{line}{' again' * k}", 0.0, 0.0, []) for k in range(n)] for line in lines
+        ]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(translator, "n_best", n_best)
-        with serving(translator, tmp_path_factory.mktemp("echo") / "log", keys=["secret"]) as server:
+        with serving(
+            translator, tmp_path_factory.mktemp("echo") / "log", keys=["secret"]
+        ) as server:
             yield server
 
 
 @pytest.fixture
 def page(browser, echo):
-    """The page, with the key typed in; afterwards nothing may have gone wrong or been asked of another place."""
+    """The page, with the key typed in; afterwards nothing may have gone wrong or been asked of
+    another place.
+    """
     opened(browser, echo.address)
     typed(browser, "#key", "secret")
     yield browser
@@ -45,7 +53,9 @@ def until(browser, script: str) -> None:
 
 
 def typed(browser, selector: str, text: str) -> None:
-    browser.run(f"(() => {{ const e = document.querySelector('{selector}'); e.focus(); e.select(); }})()")
+    browser.run(
+        f"(() => {{ const e = document.querySelector('{selector}'); e.focus(); e.select(); }})()"
+    )
     browser.command("Input.insertText", text=text)
 
 
@@ -85,10 +95,14 @@ def test_a_click_on_a_word_shows_where_the_model_looked(page):
 
     assert words(page, ".word[aria-pressed=true]") == ["old"]
     assert words(page, "#drawing .queries .looked") == ["old"]
-    shares = page.run("[...document.querySelectorAll('#drawing .keys .token')].map(e => Number(e.dataset.weight))")
+    shares = page.run(
+        "[...document.querySelectorAll('#drawing .keys .token')].map(e => Number(e.dataset.weight))"
+    )
     assert 0 < sum(shares) < 1
     best = ["the", "old", "house"][shares.index(max(shares))]
-    assert page.run("document.querySelector('#says').innerText").startswith(f"old looks at: {best} ")
+    assert page.run("document.querySelector('#says').innerText").startswith(
+        f"old looks at: {best} "
+    )
 
 
 def test_everything_can_be_done_from_the_keyboard(page):

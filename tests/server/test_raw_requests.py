@@ -1,4 +1,6 @@
-"""Requests that no library would send: each is answered or refused, none is an error of the server."""
+"""Requests that no library would send: each is answered or refused, none is an error of the
+server.
+"""
 
 import json
 import re
@@ -73,11 +75,26 @@ FORMS = [
 ]
 HEADS = [
     *(translating(as_json(GOOD), method) for method in ("GET", "PUT", "HEAD", "TRACE", "x")),
-    *(request("POST", f"/{path}") for path in ("", "health", "/", "translate/", "%00", "../app.py", "x" * 9000)),
-    *(translating(as_json(GOOD), Content_Type=kind) for kind in ("", "text/plain", "multipart/form-data", ";")),
-    *(translating(as_json(GOOD), Content_Length=length) for length in ("-1", "x", "1", "1e3", "9" * 30)),
-    *(translating(as_json(GOOD), Host=host) for host in ("", "evil.example", "[::1", ":", "localhost:x")),
-    *(request("GET", "/metrics", Authorization=key) for key in ("Bearer", "Bearer \xff", "Basic YTpi", "x" * 5000)),
+    *(
+        request("POST", f"/{path}")
+        for path in ("", "health", "/", "translate/", "%00", "../app.py", "x" * 9000)
+    ),
+    *(
+        translating(as_json(GOOD), Content_Type=kind)
+        for kind in ("", "text/plain", "multipart/form-data", ";")
+    ),
+    *(
+        translating(as_json(GOOD), Content_Length=length)
+        for length in ("-1", "x", "1", "1e3", "9" * 30)
+    ),
+    *(
+        translating(as_json(GOOD), Host=host)
+        for host in ("", "evil.example", "[::1", ":", "localhost:x")
+    ),
+    *(
+        request("GET", "/metrics", Authorization=key)
+        for key in ("Bearer", "Bearer \xff", "Basic YTpi", "x" * 5000)
+    ),
     translating(as_json(GOOD), Transfer_Encoding="chunked"),
     translating(as_json(GOOD), Transfer_Encoding="gzip"),
     request("GET", "/health", Upgrade="websocket", Connection="Upgrade"),
@@ -96,7 +113,11 @@ REQUESTS = [
     *HEADS,
     *(translating(body) for body in BODIES),
     *(request("POST", "/translate", body, Content_Type=FORM) for body in FORMS),
-    *(request("POST", path, body, Content_Type=JSON) for path in ("/attention", "/detect") for body in BODIES[-27::3]),
+    *(
+        request("POST", path, body, Content_Type=JSON)
+        for path in ("/attention", "/detect")
+        for body in BODIES[-27::3]
+    ),
 ]
 
 
@@ -108,8 +129,12 @@ def hasty(translator, tmp_path_factory):
 
 
 def answers(server, requests):
-    """Sends all requests at once. Returns of each the status, if there is one, itself and the answer's end."""
-    connections = [socket.create_connection(("127.0.0.1", server.port), timeout=400) for _ in requests]
+    """Sends all requests at once. Returns of each the status, if there is one, itself and the
+    answer's end.
+    """
+    connections = [
+        socket.create_connection(("127.0.0.1", server.port), timeout=400) for _ in requests
+    ]
     statuses = []
     for connection, raw in zip(connections, requests, strict=True):
         connection.sendall(raw)
@@ -125,10 +150,18 @@ def test_no_raw_request_is_an_error_of_the_server(hasty):
     assert len(REQUESTS) >= 104
     statuses = answers(hasty, REQUESTS)
     assert [one for one in statuses if one[0] is not None and one[0] >= 500 and one[0] != 503] == []
-    busy = [raw for status, raw, _ in statuses if status == 503]  # on a slow machine, others than are late again
+    busy = [
+        raw for status, raw, _ in statuses if status == 503
+    ]  # on a slow machine, others than are late again
     statuses = [one for one in statuses if one[0] != 503] + answers(hasty, busy)
-    late = [raw for status, raw, answer in statuses if status == 503 and b"not done within 2 seconds" in answer]
-    assert len(late) == sum(status == 503 for status, *_ in statuses) <= 3  # announced bodies that did not come
+    late = [
+        raw
+        for status, raw, answer in statuses
+        if status == 503 and b"not done within 2 seconds" in answer
+    ]
+    assert (
+        len(late) == sum(status == 503 for status, *_ in statuses) <= 3
+    )  # announced bodies that did not come
     assert sum(status == 200 for status, *_ in statuses) >= 10
     assert sum(status in (400, 404, 405, 413, 415) for status, *_ in statuses) >= 80
     assert "Traceback" not in hasty.log.read_text()

@@ -39,16 +39,34 @@ def ask(port: int, q: str, key: str = "") -> tuple[int, str | None]:
     return answer.status, json.loads(answer.read()).get("translatedText")
 
 
-def test_a_reload_changes_model_and_keys_and_requests_in_flight_are_answered_by_the_model_before(translator, tmp_path):
+def test_a_reload_changes_model_and_keys_and_requests_in_flight_are_answered_by_the_model_before(
+    translator, tmp_path
+):
     wait, release = os.pipe()
-    loads = iter([Served(Says(translator, "old", wait), ["one"], "A"), Served(Says(translator, "new"), ["two"], "B")])
+    loads = iter(
+        [
+            Served(Says(translator, "old", wait), ["one"], "A"),
+            Served(Says(translator, "new"), ["two"], "B"),
+        ]
+    )
     log = tmp_path / "log"
 
-    with serving(lambda: next(loads), log) as server, socket.create_connection(("127.0.0.1", server.port)) as asked:
+    with (
+        serving(lambda: next(loads), log) as server,
+        socket.create_connection(("127.0.0.1", server.port)) as asked,
+    ):
         body = json.dumps({"q": "a\nb", "source": "en", "target": "de", "api_key": "one"})
-        head = "POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        head = (
+            "POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+            "application/json\r\nConnection: close\r\n"
+        )
         asked.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-        wait_until(lambda: b'path="/health"' in page(server.port, "/health") + page(server.port, "/metrics", "one"))
+        wait_until(
+            lambda: (
+                b'path="/health"'
+                in page(server.port, "/health") + page(server.port, "/metrics", "one")
+            )
+        )
         server.child.send(signal.SIGHUP)
         wait_until(lambda: "reloaded: B" in log.read_text())
         assert ask(server.port, "the", "one")[0] == 403
@@ -72,7 +90,12 @@ def test_a_reload_of_other_languages_is_refused(translator, tmp_path):
     loads = iter([Served(translator, source="A"), Served(other, source="B")])
     with serving(lambda: next(loads), log) as server:
         server.child.send(signal.SIGHUP)
-        wait_until(lambda: "B translates en to fr, and clients of this server ask for en to de" in log.read_text())
+        wait_until(
+            lambda: (
+                "B translates en to fr, and clients of this server ask for en to de"
+                in log.read_text()
+            )
+        )
         assert ask(server.port, "the")[0] == 200
 
 

@@ -46,13 +46,20 @@ def test_libretranslates_own_python_client_works(server, best):
 @pytest.mark.parametrize("proxied", [{}, {"X-Forwarded-Proto": "https"}])
 def test_the_address_of_a_translated_file_has_the_scheme_that_the_client_used(server, proxied):
     fields = {"source": "en", "target": "de", 'file"; filename="a.txt': "the house"}
-    parts = [f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n' for name, text in fields.items()]
+    parts = [
+        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'
+        for name, text in fields.items()
+    ]
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=400)
     headers = {"Host": "localhost", "Content-Type": "multipart/form-data; boundary=x"} | proxied
     connection.request("POST", "/translate_file", f"{''.join(parts)}--x--\r\n", headers)
     address = json.loads(connection.getresponse().read())["translatedFileUrl"]
-    assert address.startswith("https://localhost/download_file/" if proxied else "http://localhost/download_file/")
-    assert "proxy_set_header X-Forwarded-Proto $scheme;" in (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+    assert address.startswith(
+        "https://localhost/download_file/" if proxied else "http://localhost/download_file/"
+    )
+    assert "proxy_set_header X-Forwarded-Proto $scheme;" in (ROOT / "docs/serve.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_every_answer_forbids_scripts_of_other_places(server):
@@ -76,7 +83,10 @@ def test_clients_that_misbehave_do_not_disturb_others(server, best):
         "\0\r\n" * 9,
     ]
     for text in rude:
-        with socket.create_connection(("127.0.0.1", server.port)) as connection, suppress(ConnectionError):
+        with (
+            socket.create_connection(("127.0.0.1", server.port)) as connection,
+            suppress(ConnectionError),
+        ):
             connection.sendall(text.encode())
     with socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.sendall((HEAD + f"Content-Length: {len(body)}\r\n\r\n" + body[:7]).encode())
@@ -94,16 +104,26 @@ def test_a_body_of_10_mb_is_refused_in_words(server):
     assert "longer than 1,000,000 bytes" in answer["error"]
 
 
-ENDS = signal.SIGPIPE, signal.SIGTERM  # the first must not end a server, and an exit code not stand for the second
+ENDS = (
+    signal.SIGPIPE,
+    signal.SIGTERM,
+)  # the first must not end a server, and an exit code not stand for the second
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_accepted_requests_finish_and_no_new_ones_begin(translator, best, tmp_path, monkeypatch, number):
+def test_a_signal_lets_accepted_requests_finish_and_no_new_ones_begin(
+    translator, best, tmp_path, monkeypatch, number
+):
     expected = json.dumps(best("the old house"), ensure_ascii=False).encode()
     (wait, release), n_best = os.pipe(), translator.n_best
-    monkeypatch.setattr(translator, "n_best", lambda lines, n: os.read(wait, 1) and n_best(lines, n))
+    monkeypatch.setattr(
+        translator, "n_best", lambda lines, n: os.read(wait, 1) and n_best(lines, n)
+    )
 
-    with serving(translator, tmp_path / "log") as server, socket.create_connection(("127.0.0.1", server.port)) as asked:
+    with (
+        serving(translator, tmp_path / "log") as server,
+        socket.create_connection(("127.0.0.1", server.port)) as asked,
+    ):
         body = json.dumps({"q": "the old house", "source": "en", "target": "de"})
         asked.sendall((HEAD + f"Content-Length: {len(body)}\r\n\r\n{body}").encode())
         assert ask_health(server.port)  # by then the request before it has been accepted
@@ -115,7 +135,9 @@ def test_a_signal_lets_accepted_requests_finish_and_no_new_ones_begin(translator
 
     assert answer.startswith(b"HTTP/1.1 200")
     assert expected in answer
-    assert end.code == (-signal.SIGTERM if number == signal.SIGTERM else 1), end.said  # 1: without our main
+    assert end.code == (-signal.SIGTERM if number == signal.SIGTERM else 1), (
+        end.said
+    )  # 1: without our main
 
 
 def ask_health(port: int) -> bool:
@@ -136,7 +158,9 @@ def test_an_answer_does_not_wait_for_its_header_to_be_acknowledged():
 
 
 def test_an_address_that_is_taken_is_refused_in_one_line(server):
-    with pytest.raises(ConfigError, match=f"--port {server.port}: cannot listen there .*; choose another --port"):
+    with pytest.raises(
+        ConfigError, match=f"--port {server.port}: cannot listen there .*; choose another --port"
+    ):
         listen("127.0.0.1", server.port)
 
 
@@ -151,7 +175,9 @@ def test_an_address_that_is_taken_is_refused_in_one_line(server):
         ("--api-key-file missing: cannot be read", ["--api-key-file", "missing"]),
     ],
 )
-def test_wrong_options_are_refused_before_the_run_is_looked_at(tmp_path, monkeypatch, says, options):
+def test_wrong_options_are_refused_before_the_run_is_looked_at(
+    tmp_path, monkeypatch, says, options
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").write_text(" \n")
 
@@ -174,11 +200,14 @@ def test_a_file_has_a_key_per_line_beside_blank_lines_and_comments(tmp_path, tex
     assert read_keys(tmp_path / "keys") == keys
 
 
-@pytest.mark.parametrize("text", [b"", b" \n# none\n", b"\xef\xbb\xbf", b"stra\xdfe", "one\nzwölf\n".encode()])
+@pytest.mark.parametrize(
+    "text", [b"", b" \n# none\n", b"\xef\xbb\xbf", b"stra\xdfe", "one\nzwölf\n".encode()]
+)
 def test_a_file_without_a_key_or_in_another_encoding_is_refused(tmp_path, text):
     (tmp_path / "keys").write_bytes(text)
     with pytest.raises(
-        ConfigError, match=r"--api-key-file .*keys: (there is no key in it|cannot be read|line 2 is not ASCII)"
+        ConfigError,
+        match=r"--api-key-file .*keys: (there is no key in it|cannot be read|line 2 is not ASCII)",
     ):
         read_keys(tmp_path / "keys")
 
@@ -187,11 +216,15 @@ def test_the_command_loads_model_and_keys_and_outlives_clients_that_close_their_
     tmp_path, monkeypatch
 ):
     seen = []
-    monkeypatch.setattr(module, "serve", lambda *given: seen.append(([*map(signal.getsignal, ENDS)], *given)))
+    monkeypatch.setattr(
+        module, "serve", lambda *given: seen.append(([*map(signal.getsignal, ENDS)], *given))
+    )
     run = write_run(tmp_path / "run")
     (tmp_path / "keys").write_text("one\ntwo\n")
 
-    outcome = run_application("aiayn", "serve", f"{run}", "--api-key-file", f"{tmp_path}/keys", "--beam-size", "2")
+    outcome = run_application(
+        "aiayn", "serve", f"{run}", "--api-key-file", f"{tmp_path}/keys", "--beam-size", "2"
+    )
 
     assert outcome.code == 0, outcome.err
     [(handlers, service, name, options)] = seen
@@ -205,12 +238,18 @@ def test_the_command_loads_model_and_keys_and_outlives_clients_that_close_their_
     assert service.now.source.endswith(".ckpt")
 
 
-def test_the_systemd_unit_of_the_docs_is_a_command_that_runs_and_waits_long_enough_for_its_end(tmp_path):
+def test_the_systemd_unit_of_the_docs_is_a_command_that_runs_and_waits_long_enough_for_its_end(
+    tmp_path,
+):
     unit = re.search(r"```ini\n(.*?)```", (ROOT / "docs/serve.md").read_text(), re.DOTALL)[1]
-    fields = dict(line.split("=", 1) for line in unit.split("\n") if "=" in line and not line.startswith("#"))
+    fields = dict(
+        line.split("=", 1) for line in unit.split("\n") if "=" in line and not line.startswith("#")
+    )
     program, *arguments = fields["ExecStart"].split()
     (tmp_path / "keys").write_text("one")
-    arguments = [f"{tmp_path}/keys" if argument.endswith("keys.txt") else argument for argument in arguments]
+    arguments = [
+        f"{tmp_path}/keys" if argument.endswith("keys.txt") else argument for argument in arguments
+    ]
 
     outcome = run_application(Path(program).name, *arguments)
 
@@ -283,7 +322,14 @@ def test_the_server_and_the_command_give_the_same_for_odd_lines(server, translat
     cut = [split_paragraph(line, "en") for line in lines]
     expected = copied_without_letters(lines, translator)
     single = [number for number, one in enumerate(cut) if len(one) == 3]
-    assert [found[number].strip() for number in single] == [expected[number].strip() for number in single]
-    sentences = iter(copied_without_letters([sentence for one in cut for sentence in one[1::2]], translator))
-    assert found == ["".join(next(sentences) if number % 2 else part for number, part in enumerate(one)) for one in cut]
+    assert [found[number].strip() for number in single] == [
+        expected[number].strip() for number in single
+    ]
+    sentences = iter(
+        copied_without_letters([sentence for one in cut for sentence in one[1::2]], translator)
+    )
+    assert found == [
+        "".join(next(sentences) if number % 2 else part for number, part in enumerate(one))
+        for one in cut
+    ]
     assert 120 < len(single) < 201

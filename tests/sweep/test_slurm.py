@@ -1,4 +1,6 @@
-"""`train.py -m hydra/launcher=slurm`, with SLURM's commands replaced by small scripts, and with submitit on its own."""
+"""`train.py -m hydra/launcher=slurm`, with SLURM's commands replaced by small scripts, and with
+submitit on its own.
+"""
 
 import json
 import os
@@ -14,9 +16,11 @@ from applications import ROOT, TEXT, TINY, composed_jobs, run_application, write
 from aiayn.sweep import slurm
 from aiayn.sweep.slurm import SlurmRow
 
-# What each command does, in a folder where `next` holds the next job's number, `queue` what squeue prints.
+# What each command does, in a folder where `next` holds the next job's number, `queue` what squeue
+# prints.
 COMMANDS = {
-    "sbatch": 'cp "$1" script.$(cat next); echo "Submitted batch job $(cat next)"; echo $(($(cat next) + 1)) >next',
+    "sbatch": 'cp "$1" script.$(cat next); echo "Submitted batch job $(cat next)"; echo $(($(cat next) '
+    "+ 1)) >next",
     "srun": "exit 1",
     "squeue": 'echo "$@" >>asked; cat queue',
     "scontrol": 'echo "$@" >>asked',
@@ -42,7 +46,9 @@ def cluster(tmp_path, monkeypatch) -> Path:
 
 def options(folder: Path, number: int) -> dict[str, str]:
     """The options of the batch script that was submitted as a job of this number."""
-    lines = re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", (folder / f"script.{number}").read_text(), re.MULTILINE)
+    lines = re.findall(
+        r"^#SBATCH --([a-z-]+)(?:=(.*))?$", (folder / f"script.{number}").read_text(), re.MULTILINE
+    )
     return dict(lines)
 
 
@@ -63,7 +69,11 @@ def test_every_row_becomes_a_job_with_the_options_given_and_one_task_for_each_de
             "5",
             "6656MB",
         )
-        assert (asked["nodes"], asked["ntasks-per-node"], asked["gpus-per-node"]) == ("3", devices, devices)
+        assert (asked["nodes"], asked["ntasks-per-node"], asked["gpus-per-node"]) == (
+            "3",
+            devices,
+            devices,
+        )
         assert (asked["account"], asked["time-min"], asked["signal"], asked["requeue"]) == (
             "mine",
             "30",
@@ -105,7 +115,10 @@ def test_without_submitit_or_sbatch_one_line_says_what_is_missing(cluster, monke
     monkeypatch.setenv("PATH", str(cluster / "bin"))
     no_command = run_application("train.py", *SLURM, "seed=1")
 
-    assert no_library.err == "error: hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'\n"
+    assert (
+        no_library.err
+        == "error: hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'\n"
+    )
     assert no_command.err.startswith("error: hydra/launcher=slurm: sbatch is not on this machine")
     assert (no_library.code, no_command.code, no_command.err.count("\n")) == (2, 2, 1)
 
@@ -118,7 +131,9 @@ def test_what_sbatch_says_against_a_job_is_the_error(cluster):
     outcome = run_application("train.py", *SLURM, "seed=1")
 
     assert outcome.code == 2
-    assert outcome.err.endswith("base is not accepted: sbatch: error: invalid partition specified: x\n")
+    assert outcome.err.endswith(
+        "base is not accepted: sbatch: error: invalid partition specified: x\n"
+    )
 
 
 # Inside a job.
@@ -135,7 +150,11 @@ sys.exit(143)
 @pytest.fixture
 def in_job(cluster, monkeypatch) -> Path:
     """As in the first task of job 4711."""
-    for name, value in {"SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": "4711", "SLURM_PROCID": "0"}.items():
+    for name, value in {
+        "SUBMITIT_EXECUTOR": "slurm",
+        "SLURM_JOB_ID": "4711",
+        "SLURM_PROCID": "0",
+    }.items():
         monkeypatch.setenv(name, value)
     return cluster
 
@@ -150,7 +169,9 @@ def row(program: str, requeue: bool = True) -> SlurmRow:
     [("RUNNING", True, ["requeue 4711"]), ("COMPLETING", True, []), ("RUNNING", False, [])],
     ids=["at_its_time_limit", "cancelled", "not_wanted"],
 )
-def test_a_stopped_row_goes_back_into_the_queue_unless_it_was_cancelled(in_job, state, requeue, asked):
+def test_a_stopped_row_goes_back_into_the_queue_unless_it_was_cancelled(
+    in_job, state, requeue, asked
+):
     (in_job / "queue").write_text(f"{state}\n")
 
     with pytest.raises(SystemExit) as ended:
@@ -161,7 +182,9 @@ def test_a_stopped_row_goes_back_into_the_queue_unless_it_was_cancelled(in_job, 
     assert [line for line in said.split("\n") if line.startswith("requeue")] == asked
 
 
-def test_a_row_that_fails_ends_with_the_exit_code_of_what_failed_and_stays_out_of_the_queue(in_job, capsys):
+def test_a_row_that_fails_ends_with_the_exit_code_of_what_failed_and_stays_out_of_the_queue(
+    in_job, capsys
+):
     with pytest.raises(SystemExit) as ended:
         row("import sys; print('error: the loss is nan'); sys.exit(5)")()
 
@@ -195,7 +218,11 @@ def test_a_job_trains_and_scores_its_row_which_is_then_passed_over(cluster, warm
     result = json.loads((job.folder / "evaluation/val/evaluation.json").read_text())
     assert (result["checkpoint"], result["step"], result["lines"]) == ("last.ckpt", 2, 5)
     again = run_application("train.py", *SLURM, "seed=1")
-    assert (again.code, "1 jobs, 1 finished before" in again.err, "sacrebleu (val)" in again.err) == (0, True, True)
+    assert (
+        again.code,
+        "1 jobs, 1 finished before" in again.err,
+        "sacrebleu (val)" in again.err,
+    ) == (0, True, True)
     assert not (cluster / "script.4711").exists()
 
 

@@ -1,4 +1,6 @@
-"""`train.py -m`: what is refused before anything starts, what folders are called, and a sweep in real processes."""
+"""`train.py -m`: what is refused before anything starts, what folders are called, and a sweep in
+real processes.
+"""
 
 import json
 import os
@@ -60,15 +62,34 @@ def started(monkeypatch) -> list[Processes]:
 @pytest.mark.parametrize(
     ("arguments", "code", "lines"),
     [
-        (["name=x"], 2, ["name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead"]),
+        (
+            ["name=x"],
+            2,
+            [
+                "name=: each job of a sweep has its own folder; name the sweep with sweep=NAME "
+                "instead"
+            ],
+        ),
         (["sweep=a,b"], 2, ["sweep=: takes one name, for all jobs"]),
         (["sweep=../a", "seed=1,2"], 2, ["sweep=../a: use letters, digits"]),
-        (["ablation=d_ls00,a_h3"], 2, ["a_h3: there is no 'ablation/a_h3': choose one of a_h1, a_h16"]),
+        (
+            ["ablation=d_ls00,a_h3"],
+            2,
+            ["a_h3: there is no 'ablation/a_h3': choose one of a_h1, a_h16"],
+        ),
         (["ablation=glob(zz*)"], 2, ["ablation=glob(zz*): matches nothing"]),
-        (["model.n_heads=1,3,5"], 2, ["n_heads-3: model.d_model=16 is not", "n_heads-5: model.d_model=16 is not"]),
+        (
+            ["model.n_heads=1,3,5"],
+            2,
+            ["n_heads-3: model.d_model=16 is not", "n_heads-5: model.d_model=16 is not"],
+        ),
         (["seed=1,2", "model.dropout=1.5"], 2, ["model.dropout=1.5: must be"]),
         (["model.d_modle=3,4"], 2, ["model.d_modle: no such option; did you mean model.d_model?"]),
-        (["optim.lr_scale=interval(1,2)"], 2, ["optim.lr_scale=interval(1,2): has no list of values"]),
+        (
+            ["optim.lr_scale=interval(1,2)"],
+            2,
+            ["optim.lr_scale=interval(1,2): has no list of values"],
+        ),
         (
             ["data.train=nowhere,gone"],
             3,
@@ -115,12 +136,17 @@ def test_several_runs_are_scored_one_after_the_other_and_a_failure_ends_with_its
     errors = [line for line in ended.stderr.split("\n") if line.startswith("error: ")]
     assert errors[0].startswith("error: x: neither a run")
     assert errors[1].startswith("error: y: neither a run")
-    assert errors[2] == ("error: 2 of 2 jobs failed: run=x (exit 4), run=y (exit 4); the same command tries them again")
+    assert errors[2] == (
+        "error: 2 of 2 jobs failed: run=x (exit 4), run=y (exit 4); the same command tries them "
+        "again"
+    )
     assert not list(folder.glob("multirun*"))
 
 
 def test_a_few_steps_of_every_row_for_a_try_are_not_scored(folder, started):
-    assert run_application("train.py", "-m", *SMALL, "seed=1,2", "trainer.fast_dev_run=true").code == 0
+    assert (
+        run_application("train.py", "-m", *SMALL, "seed=1,2", "trainer.fast_dev_run=true").code == 0
+    )
     assert [job.scored for job in started[0].jobs] == [{}, {}]
 
 
@@ -140,7 +166,9 @@ def test_a_job_is_finished_when_all_that_was_asked_for_is_scored(scored):
     result["split"] = "test"
     (scored.folder / "evaluation/test/evaluation.json").write_text(json.dumps(result))
     assert not is_finished(both)  # with the last checkpoint
-    (scored.folder / "evaluation/test/evaluation.json").write_text(json.dumps(result | {"checkpoint": "averaged.ckpt"}))
+    (scored.folder / "evaluation/test/evaluation.json").write_text(
+        json.dumps(result | {"checkpoint": "averaged.ckpt"})
+    )
     assert is_finished(both)
 
 
@@ -152,7 +180,9 @@ def test_a_row_scored_with_its_best_checkpoint_is_trained_on_to_a_later_end_and_
     scores.write_text(json.dumps(json.loads(scores.read_text()) | found))
     row = replace(scored, scored=asked_scores(["val:best"]))
     assert is_finished(row)
-    assert not is_finished(replace(row, config=replace(row.config, trainer=replace(row.config.trainer, max_steps=3))))
+    assert not is_finished(
+        replace(row, config=replace(row.config, trainer=replace(row.config.trainer, max_steps=3)))
+    )
     best.write_bytes(b"of step 2")
     assert not is_finished(row)
 
@@ -171,8 +201,12 @@ def test_a_row_that_ended_before_max_steps_is_finished_if_the_same_command_would
     scored, options, finished
 ):
     (scored.folder / "corpus.json").write_text('{"steps_per_epoch": 2}')
-    losses = [{"step": step, "val/loss": loss} for step, loss in ((1, 3.0), (2, 4.0), (3, 9.0))]  # 3: lost by a kill
-    (scored.folder / "metrics.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in losses))
+    losses = [
+        {"step": step, "val/loss": loss} for step, loss in ((1, 3.0), (2, 4.0), (3, 9.0))
+    ]  # 3: lost by a kill
+    (scored.folder / "metrics.jsonl").write_text(
+        "".join(f"{json.dumps(record)}\n" for record in losses)
+    )
     stored = yaml.safe_load((scored.folder / "config.yaml").read_text())
     stored["trainer"] |= options | {"max_steps": 2 if "max_epochs" in options else 30}
     (scored.folder / "config.yaml").write_text(yaml.safe_dump(stored))
@@ -183,7 +217,9 @@ def test_a_row_that_ended_before_max_steps_is_finished_if_the_same_command_would
 def test_a_row_that_was_begun_before_there_were_other_seeds_is_one_of_them(scored):
     def folders(*more: str) -> list[str]:
         options = [*SMALL, "ablation=d_ls00", *more]
-        return [job.folder.name for job in composed_jobs([*options, "seed=0"], [*options, "seed=1"])]
+        return [
+            job.folder.name for job in composed_jobs([*options, "seed=0"], [*options, "seed=1"])
+        ]
 
     assert folders() == ["d_ls00", "d_ls00_seed-1"]
     assert folders("model.dropout=0.2") == ["d_ls00_seed-0", "d_ls00_seed-1"]  # another training
@@ -193,8 +229,14 @@ def test_another_seed_by_itself_has_a_folder_beside_the_first(scored):
     def folder(*more: str) -> str:
         return composed_jobs([*SMALL, "ablation=d_ls00", *more])[0].folder.name
 
-    assert [folder(f"seed={seed}") for seed in (0, 1, 2)] == ["d_ls00", "d_ls00_seed-1", "d_ls00_seed-2"]
-    assert folder("seed=1", "model.dropout=0.2") == "d_ls00", "is refused there: it is another training"
+    assert [folder(f"seed={seed}") for seed in (0, 1, 2)] == [
+        "d_ls00",
+        "d_ls00_seed-1",
+        "d_ls00_seed-2",
+    ]
+    assert folder("seed=1", "model.dropout=0.2") == "d_ls00", (
+        "is refused there: it is another training"
+    )
     begun = scored.folder.rename(scored.folder.with_name("d_ls00_seed-0"))
     assert [folder("seed=0"), folder("seed=1")] == ["d_ls00_seed-0", "d_ls00"]
     shutil.copytree(begun, scored.folder)
@@ -206,9 +248,13 @@ def test_scores_that_stand_are_not_made_again_where_a_row_is_trained_on_in_vain(
     for script in ("train.py", "evaluate.py"):
         (folder / script).write_text(FAKE)
     row = replace(with_trainer(scored, max_steps=30), scored=asked_scores(["val", "test"]))
-    train, evaluate = ([sys.executable, str(folder / script)] for script in ("train.py", "evaluate.py"))
+    train, evaluate = (
+        [sys.executable, str(folder / script)] for script in ("train.py", "evaluate.py")
+    )
     assert Processes([row], train, evaluate).run() == {}
-    assert row.folder.with_name(f"{row.name}.log").read_text().count("working on") == 2  # training, and test
+    assert (
+        row.folder.with_name(f"{row.name}.log").read_text().count("working on") == 2
+    )  # training, and test
 
 
 # Names of folders.
@@ -226,15 +272,27 @@ def test_scores_that_stand_are_not_made_again_where_a_row_is_trained_on_in_vain(
             ["n_heads-4_d_k-16", "n_heads-8_d_k-32"],
         ),
         ([["model.d_k=null", "seed=3"], ["model.d_k=16", "seed=3"]], ["d_k-null", "d_k-16"]),
-        ([["ablation=a_h1", "seed=1"], ["ablation=a_h1", "seed=2"]], ["a_h1_seed-1", "a_h1_seed-2"]),
+        (
+            [["ablation=a_h1", "seed=1"], ["ablation=a_h1", "seed=2"]],
+            ["a_h1_seed-1", "a_h1_seed-2"],
+        ),
         ([["model=tiny"], ["model=base"]], ["model-tiny", "model-base"]),
         ([["data.train='my/a=b'"], ["data.train=[x,y]"]], ["train-my-a-b", "train--x-y"]),
         ([["data.train=my/a"], ["data.train=my-a"]], ["train-my-a-7da5ca16", "train-my-a"]),
         ([["ablation=a_h1"], ["ablation=quarter/a_h1"]], ["a_h1", "a_h1-ef282bee"]),
-        ([["data.train=/é/dev"], ["data.train=/ü/dev"]], ["train-dev-87bb8f0b", "train-dev-15569dd7"]),
         (
-            [["search.batch_tokens=9", "data.batch_tokens=1"], ["search.batch_tokens=8", "data.batch_tokens=2"]],
-            ["search.batch_tokens-9_data.batch_tokens-1", "search.batch_tokens-8_data.batch_tokens-2"],
+            [["data.train=/é/dev"], ["data.train=/ü/dev"]],
+            ["train-dev-87bb8f0b", "train-dev-15569dd7"],
+        ),
+        (
+            [
+                ["search.batch_tokens=9", "data.batch_tokens=1"],
+                ["search.batch_tokens=8", "data.batch_tokens=2"],
+            ],
+            [
+                "search.batch_tokens-9_data.batch_tokens-1",
+                "search.batch_tokens-8_data.batch_tokens-2",
+            ],
         ),
     ],
 )
@@ -251,10 +309,22 @@ LONG = "a-rather-long-folder-name/" * 6
     [
         ("model.dropout=1e-1,0.1,.2", ["dropout-0.1", "dropout-0.2"], [0.1, 0.2]),
         ("model.dropout=0,0.0", ["dropout-0.0"], [0.0]),
-        ("model.dropout=range(0.1,0.4,0.1)", ["dropout-0.1", "dropout-0.2", "dropout-0.3"], [0.1, 0.2, 0.3]),
-        ("model.dropout=range(0.4,0.1,-0.1)", ["dropout-0.4", "dropout-0.3", "dropout-0.2"], [0.4, 0.3, 0.2]),
+        (
+            "model.dropout=range(0.1,0.4,0.1)",
+            ["dropout-0.1", "dropout-0.2", "dropout-0.3"],
+            [0.1, 0.2, 0.3],
+        ),
+        (
+            "model.dropout=range(0.4,0.1,-0.1)",
+            ["dropout-0.4", "dropout-0.3", "dropout-0.2"],
+            [0.4, 0.3, 0.2],
+        ),
         ("seed=1,1", ["seed-1"], [1]),
-        ("trainer.limit_train_steps=1,1.0", ["limit_train_steps-1", "limit_train_steps-1.0"], [1, 1.0]),
+        (
+            "trainer.limit_train_steps=1,1.0",
+            ["limit_train_steps-1", "limit_train_steps-1.0"],
+            [1, 1.0],
+        ),
         ("data.test=dev,'dev'", ["test-dev"], ["dev"]),
     ],
 )
@@ -267,17 +337,23 @@ def test_equal_values_are_one_row_which_is_named_by_the_value(folder, started, s
     configs = [getattr(job.config, sections[0]) if sections else job.config for job in sweep.jobs]
     assert [getattr(config, name) for config in configs] == values
     count = swept.count(",") + 1
-    assert ("equal points are one row" in outcome.err) == ("range" not in swept and len(rows) < count)
+    assert ("equal points are one row" in outcome.err) == (
+        "range" not in swept and len(rows) < count
+    )
 
 
-def test_long_values_and_letters_of_any_script_are_folders_of_their_own_whatever_else_is_swept(folder, started):
+def test_long_values_and_letters_of_any_script_are_folders_of_their_own_whatever_else_is_swept(
+    folder, started
+):
     for name in ("one", "two", "日本", "中国"):
         write_pairs(folder / LONG / name, 3, seed=1)
     paths = [f"{LONG}{name}" for name in ("one", "two", "日本", "中国")]
 
     def rows(*chosen: str) -> list[str]:
         values = ",".join(f"'{path}'" for path in chosen)
-        assert run_application("train.py", "-m", *SMALL, "sweep=s", f"data.train={values}").code == 0
+        assert (
+            run_application("train.py", "-m", *SMALL, "sweep=s", f"data.train={values}").code == 0
+        )
         return [job.name for job in started[-1].jobs]
 
     names = rows(*paths)
@@ -290,7 +366,14 @@ def test_long_values_and_letters_of_any_script_are_folders_of_their_own_whatever
     assert rows(*paths[2:]) == names[2:]
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["C"]), max_size=20), min_size=2, max_size=4, unique=True))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["C"]), max_size=20),
+        min_size=2,
+        max_size=4,
+        unique=True,
+    )
+)
 def test_folder_names_need_no_quotes_whatever_the_values_are(values):
     names = job_names([[f"data.hub_path={value}"] for value in values], [])
     assert len(set(names)) == len(values)
@@ -300,12 +383,17 @@ def test_folder_names_need_no_quotes_whatever_the_values_are(values):
 
 
 def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
-    jobs = composed_jobs(*([f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").glob("*.yaml")))
+    jobs = composed_jobs(
+        *([f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").glob("*.yaml"))
+    )
 
     assert len(jobs) == 19
     for job in jobs:
         assert job.config.name == f"sweeps/wmt14_en_de-base/{job.name}"
-        assert (job.config.sweep, job.config.logger.group) == ("wmt14_en_de-base", "wmt14_en_de-base")
+        assert (job.config.sweep, job.config.logger.group) == (
+            "wmt14_en_de-base",
+            "wmt14_en_de-base",
+        )
         assert composed_options(*job.overrides) == job.config  # what its process will be told
 
 
@@ -317,7 +405,9 @@ def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
         ("glob(b*)", ["b_dk16", "b_dk32", "base"]),
     ],
 )
-def test_a_pattern_with_a_folder_matches_the_rows_in_it_and_one_without_does_not(folder, started, pattern, rows):
+def test_a_pattern_with_a_folder_matches_the_rows_in_it_and_one_without_does_not(
+    folder, started, pattern, rows
+):
     assert run_application("train.py", "-m", *TEXT, f"ablation={pattern}").code == 0
 
     [sweep] = started
@@ -326,10 +416,17 @@ def test_a_pattern_with_a_folder_matches_the_rows_in_it_and_one_without_does_not
 
 def test_a_name_a_group_and_a_sweep_that_are_given_win_over_derived_ones():
     [first, _] = composed_jobs(
-        *(["experiment=multi30k", "sweep='3'", "logger.group=mine", f"seed={seed}"] for seed in (1, 2))
+        *(
+            ["experiment=multi30k", "sweep='3'", "logger.group=mine", f"seed={seed}"]
+            for seed in (1, 2)
+        )
     )
 
-    assert (first.config.name, first.config.sweep, first.config.logger.group) == ("sweeps/3/seed-1", "3", "mine")
+    assert (first.config.name, first.config.sweep, first.config.logger.group) == (
+        "sweeps/3/seed-1",
+        "3",
+        "mine",
+    )
 
 
 def test_jobs_that_share_neither_data_nor_model_need_a_name():
@@ -413,13 +510,18 @@ def fake_sweep(folder: Path, rows: list[str], parallel: int = 1) -> Processes:
     for script in ("train.py", "evaluate.py"):
         (folder / script).write_text(FAKE)
     jobs = composed_jobs(*([f"ablation={row}", "sweep=s"] for row in rows))
-    train, evaluate = ([sys.executable, str(folder / script)] for script in ("train.py", "evaluate.py"))
+    train, evaluate = (
+        [sys.executable, str(folder / script)] for script in ("train.py", "evaluate.py")
+    )
     return Processes(jobs, train, evaluate, parallel)
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder, capsys, parallel):
-    assert fake_sweep(folder, ["a_h1", "a_h4", "c_n2", "base"], parallel).run() == {"a_h4": 5, "c_n2": 137}
+    assert fake_sweep(folder, ["a_h1", "a_h4", "c_n2", "base"], parallel).run() == {
+        "a_h4": 5,
+        "c_n2": 137,
+    }
 
     said = capsys.readouterr().err
     assert "sweep 2/4 a_h4: failed with exit code 5 after 0:00:0" in said
@@ -429,7 +531,9 @@ def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder
     assert "sweep 1/4 a_h1: done in 0:00:0" in said
     assert "sweep 4/4 base: done in 0:00:0" in said
     assert said.count("; 0 left\n") == 1
-    assert said.endswith("sweep outputs/sweeps/s: 2 of 4 jobs finished\nnext     aiayn table outputs/sweeps/s\n")
+    assert said.endswith(
+        "sweep outputs/sweeps/s: 2 of 4 jobs finished\nnext     aiayn table outputs/sweeps/s\n"
+    )
     assert (folder / "outputs/sweeps/s/a_h1.log").read_text() == "working on a_h1\n" * 2
     assert sorted(path.name for path in (folder / "outputs/sweeps/s").iterdir()) == [
         "a_h1.log",
@@ -450,8 +554,12 @@ def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder
         (None, 9, 2, [None, None]),  # too many: the job itself says so
     ],
 )
-def test_parallel_jobs_have_gpus_of_their_own(folder, monkeypatch, visible, devices, parallel, expected):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(visible.split(",")) if visible else 4)
+def test_parallel_jobs_have_gpus_of_their_own(
+    folder, monkeypatch, visible, devices, parallel, expected
+):
+    monkeypatch.setattr(
+        torch.cuda, "device_count", lambda: len(visible.split(",")) if visible else 4
+    )
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -459,23 +567,32 @@ def test_parallel_jobs_have_gpus_of_their_own(folder, monkeypatch, visible, devi
     sweep = fake_sweep(folder, ["a_h1", "a_h4", "c_n2"][:parallel] + on_cpu, parallel)
     shows = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
     sweep.commands = ([sys.executable, "-c", shows], [sys.executable, "-c", ""])
-    sweep.waiting = [with_trainer(job, devices=devices, accelerator="auto") for job in sweep.waiting]
+    sweep.waiting = [
+        with_trainer(job, devices=devices, accelerator="auto") for job in sweep.waiting
+    ]
     if on_cpu:
         sweep.waiting[-1] = with_trainer(sweep.waiting[-1], accelerator="cpu")
     sweep.jobs = list(sweep.waiting)
     sweep.run()
 
-    logs = [job.folder.with_name(f"{job.name}.log").read_text().split() for job in sweep.jobs[:parallel]]
+    logs = [
+        job.folder.with_name(f"{job.name}.log").read_text().split() for job in sweep.jobs[:parallel]
+    ]
     assert sorted(log[0] for log in logs) == sorted(map(str, expected))
 
 
 def test_a_job_whose_log_cannot_be_written_fails_and_says_why_before_it_starts(folder, capsys):
-    (folder / "outputs/sweeps/s/a_h1.log").mkdir(parents=True)  # as in a folder that is read-only, also for root
+    (folder / "outputs/sweeps/s/a_h1.log").mkdir(
+        parents=True
+    )  # as in a folder that is read-only, also for root
 
     assert fake_sweep(folder, ["a_h1", "base"]).run() == {"a_h1": 6}
 
     said = capsys.readouterr().err
-    assert "sweep 1/2 a_h1: failed with exit code 6 after 0:00:00: outputs/sweeps/s/a_h1.log: Is a directory; " in said
+    assert (
+        "sweep 1/2 a_h1: failed with exit code 6 after 0:00:00: outputs/sweeps/s/a_h1.log: Is a "
+        "directory; " in said
+    )
     assert "sweep 2/2 base: done" in said
 
 
@@ -537,7 +654,9 @@ def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return in_new_interpreter(folder, "train.py", "-m", *arguments)
 
 
-def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_costs_nothing(folder, warm):
+def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_costs_nothing(
+    folder, warm
+):
     command = (*SMALL, "sweep=table", "ablation=base,d_ls00", "hydra.launcher.score=[val,test]")
     first = sweep(folder, *command, "hydra.launcher.jobs=2")
     assert first.returncode == 0, first.stderr
@@ -550,12 +669,18 @@ def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_cos
         assert "step 2/2" in (done / f"{job}.log").read_text()
     assert first.stdout == ""
     page, last = first.stderr.split("\n")[-3:-1]
-    assert (page, last) == ("page     outputs/sweeps/table/report.html", "next     aiayn table outputs/sweeps/table")
-    scores = re.findall(r"^(base|d_ls00) +0(?:\.1)? +1 +[\d.]+ +[\d.]+ ", first.stderr, re.MULTILINE)
+    assert (page, last) == (
+        "page     outputs/sweeps/table/report.html",
+        "next     aiayn table outputs/sweeps/table",
+    )
+    scores = re.findall(
+        r"^(base|d_ls00) +0(?:\.1)? +1 +[\d.]+ +[\d.]+ ", first.stderr, re.MULTILINE
+    )
     assert scores == ["base", "d_ls00"], first.stderr
     assert "base/report.html" in (done / "report.html").read_text()
 
-    # As if one job had been killed after its first step, and the other had been started with another seed.
+    # As if one job had been killed after its first step, and the other had been started with
+    # another seed.
     for lost in ("step_2.ckpt", "averaged.ckpt", "last.ckpt"):
         (done / "base/checkpoints" / lost).unlink()
     shutil.rmtree(done / "base/evaluation")
@@ -563,16 +688,28 @@ def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_cos
     (done / "d_ls00/config.yaml").write_text(stored.replace("seed: 0", "seed: 7"))
     second = sweep(folder, *command)
     assert second.returncode == 4
-    assert "run      outputs/sweeps/table/base, continued at step 1" in (done / "base.log").read_text()
+    assert (
+        "run      outputs/sweeps/table/base, continued at step 1" in (done / "base.log").read_text()
+    )
     assert (done / "base/evaluation/val/evaluation.json").exists()
     assert "seed: 7 -> 0" in second.stderr
-    assert second.stderr.split("\n")[-2].startswith("error: 1 of 2 jobs failed: d_ls00 (exit 4); the same command")
+    assert second.stderr.split("\n")[-2].startswith(
+        "error: 1 of 2 jobs failed: d_ls00 (exit 4); the same command"
+    )
 
     (done / "d_ls00/config.yaml").write_text(stored)
     before = {path: path.stat().st_mtime_ns for path in done.rglob("*")}
     third = run_application("train.py", "-m", *command, "trainer.average_last=7")
-    assert (third.code, "2 finished before" in third.err, "started" in third.err) == (0, True, False)
-    late = [line for line in third.err.split("\n") if "trainer.average_last: 5 -> 7 comes too late" in line]
+    assert (third.code, "2 finished before" in third.err, "started" in third.err) == (
+        0,
+        True,
+        False,
+    )
+    late = [
+        line
+        for line in third.err.split("\n")
+        if "trainer.average_last: 5 -> 7 comes too late" in line
+    ]
     assert [line.partition(":")[0] for line in late] == ["warning  base", "warning  d_ls00"]
     assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
 
@@ -591,7 +728,11 @@ def test_a_row_with_code_of_its_own_is_scored_with_it_and_finished_until_another
         first = sweep(folder, *command)
         assert first.returncode == 0, first.stderr
         again = run_application("train.py", "-m", *command)
-        assert (again.code, "1 finished before" in again.err, "started" in again.err) == (0, True, False)
+        assert (again.code, "1 finished before" in again.err, "started" in again.err) == (
+            0,
+            True,
+            False,
+        )
         found = json.loads(scores.read_text())
         return found["lines"], found["search"]["patience"]
 
@@ -612,8 +753,18 @@ def test_a_fine_tuned_job_is_finished_with_the_model_and_the_vocabulary_of_its_s
 
     again = run_application("train.py", "-m", *options)
 
-    assert (again.code, "1 finished before" in again.err, "started" in again.err) == (0, True, False)
-    for other in ("model.dropout=0.2", "model.n_heads=8", "model=tiny", "data.vocab_size=300", "init_from=outputs/x"):
+    assert (again.code, "1 finished before" in again.err, "started" in again.err) == (
+        0,
+        True,
+        False,
+    )
+    for other in (
+        "model.dropout=0.2",
+        "model.n_heads=8",
+        "model=tiny",
+        "data.vocab_size=300",
+        "init_from=outputs/x",
+    ):
         [changed] = composed_jobs([*options, other])
         assert not is_finished(changed), other
 
@@ -626,7 +777,12 @@ def test_hydras_flags_reach_the_jobs_abbreviated_ones_too(folder, started):
     shutil.copytree(ROOT / "conf", folder / "mine")
     text = (folder / "mine/train.yaml").read_text()
     (folder / "mine/train.yaml").write_text(text.replace("seed: 0\n", "seed: 77\n"))
-    assert run_application("train.py", "-m", *SMALL, "ablation=d_ls00", "--config-pat", str(folder / "mine")).code == 0
+    assert (
+        run_application(
+            "train.py", "-m", *SMALL, "ablation=d_ls00", "--config-pat", str(folder / "mine")
+        ).code
+        == 0
+    )
 
     [sweep] = started
     assert sweep.jobs[0].config.seed == 77
@@ -636,7 +792,9 @@ def test_hydras_flags_reach_the_jobs_abbreviated_ones_too(folder, started):
 # Other launchers.
 
 
-def test_a_launcher_of_hydras_own_trains_and_scores_each_row_in_a_process_and_the_grid_has_their_codes(folder, warm):
+def test_a_launcher_of_hydras_own_trains_and_scores_each_row_in_a_process_and_the_grid_has_their_codes(
+    folder, warm
+):
     command = (*SMALL, "sweep=other", "hydra/launcher=basic")
     first = sweep(folder, *command, "seed=1,2,1")
     assert first.returncode == 0, first.stderr
@@ -647,7 +805,9 @@ def test_a_launcher_of_hydras_own_trains_and_scores_each_row_in_a_process_and_th
     (rows[0] / "config.yaml").write_text(stored.replace("seed: 1", "seed: 7"))
     second = sweep(folder, *command, "seed=1,2")
     assert second.returncode == 4
-    assert second.stderr.split("\n")[-2].startswith("error: 1 of 2 jobs failed: exit 4; the same command")
+    assert second.stderr.split("\n")[-2].startswith(
+        "error: 1 of 2 jobs failed: exit 4; the same command"
+    )
     refused = run_application("train.py", "-m", *command, "model.n_heads=2,3")
     assert (refused.code, "n_heads-3: model.d_model=16 is not" in refused.err) == (2, True)
 
@@ -674,7 +834,9 @@ Processes(composed_jobs(["sweep=s"]), [{sys.executable!r}, "train.py"], ["false"
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     log = folder / "outputs/sweeps/s/base.log"
-    with subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL) as killed:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL
+    ) as killed:
         until(lambda: log.exists() and "working" in log.read_text())
         killed.kill()
     row = int(log.read_text().split()[1])
@@ -689,7 +851,9 @@ def until(holds, seconds: float = 120) -> None:
         time.sleep(0.05)
 
 
-def test_of_two_equal_sweeps_at_once_the_second_waits_for_the_row_and_both_succeed(folder, scored, monkeypatch):
+def test_of_two_equal_sweeps_at_once_the_second_waits_for_the_row_and_both_succeed(
+    folder, scored, monkeypatch
+):
     """The other one trains: it holds the lock, and has scored the row when it lets go."""
     evaluation = scored.folder / "evaluation/val/evaluation.json"
     result = evaluation.read_text()
@@ -712,7 +876,9 @@ def test_of_two_equal_sweeps_at_once_the_second_waits_for_the_row_and_both_succe
 # Other sweepers.
 
 
-def test_optuna_searches_over_rows_which_return_what_optimized_metric_says(folder, started, monkeypatch):
+def test_optuna_searches_over_rows_which_return_what_optimized_metric_says(
+    folder, started, monkeypatch
+):
     """Each trial is a row of its own in the sweep's folder, where Optuna leaves the best."""
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
     seen = {}
@@ -722,12 +888,22 @@ def test_optuna_searches_over_rows_which_return_what_optimized_metric_says(folde
             job.folder.mkdir(parents=True, exist_ok=True)
             dropout = seen[job.name] = job.config.model.dropout
             assert (job.config.name, job.config.data.test) == (f"sweeps/2_16/{job.name}", None)
-            rows = [{"step": 1, "val/ppl": 9}, {"step": 2, "val/ppl": abs(dropout - 0.3)}, {"step": 2, "train/loss": 7}]
-            (job.folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+            rows = [
+                {"step": 1, "val/ppl": 9},
+                {"step": 2, "val/ppl": abs(dropout - 0.3)},
+                {"step": 2, "train/loss": 7},
+            ]
+            (job.folder / "metrics.jsonl").write_text(
+                "".join(f"{json.dumps(row)}\n" for row in rows)
+            )
         return {}
 
     monkeypatch.setattr(Processes, "run", run)
-    searched = ("model.dropout=interval(0.1,0.5)", "hydra.sweeper.n_trials=5", "hydra.sweeper.n_jobs=2")
+    searched = (
+        "model.dropout=interval(0.1,0.5)",
+        "hydra.sweeper.n_trials=5",
+        "hydra.sweeper.n_jobs=2",
+    )
     fixed = (*SMALL, "data.test=null", "sweep=2_16", "optimized_metric=val/ppl")
     outcome = run_application(
         "train.py", "-m", *fixed, "hydra/sweeper=optuna", "hydra.sweeper.sampler.seed=7", *searched
@@ -737,11 +913,15 @@ def test_optuna_searches_over_rows_which_return_what_optimized_metric_says(folde
     assert len(seen) == 5
     assert all(name == f"dropout-{dropout}" for name, dropout in seen.items())
     best = yaml.safe_load((folder / "outputs/sweeps/2_16/optimization_results.yaml").read_text())
-    assert best["best_params"]["model.dropout"] == min(seen.values(), key=lambda dropout: abs(dropout - 0.3))
+    assert best["best_params"]["model.dropout"] == min(
+        seen.values(), key=lambda dropout: abs(dropout - 0.3)
+    )
     assert best["best_value"] == min(abs(dropout - 0.3) for dropout in seen.values())
 
 
-def test_points_that_a_search_draws_twice_are_one_row_and_each_trial_is_told_its_value(folder, monkeypatch):
+def test_points_that_a_search_draws_twice_are_one_row_and_each_trial_is_told_its_value(
+    folder, monkeypatch
+):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
     trained = []
 
@@ -754,7 +934,12 @@ def test_points_that_a_search_draws_twice_are_one_row_and_each_trial_is_told_its
         return {}
 
     monkeypatch.setattr(Processes, "run", run)
-    trials = ("hydra.sweeper.n_trials=6", "hydra.sweeper.n_jobs=6", "hydra.sweeper.sampler.seed=1", "sweep=twice")
+    trials = (
+        "hydra.sweeper.n_trials=6",
+        "hydra.sweeper.n_jobs=6",
+        "hydra.sweeper.sampler.seed=1",
+        "sweep=twice",
+    )
     outcome = run_application(
         "train.py", "-m", *SMALL, "hydra/sweeper=optuna", "model.dropout=choice(0.1,0.2)", *trials
     )
@@ -777,9 +962,18 @@ def test_an_option_that_is_fixed_and_searched_is_refused(folder):
     assert "error: model.dropout: both fixed on the command line and searched" in outcome.err
 
 
-def test_a_row_that_fails_ends_a_search_with_its_exit_code_and_one_that_diverges_is_the_worst(folder, monkeypatch):
+def test_a_row_that_fails_ends_a_search_with_its_exit_code_and_one_that_diverges_is_the_worst(
+    folder, monkeypatch
+):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
-    command = ("train.py", "-m", *SMALL, "hydra/sweeper=optuna", "model.dropout=interval(0.1,0.5)", "sweep=s")
+    command = (
+        "train.py",
+        "-m",
+        *SMALL,
+        "hydra/sweeper=optuna",
+        "model.dropout=interval(0.1,0.5)",
+        "sweep=s",
+    )
     monkeypatch.setattr(Processes, "run", lambda sweep: {sweep.jobs[0].name: 6})
     outcome = run_application(*command)
     assert outcome.code == 6

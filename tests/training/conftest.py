@@ -1,4 +1,6 @@
-"""A run small enough to be repeated many times: 300 generated pairs, a model of 30 thousand weights, 12 steps."""
+"""A run small enough to be repeated many times: 300 generated pairs, a model of 30 thousand
+weights, 12 steps.
+"""
 
 import gzip
 from collections.abc import Iterator
@@ -34,7 +36,14 @@ def corpus(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def config(corpus) -> Config:
     """Twelve steps over two and a half epochs, on one CPU, in float32. Change a copy of it."""
-    unequal = ("model.n_layers=2", "model.d_model=24", "model.d_ff=40", "model.n_heads=3", "model.d_k=5", "model.d_v=7")
+    unequal = (
+        "model.n_layers=2",
+        "model.d_model=24",
+        "model.d_ff=40",
+        "model.n_heads=3",
+        "model.d_k=5",
+        "model.d_v=7",
+    )
     data = ("data.max_length_ratio=9", "data.vocab_size=290", "data.max_tokens_per_device=520")
     return composed(*TWELVE_STEPS, *text_in(corpus, "xx"), *unequal, *data, "name=run", "seed=3")
 
@@ -48,5 +57,7 @@ def no_pictures() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Bit-equality is per number of threads, and other libraries change it; a module's runs need it from the first."""
+    """Bit-equality is per number of threads, and other libraries change it; a module's runs need it
+    from the first.
+    """
     torch.set_num_threads(1)

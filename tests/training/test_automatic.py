@@ -1,4 +1,6 @@
-"""Options that `data=files` leaves to the program, in a run: stored at its first start, and kept."""
+"""Options that `data=files` leaves to the program, in a run: stored at its first start, and
+kept.
+"""
 
 import logging
 from dataclasses import replace
@@ -21,19 +23,30 @@ OPEN = ("data=files", "data.train=x", "data.val=x", "name=mine")
 
 
 def test_options_that_do_not_fit_are_named_with_what_is_usual():
-    options = ("trainer.max_steps=100000", "optim.warmup_steps=4000", "trainer.val_every=1500", "model=base")
-    config = resolve.resolve(infer_sizes(composed_options(*OPEN, *options), lambda: 9283), CorpusSize(9283, 30))
+    options = (
+        "trainer.max_steps=100000",
+        "optim.warmup_steps=4000",
+        "trainer.val_every=1500",
+        "model=base",
+    )
+    config = resolve.resolve(
+        infer_sizes(composed_options(*OPEN, *options), lambda: 9283), CorpusSize(9283, 30)
+    )
 
     epochs, size = unusual_options(config, 9283, 30, 4000)
 
     assert epochs == (
-        "trainer.max_steps=100000 is 3,333 epochs of these 9,283 pairs; usual are 100: trainer.max_steps=3000"
+        "trainer.max_steps=100000 is 3,333 epochs of these 9,283 pairs; usual are 100: "
+        "trainer.max_steps=3000"
     )
     assert "46 M parameters is large for 9,283 pairs: model=auto" in size
     short = replace(config, trainer=replace(config.trainer, max_steps=40))
     [few] = [line for line in unusual_options(short, 4_999, 30, 4000) if "init_from=" in line]
     assert few.startswith("4,999 training pairs are few")
-    assert not any("are few" in line for line in unusual_options(replace(short, init_from="x"), 4_999, 30, 4000))
+    assert not any(
+        "are few" in line
+        for line in unusual_options(replace(short, init_from="x"), 4_999, 30, 4000)
+    )
     assert [line.partition(":")[0] for line in unusual_options(short, 200_000, 30, 4000)] == [
         "optim.warmup_steps=4000",
         "trainer.val_every=1500",
@@ -42,13 +55,23 @@ def test_options_that_do_not_fit_are_named_with_what_is_usual():
 
 @pytest.fixture
 def small(tmp_path, write_pairs, monkeypatch):
-    """A configuration whose steps and dropout are left to the program, on text of 60 pairs, a step an epoch."""
+    """A configuration whose steps and dropout are left to the program, on text of 60 pairs, a step
+    an epoch.
+    """
     monkeypatch.setattr(resolve, "SIZE_PRESETS", (replace(resolve.SIZE_PRESETS[0], epochs=3),))
     for seed, (split, count) in enumerate({"train": 60, "val": 5, "test": 5}.items()):
         write_pairs(tmp_path / split, count, seed)
-    steps = ("optim=auto", "trainer=auto", "model.dropout=null", "trainer.val_bleu_sentences=0", "name=run")
+    steps = (
+        "optim=auto",
+        "trainer=auto",
+        "model.dropout=null",
+        "trainer.val_bleu_sentences=0",
+        "name=run",
+    )
     options = [option for option in SMALL if option not in ("optim=adam", "trainer=default")]
-    return composed_options(*text_in(tmp_path, "xx"), *options, "model=auto", *steps, "data.tokens_per_step=20000")
+    return composed_options(
+        *text_in(tmp_path, "xx"), *options, "model=auto", *steps, "data.tokens_per_step=20000"
+    )
 
 
 def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_path):
@@ -71,7 +94,10 @@ def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_pat
 
 def test_a_run_whose_peak_rate_is_set_over_a_scale_continues_with_this_peak_only(config, tmp_path):
     def to(step, peak):
-        optim, trainer = replace(config.optim, peak_lr=peak), replace(config.trainer, max_steps=step)
+        optim, trainer = (
+            replace(config.optim, peak_lr=peak),
+            replace(config.trainer, max_steps=step),
+        )
         return train(replace(config, optim=optim, trainer=trainer), tmp_path)
 
     assert config.optim.lr_scale == 1.0
@@ -90,7 +116,10 @@ def test_a_loss_that_stays_at_the_unigram_loss_is_named_once_after_the_warm_up(
     caplog.set_level(logging.INFO, "aiayn")
     trainer = replace(small.trainer, max_steps=12, log_every=2)
 
-    train(replace(small, trainer=trainer, optim=replace(small.optim, warmup_steps=3, lr_scale=0.1)), tmp_path)
+    train(
+        replace(small, trainer=trainer, optim=replace(small.optim, warmup_steps=3, lr_scale=0.1)),
+        tmp_path,
+    )
 
     lines = [record.getMessage() for record in caplog.records]
     stuck = [line for line in lines if "still the unigram loss" in line]
@@ -112,8 +141,14 @@ def test_bfloat16_that_is_only_emulated_is_warned_of_before_the_first_step(
 ):
     monkeypatch.setattr(log_start, "has_bfloat16", lambda accelerator: in_hardware)
 
-    train(replace(small, trainer=replace(small.trainer, precision=precision, max_steps=1)), tmp_path)
+    train(
+        replace(small, trainer=replace(small.trainer, precision=precision, max_steps=1)), tmp_path
+    )
 
-    emulated = [line for line in caplog.messages if line.startswith(f"warning  trainer.precision={precision}: ")]
+    emulated = [
+        line
+        for line in caplog.messages
+        if line.startswith(f"warning  trainer.precision={precision}: ")
+    ]
     assert len(emulated) == warned
     assert all("trainer.precision=auto" in line for line in emulated)

@@ -24,7 +24,9 @@ def test_writes_run_in_order_while_the_program_goes_on_and_are_all_done_at_the_e
 
 
 def fails_after(write, *errors: Exception) -> None:
-    """A program that submits `write`, a write that fails and the same again, and then raises the errors itself."""
+    """A program that submits `write`, a write that fails and the same again, and then raises the
+    errors itself.
+    """
     with BackgroundWriter() as writer:
         for each in (write, fail, write):
             writer.submit(each)
@@ -57,7 +59,10 @@ def test_the_error_of_a_write_is_raised_whenever_the_program_asks():
 
 def test_a_copy_has_the_values_of_its_time_at_any_depth_and_shares_no_tensor():
     weight = torch.tensor([1.0, 2.0], requires_grad=True)
-    state = {"state": {0: {"step": torch.tensor(3.0), "moments": [weight]}}, "rates": (0.5, None, "text")}
+    state = {
+        "state": {0: {"step": torch.tensor(3.0), "moments": [weight]}},
+        "rates": (0.5, None, "text"),
+    }
     copy = BackgroundWriter().copied(state)
     with torch.no_grad():
         weight.add_(10)
@@ -75,7 +80,9 @@ class OnGPU(torch.Tensor):
     is_cuda = True
 
 
-def test_tensors_of_a_gpu_are_copied_to_the_same_pinned_memory_every_time_without_waiting(monkeypatch):
+def test_tensors_of_a_gpu_are_copied_to_the_same_pinned_memory_every_time_without_waiting(
+    monkeypatch,
+):
     """The writing waits for the copies instead, with an event that is recorded behind them."""
     said, plain = [], torch.empty
 
@@ -92,7 +99,10 @@ def test_tensors_of_a_gpu_are_copied_to_the_same_pinned_memory_every_time_withou
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch, "empty", empty)
-    weight, moments = torch.tensor([1.0, 2.0]).as_subclass(OnGPU), [torch.ones(2).as_subclass(OnGPU), torch.ones(3)]
+    weight, moments = (
+        torch.tensor([1.0, 2.0]).as_subclass(OnGPU),
+        [torch.ones(2).as_subclass(OnGPU), torch.ones(3)],
+    )
     with BackgroundWriter() as writer:
         first = writer.copied({"weight": weight, "moments": moments})
         assert said == ["pinned (2,)", "pinned (2,)", "recorded"]
@@ -103,4 +113,6 @@ def test_tensors_of_a_gpu_are_copied_to_the_same_pinned_memory_every_time_withou
         again = writer.copied({"weight": weight})
         assert said[5:] == ["recorded"]
     assert again["weight"].tolist() == [10, 20]
-    assert again["weight"].data_ptr() == first["weight"].data_ptr() != first["moments"][0].data_ptr()
+    assert (
+        again["weight"].data_ptr() == first["weight"].data_ptr() != first["moments"][0].data_ptr()
+    )

@@ -24,7 +24,9 @@ def test_no_file_is_written_once_the_folder_is_lost(tmp_path, tiny_config, lost)
         if next(writes, None) is None:
             raise RefusedError("moved or removed")
 
-    prepared = SimpleNamespace(tokenizer=SimpleNamespace(to_json=lambda: "{}"), fingerprint="c0ffee")
+    prepared = SimpleNamespace(
+        tokenizer=SimpleNamespace(to_json=lambda: "{}"), fingerprint="c0ffee"
+    )
     config = composed("experiment=quickstart", "trainer.average_last=1")
     writer, plan = BackgroundWriter(check_folder), SimpleNamespace(micro_batches=1)
     run = SimpleNamespace(config=config, folder=folder, prepared=prepared, plan=plan, writer=writer)
@@ -34,14 +36,20 @@ def test_no_file_is_written_once_the_folder_is_lost(tmp_path, tiny_config, lost)
         "optimizer_states": [],
         "loops": {"fit_loop": {}},
     }
-    RunCheckpointIO(run, None).save_checkpoint(state | {"optimizer_states": []}, folder.checkpoints / "step_3.ckpt")
+    RunCheckpointIO(run, None).save_checkpoint(
+        state | {"optimizer_states": []}, folder.checkpoints / "step_3.ckpt"
+    )
     try:
         writer.wait()
     except RefusedError:
         assert lost < 5
 
     there = {path.name for path in folder.checkpoints.iterdir()}
-    expected = [name for writes, name in ((2, "step_3.optim"), (3, "step_3.ckpt"), (4, "last.ckpt")) if writes <= lost]
+    expected = [
+        name
+        for writes, name in ((2, "step_3.optim"), (3, "step_3.ckpt"), (4, "last.ckpt"))
+        if writes <= lost
+    ]
     assert there == {*expected, "step_2.ckpt", *(["step_1.ckpt"] if lost < 5 else [])}
     if lost >= 4:
         assert checkpoints.load(folder.last).step == 3

@@ -19,7 +19,8 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\r")
 
 @contextmanager
 def terminal():
-    """stderr on a pseudo-terminal; what was written there is in the list when the context has ended.
+    """stderr on a pseudo-terminal; what was written there is in the list when the context has
+    ended.
 
     No fixture: pytest puts its own stderr in place between setup and test.
     """
@@ -60,10 +61,13 @@ def test_a_terminal_shows_a_bar_with_loss_rate_time_left_and_the_last_validation
     [raw] = written
     assert "\x1b[?25l" in raw  # a live display hides the cursor,
     assert raw.count("\x1b[?25h") == raw.count("\x1b[?25l")  # and gives it back
-    text = ESCAPES.sub("", ERASURES.sub("\n", raw))  # what is written over an erased line begins a line
+    text = ESCAPES.sub(
+        "", ERASURES.sub("\n", raw)
+    )  # what is written over an erased line begins a line
     assert re.search(r"━+ 12/12 \d:\d\d:\d\d ETA 0:00:00", text)
     assert re.search(
-        r"loss \d\.\d{3}  lr \d\.\d\de-\d\d  [\d,]+ tokens/s  \|  step 6: val/ppl [\d.]+  val/accuracy", text
+        r"loss \d\.\d{3}  lr \d\.\d\de-\d\d  [\d,]+ tokens/s  \|  step 6: val/ppl [\d.]+  val/accuracy",
+        text,
     )
     # Validations and the summary stay as lines of their own, above and below the bar; steps do not.
     validated = r"val/loss [\d.]+  val/ppl [\d.]+  val/accuracy 0\.\d+  val/bleu [\d.]+  val/length_ratio [\d.]+"
@@ -83,7 +87,9 @@ def test_an_error_leaves_the_terminal_as_it_was(config, tmp_path, monkeypatch):
     assert raw.count("\x1b[?25h") == raw.count("\x1b[?25l") > 0
 
 
-def test_elsewhere_every_measurement_is_one_plain_line_that_a_program_can_read(config, tmp_path, capsys):
+def test_elsewhere_every_measurement_is_one_plain_line_that_a_program_can_read(
+    config, tmp_path, capsys
+):
     settings = replace(config, trainer=replace(config.trainer, log_every=3))
     folder = train(settings, tmp_path)
     captured = capsys.readouterr()
@@ -92,7 +98,13 @@ def test_elsewhere_every_measurement_is_one_plain_line_that_a_program_can_read(c
     assert "\r" not in captured.err
     lines = captured.err.split("\n")
     step = r"step (\d+)/12  epoch \d+\.\d  loss \d+\.\d{3}  lr \d\.\d\de-\d\d  [\d,]+ tokens/s  ETA \d+:\d\d:\d\d"
-    assert [int(found[1]) for line in lines if (found := re.fullmatch(step, line))] == [1, 3, 6, 9, 12]
+    assert [int(found[1]) for line in lines if (found := re.fullmatch(step, line))] == [
+        1,
+        3,
+        6,
+        9,
+        12,
+    ]
     summary = lines[next(number for number, line in enumerate(lines) if line.startswith("done ")) :]
     assert summary[0] == f"done     {folder}, step 12"
     assert re.fullmatch(
@@ -102,6 +114,10 @@ def test_elsewhere_every_measurement_is_one_plain_line_that_a_program_can_read(c
     names = summary[2].removeprefix("files    ").split(", ")
     assert {"report.html", "checkpoints/averaged.ckpt", "attention.png"} <= set(names)
     assert all((folder / name).exists() for name in names)
-    # The loss still falls from step to step, so that the average of the last ones is worse than the best.
-    next_steps = [f"aiayn evaluate run={folder} checkpoint=best", f"aiayn translate {folder} --checkpoint best"]
+    # The loss still falls from step to step, so that the average of the last ones is worse than the
+    # best.
+    next_steps = [
+        f"aiayn evaluate run={folder} checkpoint=best",
+        f"aiayn translate {folder} --checkpoint best",
+    ]
     assert summary[3:] == [f"next     {next_steps[0]}", f"         {next_steps[1]}", ""]

@@ -1,4 +1,6 @@
-"""The files of examples/extensions: each trains, stops, resumes to the bit, and every command knows it."""
+"""The files of examples/extensions: each trains, stops, resumes to the bit, and every command knows
+it.
+"""
 
 import importlib
 import re
@@ -8,7 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from applications import ROOT, TWELVE_STEPS, composed, run_application, slow_but, stopped_in, text_in, write_pairs
+from applications import (
+    ROOT,
+    TWELVE_STEPS,
+    composed,
+    run_application,
+    slow_but,
+    stopped_in,
+    text_in,
+    write_pairs,
+)
 from torch.nn import functional as F
 
 import aiayn
@@ -42,30 +53,50 @@ def options(text: Path, outputs: Path, name: str, *more: str) -> list[str]:
     """Twelve steps; keys and queries have an even size, which rotary positions need."""
     files = [f"extensions=[{EXAMPLES}/{name}.py]"] if name else []
     sizes = ["model.d_model=16", "model.n_heads=2"]
-    return [*TWELVE_STEPS, *text_in(text), *sizes, "trainer.max_steps=8", f"outputs={outputs}", *files, *more]
+    return [
+        *TWELVE_STEPS,
+        *text_in(text),
+        *sizes,
+        "trainer.max_steps=8",
+        f"outputs={outputs}",
+        *files,
+        *more,
+    ]
 
 
 def series(folder: Path) -> list[dict[str, float]]:
     records = RunFolder(folder).read_metrics()
-    return [{key: value for key, value in record.items() if not key.startswith("perf/")} for record in records]
+    return [
+        {key: value for key, value in record.items() if not key.startswith("perf/")}
+        for record in records
+    ]
 
 
 def test_there_are_few_of_few_lines():
     assert len(NAMES) <= 12
-    assert {path.name: lines for path in EXAMPLES.rglob("*.*") if (lines := path.read_text().count("\n")) > 45} == {}
+    assert {
+        path.name: lines
+        for path in EXAMPLES.rglob("*.*")
+        if (lines := path.read_text().count("\n")) > 45
+    } == {}
 
 
 @pytest.fixture(scope="module")
 def plain(text, tmp_path_factory) -> Path:
     """A run without any extension."""
-    return aiayn.train(aiayn.compose(*options(text, tmp_path_factory.mktemp("plain"), "", "name=plain")))
+    return aiayn.train(
+        aiayn.compose(*options(text, tmp_path_factory.mktemp("plain"), "", "name=plain"))
+    )
 
 
 @pytest.mark.parametrize("name", slow_but(["bpe_dropout", "ema", "lion", "rotary"], NAMES))
 def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(
     name, text, plain, tmp_path, monkeypatch, caplog
 ):
-    more = {"experts": ["model.n_layers=2"], "distillation": [f"extension.distillation.teacher={plain}"]}
+    more = {
+        "experts": ["model.n_layers=2"],
+        "distillation": [f"extension.distillation.teacher={plain}"],
+    }
     given = options(text, tmp_path, name, *more.get(name, []))
     config = aiayn.compose(*given, "name=whole")
     whole = aiayn.train(config)
@@ -75,7 +106,9 @@ def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(
     stopped = aiayn.train(replace(config, name="stopped"))
 
     mine, theirs = (checkpoints.load(RunFolder(folder).last) for folder in (stopped, whole))
-    assert [key for key in theirs.weights if not torch.equal(mine.weights[key], theirs.weights[key])] == []
+    assert [
+        key for key in theirs.weights if not torch.equal(mine.weights[key], theirs.weights[key])
+    ] == []
     assert series(stopped) == series(whole)
     assert [mark.partition(":")[0] for mark in mine.config.extensions_sha256] == [f"{name}.py"]
 
@@ -88,36 +121,59 @@ def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(
     named = f"{EXAMPLES}/{name}.py"
     assert (
         "sacrebleu"
-        in aiayn.evaluate(f"run={whole}", f"extensions=[{named}]", "accelerator=cpu", "trusted=true")["metrics"]
+        in aiayn.evaluate(
+            f"run={whole}", f"extensions=[{named}]", "accelerator=cpu", "trusted=true"
+        )["metrics"]
     )
     monkeypatch.chdir(tmp_path)
     lines = ["one two three four", "seven"]
     text_ = aiayn.load(whole, accelerator="cpu", extensions=[named], beam_size=1).translate(lines)
     Path("lines.en").write_text("\n".join(lines) + "\n")
-    command = ("aiayn", "translate", str(whole), "lines.en", "--accelerator", "cpu", "--extension", named)
+    command = (
+        "aiayn",
+        "translate",
+        str(whole),
+        "lines.en",
+        "--accelerator",
+        "cpu",
+        "--extension",
+        named,
+    )
     for engine in ("torch", "auto"):
         translated = run_application(*command, "--beam-size", "1", "--engine", engine)
         assert translated.out.splitlines() == text_, translated.err
     assert ("CTranslate2, float32" in translated.err) == (name not in WITH_PARTS)
-    exported = run_application("aiayn", "export", str(whole), "model", "--format", "ctranslate2", "--extension", named)
+    exported = run_application(
+        "aiayn", "export", str(whole), "model", "--format", "ctranslate2", "--extension", named
+    )
     assert exported.code == (4 if name in WITH_PARTS else 0), exported.err
-    drawn = run_application("aiayn", "attention", str(whole), "one two", "--accelerator", "cpu", "--extension", named)
+    drawn = run_application(
+        "aiayn", "attention", str(whole), "one two", "--accelerator", "cpu", "--extension", named
+    )
     assert drawn.code == 0, drawn.err
     metrics = ["chrf_pp", "token_accuracy"] if name == "chrf_pp" else ["sacrebleu"]
-    table = run_application("aiayn", "table", str(whole), str(plain), "--metrics", ",".join(["val/ppl", *metrics]))
+    table = run_application(
+        "aiayn", "table", str(whole), str(plain), "--metrics", ",".join(["val/ppl", *metrics])
+    )
     assert table.code == 0, table.err
     assert [metric for metric in metrics if f"{metric} (test)" not in table.out] == []
 
 
 @pytest.mark.parametrize("name", sorted(WITH_PARTS))
-def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(name, text, tmp_path, monkeypatch):
+def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(
+    name, text, tmp_path, monkeypatch
+):
     copy = shutil.copy(EXAMPLES / f"{name}.py", tmp_path / f"own_{name}.py")
     more = (f"extensions=[{copy}]", "name=run", "trainer.max_steps=1")
     folder = aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more)))
     monkeypatch.setattr(extensions, "_named", {})  # as in another process
-    with pytest.raises(RefusedError, match=rf"parts of an extension, own_{name}\.py .*: add extensions=\["):
+    with pytest.raises(
+        RefusedError, match=rf"parts of an extension, own_{name}\.py .*: add extensions=\["
+    ):
         aiayn.load(folder, accelerator="cpu")
-    assert len(aiayn.load(folder, accelerator="cpu", extensions=[str(copy)]).translate(["one"])) == 1
+    assert (
+        len(aiayn.load(folder, accelerator="cpu", extensions=[str(copy)]).translate(["one"])) == 1
+    )
 
 
 def test_two_files_build_one_model_unless_they_bring_the_same_part(text, tmp_path):
@@ -125,7 +181,10 @@ def test_two_files_build_one_model_unless_they_bring_the_same_part(text, tmp_pat
         found = extensions.name_extensions([f"{EXAMPLES}/{name}.py" for name in names])
         config = composed(*options(text, tmp_path, ""))
         model = replace(config.model, parts=extensions.ids_of_builders(found))
-        return {type(module).__name__ for module in build_model(replace(config, model=model), 280).modules()}
+        return {
+            type(module).__name__
+            for module in build_model(replace(config, model=model), 280).modules()
+        }
 
     assert {"RotaryAttention", "PreNorm"} <= kinds("rotary", "pre_norm")
     with pytest.raises(ConfigError, match="two of them bring the part self_attention"):
@@ -163,27 +222,37 @@ class Module(TranslationModule):
 
 
 def test_a_file_that_builds_the_model_leaves_it_the_parts_of_a_file_before(text, tmp_path):
-    (tmp_path / "built.py").write_text(MODULE.format(change=BUILDERS["one decoder layer, an output of its own"]))
+    (tmp_path / "built.py").write_text(
+        MODULE.format(change=BUILDERS["one decoder layer, an output of its own"])
+    )
     found = extensions.name_extensions([f"{EXAMPLES}/rotary.py", f"{tmp_path}/built.py"])
     config = composed(*options(text, tmp_path, ""))
-    model = build_model(replace(config, model=replace(config.model, parts=extensions.ids_of_builders(found))), 280)
+    model = build_model(
+        replace(config, model=replace(config.model, parts=extensions.ids_of_builders(found))), 280
+    )
     assert len(model.decoder) == 1
     assert "RotaryAttention" in {type(module).__name__ for module in model.modules()}
 
 
 @pytest.mark.parametrize("change", BUILDERS)
-def test_what_builds_the_model_for_training_builds_it_everywhere(change, text, tmp_path, monkeypatch, caplog):
+def test_what_builds_the_model_for_training_builds_it_everywhere(
+    change, text, tmp_path, monkeypatch, caplog
+):
     monkeypatch.chdir(tmp_path)
     Path("own parts").mkdir()
     file = Path("own parts/built.py")
     file.write_text(f"# {change}\n" + MODULE.format(change=BUILDERS[change]))
-    run = aiayn.train(*options(text, tmp_path, "", f"extensions=[{file}]", "name=run", "trainer.max_steps=6"))
+    run = aiayn.train(
+        *options(text, tmp_path, "", f"extensions=[{file}]", "name=run", "trainer.max_steps=6")
+    )
     assert RunFolder(run).averaged.exists()
     said = caplog.messages[-1]
     assert "'extensions=[own parts/built.py]'" in said
     assert " --extension 'own parts/built.py'" in said
     lines = ["one two three four", "seven"]
-    translator = aiayn.load(run, "averaged", "cpu", extensions=[str(file)], beam_size=2, engine="torch")
+    translator = aiayn.load(
+        run, "averaged", "cpu", extensions=[str(file)], beam_size=2, engine="torch"
+    )
     scored = translator.score(lines, translator.translate(lines))
     module = load_extension(str(file)).module.Module
     average = checkpoints.load(RunFolder(run).averaged)
@@ -192,13 +261,29 @@ def test_what_builds_the_model_for_training_builds_it_everywhere(change, text, t
     ids = torch.tensor([[*translator.source_ids(lines[:1], 1)[0], EOS_ID]])
     tokens = torch.tensor([scored[0].tokens])
     with torch.no_grad():
-        logits = model(ids, F.pad(tokens[:, :-1], (1, 0), value=BOS_ID), torch.ones(1, 1, 1, ids.size(1), dtype=bool))
+        logits = model(
+            ids,
+            F.pad(tokens[:, :-1], (1, 0), value=BOS_ID),
+            torch.ones(1, 1, 1, ids.size(1), dtype=bool),
+        )
     expected = logits.log_softmax(-1).gather(2, tokens[..., None]).sum()
     assert scored[0].log_prob == pytest.approx(float(expected), abs=1e-4)
 
     Path("text.en").write_text("\n".join(lines) + "\n")
-    command = ("aiayn", "translate", str(run), "text.en", "--extension", str(file), "--accelerator", "cpu")
-    outputs = [run_application(*command, "--beam-size", "1", "--engine", engine) for engine in ("torch", "auto")]
+    command = (
+        "aiayn",
+        "translate",
+        str(run),
+        "text.en",
+        "--extension",
+        str(file),
+        "--accelerator",
+        "cpu",
+    )
+    outputs = [
+        run_application(*command, "--beam-size", "1", "--engine", engine)
+        for engine in ("torch", "auto")
+    ]
     assert outputs[0].out == outputs[1].out
     assert ("CTranslate2, float32" in outputs[1].err) == ("output of its own" in change)
     exported = run_application(
@@ -222,7 +307,10 @@ def test_an_adapter_learns_beside_a_finished_model_that_stays_as_it_is(text, pla
 
 
 def test_distillation_with_a_teacher_of_no_weight_is_the_papers_loss(text, plain, tmp_path):
-    more, teacher = ("optim.label_smoothing=0.3", "trainer.max_steps=2"), f"extension.distillation.teacher={plain}"
+    more, teacher = (
+        ("optim.label_smoothing=0.3", "trainer.max_steps=2"),
+        f"extension.distillation.teacher={plain}",
+    )
     losses = []
     for name, own in (("", ()), ("distillation", (teacher, "extension.distillation.weight=0"))):
         folder = aiayn.train(*options(text, tmp_path, name, *more, *own, f"name=run{name}"))
@@ -242,7 +330,16 @@ def test_what_minimum_risk_draws_follows_from_the_seed(text, tmp_path, monkeypat
     seen, sample = [], own.sample
     monkeypatch.setattr(own, "sample", lambda *given: seen.append(given[4].seed) or sample(*given))
     for seed in (4, 5):
-        aiayn.train(*options(text, tmp_path, "minimum_risk", "trainer.max_steps=1", f"seed={seed}", f"name=run{seed}"))
+        aiayn.train(
+            *options(
+                text,
+                tmp_path,
+                "minimum_risk",
+                "trainer.max_steps=1",
+                f"seed={seed}",
+                f"name=run{seed}",
+            )
+        )
     assert len(set(seen)) == 2 * own.SAMPLES
 
 
@@ -264,8 +361,12 @@ def test_a_module_given_in_python_builds_the_model_of_its_checkpoints(text, tmp_
 
 @pytest.mark.parametrize("name", ["alibi", "rotary"])
 def test_positions_in_the_attention_are_the_same_in_cached_decoding(name, text, tmp_path):
-    folder = aiayn.train(aiayn.compose(*options(text, tmp_path, name, "name=run", "trainer.max_steps=4")))
-    translator = aiayn.load(folder, accelerator="cpu", extensions=[f"{EXAMPLES}/{name}.py"], engine="torch")
+    folder = aiayn.train(
+        aiayn.compose(*options(text, tmp_path, name, "name=run", "trainer.max_steps=4"))
+    )
+    translator = aiayn.load(
+        folder, accelerator="cpu", extensions=[f"{EXAMPLES}/{name}.py"], engine="torch"
+    )
     lines = ["one two three four", "seven"]
     [[best, *_], _] = translator.n_best(lines, 1)
     [scored] = translator.score(lines[:1], [best.text])
@@ -278,11 +379,17 @@ def test_alibi_adds_minus_slope_times_distance_to_the_scores(stack):
     made = load_extension(f"{EXAMPLES}/alibi.py").module.PARTS.self_attention
     attention = made(ModelConfig(d_model=12, n_heads=4, d_k=5, d_v=3), Place(stack))
     x, rows = torch.randn(2, 7, 12), torch.arange(7)
-    mask = rows <= rows[:, None] if stack == "decoder" else torch.tensor([7, 4])[:, None, None, None] > rows
+    mask = (
+        rows <= rows[:, None]
+        if stack == "decoder"
+        else torch.tensor([7, 4])[:, None, None, None] > rows
+    )
     q, (k, v) = attention.queries(x), attention.keys_values(x)
     slopes = torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256])[:, None, None]
     scores = q @ k.mT / 5**0.5 - slopes * (rows - rows[:, None]).abs()
-    expected = attention.w_o((scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v).transpose(1, 2).flatten(2))
+    expected = attention.w_o(
+        (scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v).transpose(1, 2).flatten(2)
+    )
     torch.testing.assert_close(attention(x, x, mask), expected)
 
 
@@ -304,7 +411,9 @@ def test_a_schedule_that_reads_the_last_step_is_not_continued_with_another(text,
     given = options(text, tmp_path, "cosine", "name=run", "optim.warmup_steps=2")
     run = RunFolder(aiayn.train(aiayn.compose(*given, "trainer.max_steps=4")))
     before = run.config.read_bytes()
-    with pytest.raises(RefusedError, match=r"the learning rate of step \d+ was to be .*trainer\.max_steps"):
+    with pytest.raises(
+        RefusedError, match=r"the learning rate of step \d+ was to be .*trainer\.max_steps"
+    ):
         aiayn.train(aiayn.compose(*given, "trainer.max_steps=8"))
     assert run.config.read_bytes() == before, "where max_steps is null the stored one decides"
 
@@ -318,8 +427,13 @@ def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path, monkeypat
 
     config = aiayn.compose(*options(text, tmp_path, "", "name=run", "trainer.max_steps=2"))
     folder = aiayn.train(config, module=Doubled)
-    assert "test_extensions.py#" in checkpoints.load(RunFolder(folder).last).config.extensions_sha256[0]
-    assert not [record for record in RunFolder(folder).read_metrics() if "perf/mfu" in record], "not known of this loss"
+    assert (
+        "test_extensions.py#"
+        in checkpoints.load(RunFolder(folder).last).config.extensions_sha256[0]
+    )
+    assert not [record for record in RunFolder(folder).read_metrics() if "perf/mfu" in record], (
+        "not known of this loss"
+    )
     with pytest.raises(RefusedError, match="extensions_sha256"):
         aiayn.train(config)
 
@@ -333,7 +447,9 @@ def test_a_part_that_is_frozen_in_evaluation_mode_stays_there(text, tmp_path, mo
             self.model.encoder.eval()
 
         def training_loss(self, batch):
-            modes.append((self.model.encoder[0].norm_1.training, self.model.decoder[0].norm_1.training))
+            modes.append(
+                (self.model.encoder[0].norm_1.training, self.model.decoder[0].norm_1.training)
+            )
             return super().training_loss(batch)
 
     given = options(text, tmp_path, "", "name=run", "trainer.max_steps=4", "trainer.val_every=2")
@@ -342,7 +458,9 @@ def test_a_part_that_is_frozen_in_evaluation_mode_stays_there(text, tmp_path, mo
 
 
 @pytest.mark.parametrize("algorithm", ["norm", "value"])
-def test_gradients_of_weights_that_no_optimizer_has_do_not_clip_the_others(text, tmp_path, algorithm):
+def test_gradients_of_weights_that_no_optimizer_has_do_not_clip_the_others(
+    text, tmp_path, algorithm
+):
     class Part(TranslationModule):
         frozen = False
 
@@ -355,16 +473,25 @@ def test_gradients_of_weights_that_no_optimizer_has_do_not_clip_the_others(text,
     class Frozen(Part):
         frozen = True
 
-    clipped = ("trainer.gradient_clip_val=0.01", f"trainer.gradient_clip_algorithm={algorithm}", "trainer.max_steps=3")
+    clipped = (
+        "trainer.gradient_clip_val=0.01",
+        f"trainer.gradient_clip_algorithm={algorithm}",
+        "trainer.max_steps=3",
+    )
     runs = [
-        aiayn.train(aiayn.compose(*options(text, tmp_path, "", f"name={each.__name__}", *clipped)), module=each)
+        aiayn.train(
+            aiayn.compose(*options(text, tmp_path, "", f"name={each.__name__}", *clipped)),
+            module=each,
+        )
         for each in (Part, Frozen)
     ]
     one, other = (checkpoints.load(RunFolder(run).last).weights for run in runs)
     assert [name for name, weight in one.items() if not torch.equal(weight, other[name])] == []
 
 
-def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_in_order(text, tmp_path, caplog):
+def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_in_order(
+    text, tmp_path, caplog
+):
     class Hooks(TranslationModule):
         def on_train_batch_start(self, batch, batch_idx):
             torch.rand(3)
@@ -378,12 +505,21 @@ def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_
     mine, theirs = (checkpoints.load(RunFolder(folder).last).weights for folder in (run, expected))
     assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
     skipped = aiayn.train(
-        *options(text, tmp_path, "", "name=skipped", "trainer.max_steps=4", "trainer.max_skipped_steps=1"), module=Hooks
+        *options(
+            text, tmp_path, "", "name=skipped", "trainer.max_steps=4", "trainer.max_skipped_steps=1"
+        ),
+        module=Hooks,
     )
     kept = checkpoints.load(RunFolder(skipped).last).weights
-    assert [name for name in theirs if not torch.equal(kept[name], theirs[name])] == [], "a step that is skipped"
+    assert [name for name in theirs if not torch.equal(kept[name], theirs[name])] == [], (
+        "a step that is skipped"
+    )
 
-    unheard = type("Unheard", (TranslationModule,), dict.fromkeys(("forward", "predict_step"), lambda *given: None))
+    unheard = type(
+        "Unheard",
+        (TranslationModule,),
+        dict.fromkeys(("forward", "predict_step"), lambda *given: None),
+    )
     aiayn.train(*options(text, tmp_path, "", "name=unheard", "trainer.max_steps=1"), module=unheard)
     for name in ("forward", "predict_step"):
         assert f"Unheard.{name}: only a Trainer of your own calls it" in caplog.text
@@ -395,10 +531,20 @@ def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_
         def configure_gradient_clipping(self, optimizer, **settings):
             pass
 
-    rows = [options(text, tmp_path, "", name, "trainer.val_every=2") for name in ("name=quiet", "name=usual")]
-    quiet, usual = (series(aiayn.train(*row, module=kind)) for row, kind in zip(rows, (Quiet, None), strict=True))
-    assert [row for row in quiet if "val/loss" in row] == [row for row in usual if "val/loss" in row]
-    assert not any({"train/lr", "train/grad_norm"} & row.keys() for row in quiet), "what was not measured is not 0"
+    rows = [
+        options(text, tmp_path, "", name, "trainer.val_every=2")
+        for name in ("name=quiet", "name=usual")
+    ]
+    quiet, usual = (
+        series(aiayn.train(*row, module=kind))
+        for row, kind in zip(rows, (Quiet, None), strict=True)
+    )
+    assert [row for row in quiet if "val/loss" in row] == [
+        row for row in usual if "val/loss" in row
+    ]
+    assert not any({"train/lr", "train/grad_norm"} & row.keys() for row in quiet), (
+        "what was not measured is not 0"
+    )
 
     class Spoilt(TranslationModule):
         def on_save_checkpoint(self, checkpoint):
@@ -408,7 +554,9 @@ def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_
             pass
 
         def training_loss(self, batch):
-            return super().training_loss(batch) * (torch.nan if self.trainer.global_step in (1, 5) else 1)
+            return super().training_loss(batch) * (
+                torch.nan if self.trainer.global_step in (1, 5) else 1
+            )
 
     spoilt = options(text, tmp_path, "", "name=spoilt", "trainer.max_skipped_steps=1")
     with stopped_in(3):
@@ -421,7 +569,9 @@ def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_
             pass
 
     with pytest.raises(ConfigError, match=r"Silent logs no val/loss: .* super"):
-        aiayn.train(*options(text, tmp_path, "", "name=silent", "trainer.val_every=2"), module=Silent)
+        aiayn.train(
+            *options(text, tmp_path, "", "name=silent", "trainer.val_every=2"), module=Silent
+        )
 
 
 def test_lightnings_finders_are_refused_from_python_and_from_a_file_with_what_to_do(text, tmp_path):
@@ -429,11 +579,14 @@ def test_lightnings_finders_are_refused_from_python_and_from_a_file_with_what_to
 
     file = tmp_path / "finder.py"
     file.write_text(
-        "from pytorch_lightning.callbacks import BatchSizeFinder\ncallbacks = lambda run: [BatchSizeFinder()]\n"
+        "from pytorch_lightning.callbacks import BatchSizeFinder\ncallbacks = lambda run: "
+        "[BatchSizeFinder()]\n"
     )
     for given, named in (([pl.callbacks.LearningRateFinder()], []), ([], [f"extensions=[{file}]"])):
         with pytest.raises(ConfigError, match=r"sweep optim\.peak_lr"):
-            aiayn.train(aiayn.compose(*options(text, tmp_path, "", "name=run", *named)), callbacks=given)
+            aiayn.train(
+                aiayn.compose(*options(text, tmp_path, "", "name=run", *named)), callbacks=given
+            )
         assert (tmp_path / "run").exists() == bool(named)
 
 
@@ -468,16 +621,24 @@ class Manual(TranslationModule):
         (Manual, "Manual: manual optimization is not supported"),
     ],
 )
-def test_another_optimization_is_refused_in_a_line_before_anything_is_written(module, message, text, tmp_path):
+def test_another_optimization_is_refused_in_a_line_before_anything_is_written(
+    module, message, text, tmp_path
+):
     with pytest.raises(ConfigError, match=message):
         aiayn.train(*options(text, tmp_path, "", "name=run"), module=module)
     assert not (tmp_path / "run/config.yaml").exists()
 
 
-@pytest.mark.parametrize("name", ["StochasticWeightAveraging", "GradientAccumulationScheduler", "RichProgressBar"])
-def test_callbacks_whose_work_would_be_lost_are_refused_by_name_with_what_to_do(name, text, tmp_path):
+@pytest.mark.parametrize(
+    "name", ["StochasticWeightAveraging", "GradientAccumulationScheduler", "RichProgressBar"]
+)
+def test_callbacks_whose_work_would_be_lost_are_refused_by_name_with_what_to_do(
+    name, text, tmp_path
+):
     callbacks = importlib.import_module("pytorch_lightning.callbacks")
-    given = {"StochasticWeightAveraging": [0.01], "GradientAccumulationScheduler": [{0: 2}]}.get(name, [])
+    given = {"StochasticWeightAveraging": [0.01], "GradientAccumulationScheduler": [{0: 2}]}.get(
+        name, []
+    )
     kind = type("Own", (getattr(callbacks, name),), {})
     with pytest.raises(ConfigError, match=r"Own is not supported: .*; (use|set|leave)"):
         aiayn.train(*options(text, tmp_path, "", "name=run"), callbacks=[kind(*given)])
@@ -486,28 +647,47 @@ def test_callbacks_whose_work_would_be_lost_are_refused_by_name_with_what_to_do(
 
 def test_a_file_that_brings_nothing_is_named(text, tmp_path, caplog):
     (tmp_path / "wrong.py").write_text("class module: pass\nPart = METRIC = {}\n")
-    more = (f"extensions=[{tmp_path}/wrong.py,{EXAMPLES}/chrf_pp.py]", "name=run", "trainer.max_steps=1")
+    more = (
+        f"extensions=[{tmp_path}/wrong.py,{EXAMPLES}/chrf_pp.py]",
+        "name=run",
+        "trainer.max_steps=1",
+    )
     aiayn.train(*options(text, tmp_path, "", *more))
     [said] = [message for message in caplog.messages if "brings nothing" in message]
-    assert said.endswith("wrong.py brings nothing: it defines none of PARTS, Module, DataModule, callbacks, METRICS")
+    assert said.endswith(
+        "wrong.py brings nothing: it defines none of PARTS, Module, DataModule, callbacks, METRICS"
+    )
 
 
 def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     for row in ("base", "pre_norm"):
         for seed in (1, 2):
-            more = (f"ablation={row}", f"seed={seed}", f"name={row}_seed-{seed}", "trainer.max_steps=2")
-            arguments = ["--config-dir", f"{EXAMPLES}/conf", *options(text, tmp_path / "rows", "", *more)]
+            more = (
+                f"ablation={row}",
+                f"seed={seed}",
+                f"name={row}_seed-{seed}",
+                "trainer.max_steps=2",
+            )
+            arguments = [
+                "--config-dir",
+                f"{EXAMPLES}/conf",
+                *options(text, tmp_path / "rows", "", *more),
+            ]
             ended = run_application("train.py", *arguments)
             assert ended.code == 0, ended.err
             named = ["extensions=[examples/extensions/pre_norm.py]"] if row == "pre_norm" else []
             named += ["accelerator=cpu", "trusted=true"]
-            scored = run_application("evaluate.py", f"run={tmp_path}/rows/{row}_seed-{seed}", *named)
+            scored = run_application(
+                "evaluate.py", f"run={tmp_path}/rows/{row}_seed-{seed}", *named
+            )
             assert scored.code == 0, scored.err
     table = run_application("aiayn", "table", str(tmp_path / "rows"), "--format", "json")
     assert table.code == 0, table.err
     assert re.search("pre_norm", table.out)
-    assert read_json(tmp_path / "rows/pre_norm_seed-1/evaluation/test/evaluation.json")["lines"] == 5
+    assert (
+        read_json(tmp_path / "rows/pre_norm_seed-1/evaluation/test/evaluation.json")["lines"] == 5
+    )
 
 
 def test_stacks_of_unequal_depth_untied_matrices_and_weight_decay_train_resume_translate_and_convert(
@@ -520,38 +700,65 @@ def test_stacks_of_unequal_depth_untied_matrices_and_weight_decay_train_resume_t
         aiayn.train(*given, "name=stopped")
     stopped = aiayn.train(*given, "name=stopped")
     mine, theirs = (checkpoints.load(RunFolder(folder).last) for folder in (stopped, whole))
-    assert [key for key in theirs.weights if not torch.equal(mine.weights[key], theirs.weights[key])] == []
-    matrices = [theirs.weights[name] for name in ("embedding.weight", "src_embedding.weight", "output.weight")]
+    assert [
+        key for key in theirs.weights if not torch.equal(mine.weights[key], theirs.weights[key])
+    ] == []
+    matrices = [
+        theirs.weights[name]
+        for name in ("embedding.weight", "src_embedding.weight", "output.weight")
+    ]
     assert len({float(matrix.sum()) for matrix in matrices}) == 3
     assert sum(name.startswith("decoder.1.") for name in theirs.weights) > 0
     assert sum(name.startswith("encoder.1.") for name in theirs.weights) == 0
 
     monkeypatch.chdir(tmp_path)
     Path("text.en").write_text("one two three\nseven\n")
-    command = ("aiayn", "translate", str(whole), "text.en", "--accelerator", "cpu", "--beam-size", "1")
+    command = (
+        "aiayn",
+        "translate",
+        str(whole),
+        "text.en",
+        "--accelerator",
+        "cpu",
+        "--beam-size",
+        "1",
+    )
     outputs = [run_application(*command, "--engine", engine) for engine in ("torch", "ctranslate2")]
     assert outputs[0].out == outputs[1].out != "", outputs[1].err
 
 
 def test_a_metric_that_fails_is_missing_from_that_validation_only(text, tmp_path):
     (tmp_path / "flaky.py").write_text(
-        "calls = []\n\ndef flaky(hypotheses, references):\n    calls.append(1)\n"
-        "    return 7.0 + len(calls) if len(calls) != 2 else float('nan')\n\nMETRICS = {'flaky': flaky}\n"
+        "calls = []\n\ndef flaky(hypotheses, references):\n    calls.append(1)\n    return 7.0 + "
+        "len(calls) if len(calls) != 2 else float('nan')\n\nMETRICS = {'flaky': flaky}\n"
     )
     run = aiayn.train(
-        aiayn.compose(*options(text, tmp_path, "", f"extensions=[{tmp_path}/flaky.py]", "trainer.val_every=3"))
+        aiayn.compose(
+            *options(text, tmp_path, "", f"extensions=[{tmp_path}/flaky.py]", "trainer.val_every=3")
+        )
     )
     validations = [record for record in RunFolder(run).read_metrics() if "val/loss" in record]
-    assert [(each["step"], each.get("val/flaky")) for each in validations] == [(3, 8.0), (6, None), (8, 10.0)]
+    assert [(each["step"], each.get("val/flaky")) for each in validations] == [
+        (3, 8.0),
+        (6, None),
+        (8, 10.0),
+    ]
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_with_another_best_metric_the_average_is_compared_with_what_best_ckpt_holds(text, tmp_path, kept):
+def test_with_another_best_metric_the_average_is_compared_with_what_best_ckpt_holds(
+    text, tmp_path, kept
+):
     (tmp_path / "order.py").write_text(
         "def order(hypotheses, references):\n    order.calls += 1\n    return order.calls\n\n"
         "order.calls, order.lower_is_better = 0, True\nMETRICS = {'order': order}\n"
     )
-    more = ("name=run", f"extensions=[{tmp_path}/order.py]", "trainer.val_every=2", "trainer.checkpoint_every=2")
+    more = (
+        "name=run",
+        f"extensions=[{tmp_path}/order.py]",
+        "trainer.val_every=2",
+        "trainer.checkpoint_every=2",
+    )
     more += (f"trainer.average_last={9 if kept else 1}",)
     run = RunFolder(aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more))))
     before = checkpoints.load(run.best).step
@@ -559,7 +766,9 @@ def test_with_another_best_metric_the_average_is_compared_with_what_best_ckpt_ho
     more += ("trainer.best_metric=val/order", "trainer.max_steps=9")
     aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more)))
     now = checkpoints.load(run.best).step
-    assert now == (2 if kept else before), "the first call was the best: its checkpoint, where that is still there"
+    assert now == (2 if kept else before), (
+        "the first call was the best: its checkpoint, where that is still there"
+    )
     [record] = [each for each in run.read_metrics() if each["step"] == now and "val/loss" in each]
     compared = read_json(run.validated)["best"]
     assert compared["step"] == now
@@ -573,42 +782,73 @@ def test_an_average_of_weights_is_what_every_checkpoint_holds_with_and_without_t
         "def order(hypotheses, references):\n    order.calls += 1\n    return order.calls\n\n"
         "order.calls, order.lower_is_better = 0, True\nMETRICS = {'order': order}\n"
     )
-    more = (f"extensions=[{EXAMPLES}/ema.py,{tmp_path}/order.py]", "extension.ema.decay=0.7", "trainer.val_every=2")
+    more = (
+        f"extensions=[{EXAMPLES}/ema.py,{tmp_path}/order.py]",
+        "extension.ema.decay=0.7",
+        "trainer.val_every=2",
+    )
 
     def weights(run, name):
         return checkpoints.load(run / "checkpoints" / f"{name}.ckpt").weights
 
     whole = aiayn.train(
         aiayn.compose(
-            *options(text, tmp_path, "", *more, "name=whole", "trainer.checkpoint_every=2", "trainer.average_last=9")
+            *options(
+                text,
+                tmp_path,
+                "",
+                *more,
+                "name=whole",
+                "trainer.checkpoint_every=2",
+                "trainer.average_last=9",
+            )
         )
     )
-    monkeypatch.setattr(CheckpointSaver, "SMALL", -1)  # bytes: as in a large model, the state is not saved every time
+    monkeypatch.setattr(
+        CheckpointSaver, "SMALL", -1
+    )  # bytes: as in a large model, the state is not saved every time
     large = aiayn.train(
-        aiayn.compose(*options(text, tmp_path, "", *more, "name=large", "trainer.best_metric=val/order"))
+        aiayn.compose(
+            *options(text, tmp_path, "", *more, "name=large", "trainer.best_metric=val/order")
+        )
     )
     assert not (large / "checkpoints/step_6.optim").exists()
     for name, same in (("best", "step_2"), ("step_6", "step_6")):
         theirs = weights(whole, same)
-        assert [key for key, weight in weights(large, name).items() if not torch.equal(weight, theirs[key])] == []
+        assert [
+            key
+            for key, weight in weights(large, name).items()
+            if not torch.equal(weight, theirs[key])
+        ] == []
 
 
-def test_a_metric_decides_about_the_best_checkpoint_and_is_seen_by_lightnings_callbacks(text, tmp_path):
+def test_a_metric_decides_about_the_best_checkpoint_and_is_seen_by_lightnings_callbacks(
+    text, tmp_path
+):
     import pytorch_lightning as pl
 
     (tmp_path / "count.py").write_text(
         "def calls(hypotheses, references):\n    calls.done += 1\n    return calls.done\n\n"
         "calls.done, calls.lower_is_better = 0, True\nMETRICS = {'calls': calls}\n"
     )
-    seen = [pl.callbacks.EarlyStopping(name, mode="min", patience=9) for name in ("val/calls", "val/bleu")]
+    seen = [
+        pl.callbacks.EarlyStopping(name, mode="min", patience=9)
+        for name in ("val/calls", "val/bleu")
+    ]
     more = (f"extensions=[{tmp_path}/count.py]", "trainer.val_every=2", "name=run")
     run = aiayn.train(
-        aiayn.compose(*options(text, tmp_path, "", *more, "trainer.best_metric=val/calls")), callbacks=seen
+        aiayn.compose(*options(text, tmp_path, "", *more, "trainer.best_metric=val/calls")),
+        callbacks=seen,
     )
     assert checkpoints.load(RunFolder(run).best).step == 2, "the first call"
-    assert read_json(RunFolder(run).validated)["averaged"]["val/calls"] > 1, "the last call, for the average"
+    assert read_json(RunFolder(run).validated)["averaged"]["val/calls"] > 1, (
+        "the last call, for the average"
+    )
     assert [float(each.best_score) for each in seen] == [1.0, pytest.approx(0, abs=100)]
     with pytest.raises(
-        ConfigError, match=r"trainer\.best_metric=val/other: choose one of val/loss, val/bleu, val/calls"
+        ConfigError,
+        match=r"trainer\.best_metric=val/other: choose one of val/loss, val/bleu, val/calls",
     ):
-        aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more, "trainer.best_metric=val/other")))
+        aiayn.train(
+            aiayn.compose(*options(text, tmp_path, "", *more, "trainer.best_metric=val/other"))
+        )

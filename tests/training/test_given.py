@@ -33,7 +33,10 @@ def scaled(factor):
     ("one", "same", "other"),
     [
         (*(lambda: EMAWeightAveraging(decay=0.5),) * 2, lambda: EMAWeightAveraging(decay=0.6)),
-        (*(lambda: EarlyStopping("val/loss", patience=3),) * 2, lambda: EarlyStopping("val/loss", patience=4)),
+        (
+            *(lambda: EarlyStopping("val/loss", patience=3),) * 2,
+            lambda: EarlyStopping("val/loss", patience=4),
+        ),
         (lambda: Own({1, 2}), lambda: Own({2, 1}), lambda: Own({1, 2, 3})),
         (*(lambda: Own(lambda x: x + 1),) * 2, lambda: Own(lambda x: x + 2)),
         (lambda: scaled(2)(1), lambda: scaled(2)(1), lambda: scaled(3)(1)),
@@ -79,7 +82,9 @@ def test_runs_of_unknown_arguments_are_no_seeds_of_each_other():
     def options(name, given):
         measured = {"given": given, "trainer.patience": None}
         return training_options(
-            SimpleNamespace(options=measured, name=name, precision=None, machine={}, content={}, step=1)
+            SimpleNamespace(
+                options=measured, name=name, precision=None, machine={}, content={}, step=1
+            )
         )
 
     assert options("a", [f"Own(value={UNKNOWN})"]) != options("b", [f"Own(value={UNKNOWN})"])

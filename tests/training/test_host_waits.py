@@ -24,7 +24,9 @@ class Waits(TorchDispatchMode):
         return operation(*arguments, **(options or {}))
 
 
-def test_the_host_waits_for_the_device_only_in_steps_that_log_validate_or_save(config, tmp_path, monkeypatch):
+def test_the_host_waits_for_the_device_only_in_steps_that_log_validate_or_save(
+    config, tmp_path, monkeypatch
+):
     waits, plain = Waits(), TranslationModule.training_step
 
     def training_step(self, batch, batch_idx):
@@ -32,10 +34,13 @@ def test_the_host_waits_for_the_device_only_in_steps_that_log_validate_or_save(c
         return plain(self, batch, batch_idx)
 
     monkeypatch.setattr(TranslationModule, "training_step", training_step)
-    settings = replace(config, trainer=replace(config.trainer, log_every=5, val_every=4, checkpoint_every=12))
+    settings = replace(
+        config, trainer=replace(config.trainer, log_every=5, val_every=4, checkpoint_every=12)
+    )
 
     with waits:
         train(settings, tmp_path)
 
-    # 0 is before the first, which is shown; after 6 the loader draws the next epoch's seed, which no device does.
+    # 0 is before the first, which is shown; after 6 the loader draws the next epoch's seed, which
+    # no device does.
     assert waits.steps - {0} == {1, 4, 5, 6, 8, 10, 12}

@@ -1,4 +1,6 @@
-"""Fine-tuning: what a run that starts from another one takes from it, what it refuses, and how it continues."""
+"""Fine-tuning: what a run that starts from another one takes from it, what it refuses, and how it
+continues.
+"""
 
 import json
 import shutil
@@ -37,7 +39,12 @@ def trained(tmp_path_factory) -> Path:
 def parent(config, trained, tmp_path) -> Path:
     """A finished run, trained once for all tests; a copy, since some of them damage it."""
     if not (trained / "parent").exists():
-        train(replace(config, name="parent", trainer=replace(config.trainer, max_steps=6, val_every=6)), trained)
+        train(
+            replace(
+                config, name="parent", trainer=replace(config.trainer, max_steps=6, val_every=6)
+            ),
+            trained,
+        )
         (trained / "parent" / "averaged.json").unlink(missing_ok=True)
     return shutil.copytree(trained / "parent", tmp_path / "parent")
 
@@ -47,7 +54,11 @@ def child(config, parent, tmp_path, write_pairs) -> Config:
     """Other text than the parent's, six steps."""
     write_pairs(tmp_path / "new", 90, seed=11)
     write_pairs(tmp_path / "new_val", 9, seed=12)
-    text = {"train": str(tmp_path / "new"), "val": str(tmp_path / "new_val"), "folder": str(tmp_path / "prepared")}
+    text = {
+        "train": str(tmp_path / "new"),
+        "val": str(tmp_path / "new_val"),
+        "folder": str(tmp_path / "prepared"),
+    }
     return replace(
         config,
         name="child",
@@ -66,7 +77,11 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def series(run: Path, name: str) -> dict[int, float]:
-    return {record["step"]: record[name] for record in read_jsonl(run / "metrics.jsonl") if name in record}
+    return {
+        record["step"]: record[name]
+        for record in read_jsonl(run / "metrics.jsonl")
+        if name in record
+    }
 
 
 @torch.no_grad()
@@ -77,12 +92,18 @@ def loss_on_text(checkpoint: checkpoints.Checkpoint, prefix: str) -> float:
         Tokenizer.from_json(checkpoint.tokenizer),
     )
     total, count = 0.0, 0
-    for src, tgt in zip(*(read_lines(Path(f"{prefix}.{lang}.gz")) for lang in ("en", "xx")), strict=True):
+    for src, tgt in zip(
+        *(read_lines(Path(f"{prefix}.{lang}.gz")) for lang in ("en", "xx")), strict=True
+    ):
         src_ids, tgt_ids = tokenizer.encode([src, tgt])
         mask = torch.ones(1, 1, 1, len(src_ids) + 1, dtype=torch.bool)
         logits = model(torch.tensor([[*src_ids, EOS_ID]]), torch.tensor([[BOS_ID, *tgt_ids]]), mask)
         wanted = torch.tensor([*tgt_ids, EOS_ID])
-        total += float(torch.nn.functional.cross_entropy(logits[0], wanted, reduction="sum", label_smoothing=0.1))
+        total += float(
+            torch.nn.functional.cross_entropy(
+                logits[0], wanted, reduction="sum", label_smoothing=0.1
+            )
+        )
         count += len(wanted)
     return total / count
 
@@ -90,14 +111,18 @@ def loss_on_text(checkpoint: checkpoints.Checkpoint, prefix: str) -> float:
 def test_a_run_starts_from_exactly_the_weights_that_it_is_given(child, parent, tmp_path):
     # A rate so small that no weight moves shows the weights of the beginning.
     still = replace(
-        child, optim=replace(child.optim, lr_scale=1e-30), trainer=replace(child.trainer, max_steps=1, average_last=1)
+        child,
+        optim=replace(child.optim, lr_scale=1e-30),
+        trainer=replace(child.trainer, max_steps=1, average_last=1),
     )
     run = train(still, tmp_path)
     source, started = averaged(parent), averaged(run)
     assert same(started.weights, source.weights)
     assert started.tokenizer == source.tokenizer
     assert list(series(run, "val/loss")) == [0, 1]
-    assert series(run, "val/loss")[0] == pytest.approx(loss_on_text(source, child.data.val), rel=1e-5)
+    assert series(run, "val/loss")[0] == pytest.approx(
+        loss_on_text(source, child.data.val), rel=1e-5
+    )
     assert series(run, "val/loss")[1] == series(run, "val/loss")[0]
 
 
@@ -105,9 +130,9 @@ def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     run = train(child, tmp_path)
     assert not same(averaged(run).weights, averaged(parent).weights)
     assert series(run, "train/lr") == series(parent, "train/lr")
-    states = tensor_files.read_tensors(checkpoint_folder.optimizer_path(run / "checkpoints" / "step_6.ckpt"))[
-        "lightning"
-    ]["optimizer_states"]
+    states = tensor_files.read_tensors(
+        checkpoint_folder.optimizer_path(run / "checkpoints" / "step_6.ckpt")
+    )["lightning"]["optimizer_states"]
     assert {int(state["step"]) for state in states[0]["state"].values()} == {6}
 
 
@@ -115,10 +140,15 @@ def test_the_source_is_the_default_checkpoint_of_a_run_or_the_file_named(child, 
     place = parent / "checkpoints"
 
     def started_from(init_from: Path, name: str) -> str:
-        once = replace(child, name=name, init_from=str(init_from), trainer=replace(child.trainer, max_steps=1))
+        once = replace(
+            child, name=name, init_from=str(init_from), trainer=replace(child.trainer, max_steps=1)
+        )
         return averaged(train(once, tmp_path)).config.init_fingerprint
 
-    averages, last = (weights_sha256(checkpoints.load(place / f"{name}.ckpt").weights) for name in ("averaged", "last"))
+    averages, last = (
+        weights_sha256(checkpoints.load(place / f"{name}.ckpt").weights)
+        for name in ("averaged", "last")
+    )
     third = weights_sha256(checkpoints.load(place / "step_3.ckpt").weights)
     assert len({averages, last, third}) == 3
     assert started_from(parent, "a") == averages
@@ -135,13 +165,20 @@ def test_the_source_is_the_default_checkpoint_of_a_run_or_the_file_named(child, 
 def test_what_the_user_did_not_set_follows_the_source_and_is_recorded(child, parent, tmp_path):
     source = averaged(parent)
     model = replace(child.model, n_layers=6, d_model=512, d_k=64, d_v=64, n_heads=8, dropout=0.05)
-    other = replace(child, model=model, data=replace(child.data, vocab_size=8000, tokenizer_pairs=70))
+    other = replace(
+        child, model=model, data=replace(child.data, vocab_size=8000, tokenizer_pairs=70)
+    )
     for name, chosen, dropout in (("a", (), 0.2), ("b", ("model.dropout", "data.train"), 0.05)):
-        run = train(replace(other, name=name, trainer=replace(child.trainer, max_steps=1)), tmp_path, chosen)
+        run = train(
+            replace(other, name=name, trainer=replace(child.trainer, max_steps=1)), tmp_path, chosen
+        )
         stored = yaml.safe_load((run / "config.yaml").read_text())
         assert stored["model"] == vars(source.config.model) | {"dropout": dropout}
         assert (stored["data"]["vocab_size"], stored["data"]["tokenizer_pairs"]) == (290, None)
-        assert (stored["init_from"], stored["init_fingerprint"]) == (str(parent), weights_sha256(source.weights))
+        assert (stored["init_from"], stored["init_fingerprint"]) == (
+            str(parent),
+            weights_sha256(source.weights),
+        )
         assert averaged(run).tokenizer == source.tokenizer
 
 
@@ -160,18 +197,25 @@ def test_options_that_contradict_the_source_are_refused_and_nothing_is_written(
 ):
     wrong = replace(child, **{section: replace(getattr(child, section), **{option: value})})
     for chosen in (None, [f"{section}.{option}"]):
-        with pytest.raises(RefusedError, match=rf"settles model and tokenizer \({message}\); leave these options out"):
+        with pytest.raises(
+            RefusedError,
+            match=rf"settles model and tokenizer \({message}\); leave these options out",
+        ):
             train(wrong, tmp_path, chosen)
     assert not (tmp_path / "child").exists()
     assert not (tmp_path / "prepared").exists()
 
 
 def test_sources_that_are_missing_damaged_or_other_than_said_are_refused(child, parent, tmp_path):
-    with pytest.raises(RefusedError, match="nowhere: there is no such run or checkpoint; name the folder of a run"):
+    with pytest.raises(
+        RefusedError, match="nowhere: there is no such run or checkpoint; name the folder of a run"
+    ):
         train(replace(child, init_from=str(tmp_path / "nowhere")), tmp_path)
     with pytest.raises(RefusedError, match="neither a run"):
         train(replace(child, init_from=str(tmp_path)), tmp_path)
-    with pytest.raises(RefusedError, match=f"init_fingerprint: {averaged_fingerprint(parent)} -> 0123"):
+    with pytest.raises(
+        RefusedError, match=f"init_fingerprint: {averaged_fingerprint(parent)} -> 0123"
+    ):
         train(replace(child, init_fingerprint="0123"), tmp_path)
     with open(parent / "checkpoints" / "averaged.ckpt", "r+b") as file:
         file.seek(5000)
@@ -186,7 +230,9 @@ def averaged_fingerprint(run: Path) -> str:
 
 
 def test_a_run_cannot_start_from_itself(child, parent, tmp_path):
-    with pytest.raises(RefusedError, match=r"started with other options \(init_from: null -> .*name="):
+    with pytest.raises(
+        RefusedError, match=r"started with other options \(init_from: null -> .*name="
+    ):
         train(replace(child, name="parent"), tmp_path)
 
 
@@ -204,15 +250,23 @@ def test_a_fine_tuned_run_continues_to_the_bit_when_its_source_is_gone(child, pa
 
 def test_a_tokenizer_that_is_asked_for_and_would_be_ignored_is_refused(child, tmp_path):
     other = replace(child, data=replace(child.data, tokenizer="unigram"))
-    with pytest.raises(RefusedError, match=r"\(data\.tokenizer: bpe -> unigram\); leave these options out"):
+    with pytest.raises(
+        RefusedError, match=r"\(data\.tokenizer: bpe -> unigram\); leave these options out"
+    ):
         train(other, tmp_path, chosen=["data.tokenizer"])
 
 
-def test_the_kind_of_tokenizer_follows_the_source_and_several_machines_need_not_learn_it(child, parent, tmp_path):
+def test_the_kind_of_tokenizer_follows_the_source_and_several_machines_need_not_learn_it(
+    child, parent, tmp_path
+):
     source = averaged(parent)
-    unigram = replace(source, config=replace(source.config, data=replace(source.config.data, tokenizer="unigram")))
+    unigram = replace(
+        source, config=replace(source.config, data=replace(source.config.data, tokenizer="unigram"))
+    )
     checkpoints.save(tmp_path / "unigram.ckpt", unigram)
-    found, _ = resolve_init_from(child, str(tmp_path / "unigram.ckpt"), RunFolder(tmp_path / "child"), ())
+    found, _ = resolve_init_from(
+        child, str(tmp_path / "unigram.ckpt"), RunFolder(tmp_path / "child"), ()
+    )
     assert found.data.tokenizer == "unigram"
     changed = changed_options(to_plain(found), child)
     assert "data.tokenizer" in changed
@@ -226,7 +280,9 @@ def test_text_without_the_tags_that_the_source_had_is_warned_of(config, caplog):
 
     source = SimpleNamespace(config=with_train("<2de>a", "<2fr>b"), step=6, averaged=[])
     log_source(with_train("c", "<2de>d"), source)
-    log_source(with_train("c"), SimpleNamespace(config=with_train("a", "<2fr>b"), step=6, averaged=[]))
+    log_source(
+        with_train("c"), SimpleNamespace(config=with_train("a", "<2fr>b"), step=6, averaged=[])
+    )
     assert "tag" not in caplog.text
     log_source(with_train("c"), source)
     assert "its sources began with <2de>, <2fr>; write a tag" in caplog.text
@@ -245,18 +301,27 @@ def test_before_the_first_checkpoint_a_source_that_has_changed_is_refused(child,
     before = averaged_fingerprint(parent)
     shutil.rmtree(run / "checkpoints")
     shutil.copy(parent / "checkpoints" / "step_3.ckpt", parent / "checkpoints" / "averaged.ckpt")
-    with pytest.raises(RefusedError, match=f"init_fingerprint: {before} -> {averaged_fingerprint(parent)}"):
+    with pytest.raises(
+        RefusedError, match=f"init_fingerprint: {before} -> {averaged_fingerprint(parent)}"
+    ):
         train(child, tmp_path)
 
 
 def test_a_corpus_is_prepared_anew_for_another_tokenizer_of_equal_size(child, parent):
     ours = Tokenizer.from_json(averaged(parent).tokenizer)
-    other = Tokenizer.train([["completely other words", "ganz andere Wörter, viele verschiedene"]], 290)
+    other = Tokenizer.train(
+        [["completely other words", "ganz andere Wörter, viele verschiedene"]], 290
+    )
     learnt, first, second = (prepare(child.data, tokenizer) for tokenizer in (None, ours, other))
     assert len({found.fingerprint for found in (learnt, first, second)}) == 3
-    assert [found.tokenizer.to_json() for found in (first, second)] == [ours.to_json(), other.to_json()]
+    assert [found.tokenizer.to_json() for found in (first, second)] == [
+        ours.to_json(),
+        other.to_json(),
+    ]
     lines = read_lines(Path(f"{child.data.val}.en.gz"))
-    assert sorted(first.val.pair(number)[0].tolist() for number in range(len(lines))) == sorted(ours.encode(lines))
+    assert sorted(first.val.pair(number)[0].tolist() for number in range(len(lines))) == sorted(
+        ours.encode(lines)
+    )
     assert prepare(child.data, ours).folder == first.folder
 
 
@@ -267,19 +332,39 @@ def chosen(*overrides: str) -> set[str]:
 def test_the_command_line_says_which_options_were_set():
     model = {f"model.{name}" for name in ("n_layers", "n_heads", "positions", "dropout")}
     text = ("data=files", "data.train=t", "data.val=v")
-    assert chosen(*text, "++model.n_layers=3") == {"data", "data.train", "data.val", "model.n_layers"}
+    assert chosen(*text, "++model.n_layers=3") == {
+        "data",
+        "data.train",
+        "data.val",
+        "model.n_layers",
+    }
     assert model < chosen("model=tiny")
-    assert model - {"model.positions"} < chosen("experiment=multi30k")  # as in base, which nobody chose
+    assert model - {"model.positions"} < chosen(
+        "experiment=multi30k"
+    )  # as in base, which nobody chose
     assert chosen("ablation=base") == {"ablation"}
     assert chosen("ablation=a_h4") == {"ablation", "model.n_heads"}
     assert chosen("experiment=quickstart") >= {"experiment"}
 
 
-def test_from_the_command_line_the_model_follows_and_a_contradiction_is_one_line(child, parent, tmp_path, monkeypatch):
+def test_from_the_command_line_the_model_follows_and_a_contradiction_is_one_line(
+    child, parent, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     shutil.move(parent, tmp_path / "outputs" / "parent")
-    text = ["data=files", "data.train=new", "data.val=new_val", "data.tgt_lang=xx", "init_from=outputs/parent/"]
-    small = ["trainer.max_steps=1", "trainer.accelerator=cpu", "data.tokens_per_step=400", "logger=none"]
+    text = [
+        "data=files",
+        "data.train=new",
+        "data.val=new_val",
+        "data.tgt_lang=xx",
+        "init_from=outputs/parent/",
+    ]
+    small = [
+        "trainer.max_steps=1",
+        "trainer.accelerator=cpu",
+        "data.tokens_per_step=400",
+        "logger=none",
+    ]
 
     refused = run_application("train.py", *text, *small, "model=base")
     assert (refused.code, refused.out, refused.err.count("\n")) == (4, "", 1)

@@ -28,7 +28,13 @@ def recipe(heading: str) -> str:
 def options(tmp_path):
     for seed, (split, count) in enumerate({"train": 60, "val": 5, "test": 5}.items()):
         write_pairs(tmp_path / split, count, seed)
-    return [*TWELVE_STEPS, *text_in(tmp_path), "trainer.max_steps=2", "trainer.log_every=1", f"outputs={tmp_path}"]
+    return [
+        *TWELVE_STEPS,
+        *text_in(tmp_path),
+        "trainer.max_steps=2",
+        "trainer.log_every=1",
+        f"outputs={tmp_path}",
+    ]
 
 
 def written(tmp_path, code: str) -> str:
@@ -41,14 +47,23 @@ def test_the_recipe_of_a_loss_changes_it(options, tmp_path):
     losses = []
     for name, more in (("plain", []), ("own", [written(tmp_path, recipe("Change the loss"))])):
         folder = aiayn.train(aiayn.compose(*options, *more, f"name={name}"))
-        losses.append([record["train/loss"] for record in RunFolder(folder).read_metrics() if "train/loss" in record])
+        losses.append(
+            [
+                record["train/loss"]
+                for record in RunFolder(folder).read_metrics()
+                if "train/loss" in record
+            ]
+        )
     assert losses[0] != losses[1]
 
 
 def test_the_recipe_of_a_callback_logs_its_series(options, tmp_path):
     code = recipe("Write a callback") + "\n\ndef callbacks(run):\n    return [WeightNorm(run)]\n"
     folder = aiayn.train(aiayn.compose(*options, written(tmp_path, code), "name=run"))
-    assert [r["step"] for r in RunFolder(folder).read_metrics() if "train/weight_norm" in r] == [1, 2]
+    assert [r["step"] for r in RunFolder(folder).read_metrics() if "train/weight_norm" in r] == [
+        1,
+        2,
+    ]
 
 
 def test_the_notebook_the_trainer_and_the_search_of_the_page_run(options, tmp_path, monkeypatch):
@@ -56,19 +71,31 @@ def test_the_notebook_the_trainer_and_the_search_of_the_page_run(options, tmp_pa
     text = [
         option
         for option in options
-        if option.startswith("data") and "micro_batches" not in option and "max_tokens" not in option
+        if option.startswith("data")
+        and "micro_batches" not in option
+        and "max_tokens" not in option
     ]
-    plain = aiayn.compose(*text, "data.tokens_per_step=520", "model=tiny", "optim=adam", "trainer=default")
+    plain = aiayn.compose(
+        *text, "data.tokens_per_step=520", "model=tiny", "optim=adam", "trainer=default"
+    )
     monkeypatch.setattr(aiayn, "compose", lambda *arguments: plain)
     names: dict[str, Any] = {}
 
     def run(heading: str) -> None:
-        exec(recipe(heading).replace("vocab_size=2000)", "vocab_size=280)").replace("steps=10", "steps=2"), names)
+        exec(
+            recipe(heading)
+            .replace("vocab_size=2000)", "vocab_size=280)")
+            .replace("steps=10", "steps=2"),
+            names,
+        )
 
     run("In a notebook")
     assert names["batch"].src.size(0) > 1
     run("Your own Trainer")
     assert names["trainer"].global_step == 2
-    names |= {"module": names["trainer"].lightning_module, "src": torch.tensor([[5, 6, 2], [7, 2, 0]])}
+    names |= {
+        "module": names["trainer"].lightning_module,
+        "src": torch.tensor([[5, 6, 2], [7, 2, 0]]),
+    }
     run("Search with your own module")
     assert len(names["found"]) == 2

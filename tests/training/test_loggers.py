@@ -1,4 +1,6 @@
-"""TensorBoard and CSV hold what metrics.jsonl holds, also of a run that was killed and continued."""
+"""TensorBoard and CSV hold what metrics.jsonl holds, also of a run that was killed and
+continued.
+"""
 
 import csv
 import math
@@ -23,7 +25,8 @@ class Logging(TranslationModule):
 
 @pytest.fixture
 def killed_and_continued(config, tmp_path, monkeypatch):
-    """Twelve steps with the logger of this name; the first start died in step 8, after the checkpoint of step 6.
+    """Twelve steps with the logger of this name; the first start died in step 8, after the
+    checkpoint of step 6.
 
     Returns the run's folder, and the CSV files as they were then.
     """
@@ -36,7 +39,9 @@ def killed_and_continued(config, tmp_path, monkeypatch):
         def die(self, trainer, module, batch, step):
             plain(self, trainer, module, batch, step)
             if step == 8:
-                at_death.update((path.parent.name, path.read_text()) for path in tmp_path.rglob("metrics.csv"))
+                at_death.update(
+                    (path.parent.name, path.read_text()) for path in tmp_path.rglob("metrics.csv")
+                )
                 raise RuntimeError("planted")
 
         with monkeypatch.context() as patch:
@@ -51,7 +56,12 @@ def killed_and_continued(config, tmp_path, monkeypatch):
 def of_the_run(folder):
     """(step, metric): value, of the run's own file."""
     records = read_jsonl(folder / "metrics.jsonl")
-    return {(record["step"], key): value for record in records for key, value in record.items() if key != "step"}
+    return {
+        (record["step"], key): value
+        for record in records
+        for key, value in record.items()
+        if key != "step"
+    }
 
 
 def test_csv_files_hold_every_series_and_each_start_has_its_own(killed_and_continued):
@@ -63,7 +73,9 @@ def test_csv_files_hold_every_series_and_each_start_has_its_own(killed_and_conti
     for path in starts:
         with open(path, encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
-                found |= {(int(row["step"]), k): float(v) for k, v in row.items() if v and k != "step"}
+                found |= {
+                    (int(row["step"]), k): float(v) for k, v in row.items() if v and k != "step"
+                }
     assert [path.parent.name for path in starts] == ["from_step_0", "from_step_6"]
     assert {key for _, key in found} == TRAINING | SPEED | VALIDATION | {"own/step"}
     assert found == pytest.approx(of_the_run(folder))
@@ -83,9 +95,14 @@ def test_tensorboard_holds_every_series_samples_and_options_and_no_step_twice(ki
         for event in events.Scalars(key)
     ]
     assert len({(step, key) for step, key, _ in scalars}) == len(scalars)
-    assert {(step, key): value for step, key, value in scalars} == pytest.approx(of_the_run(folder), rel=1e-6)
+    assert {(step, key): value for step, key, value in scalars} == pytest.approx(
+        of_the_run(folder), rel=1e-6
+    )
 
-    shown = {event.step: event.tensor_proto.string_val[0].decode() for event in events.Tensors("samples/text_summary")}
+    shown = {
+        event.step: event.tensor_proto.string_val[0].decode()
+        for event in events.Tensors("samples/text_summary")
+    }
     last = read_jsonl(folder / "samples.jsonl")[-1]
     assert list(shown) == [6, 12]
     row = f"| {last['source']} | {last['reference']} | {last['hypothesis']} |"
@@ -96,11 +113,16 @@ def test_tensorboard_holds_every_series_samples_and_options_and_no_step_twice(ki
     assert [event.step for event in events.Images("attention")] == [6, 12]
 
 
-def test_a_missing_tensorboard_is_one_line_before_anything_of_the_run_is_written(config, tmp_path, monkeypatch):
+def test_a_missing_tensorboard_is_one_line_before_anything_of_the_run_is_written(
+    config, tmp_path, monkeypatch
+):
     monkeypatch.setattr("pytorch_lightning.loggers.tensorboard._TENSORBOARD_AVAILABLE", False)
     monkeypatch.setattr("lightning_fabric.loggers.tensorboard._TENSORBOARD_AVAILABLE", False)
     monkeypatch.setattr("lightning_fabric.loggers.tensorboard._TENSORBOARDX_AVAILABLE", False)
     settings = replace(config, logger=replace(config.logger, kind="tensorboard"))
-    with pytest.raises(ConfigError, match=r"^logger=tensorboard: .* not installed; pip install 'aiayn\[dashboard\]'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^logger=tensorboard: .* not installed; pip install 'aiayn\[dashboard\]'",
+    ):
         train(settings, tmp_path)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()

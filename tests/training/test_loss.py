@@ -1,4 +1,6 @@
-"""Section 5.4 against its definition, and the loss by rows against the loss of all logits at once."""
+"""Section 5.4 against its definition, and the loss by rows against the loss of all logits at
+once.
+"""
 
 import itertools
 import math
@@ -52,7 +54,10 @@ def test_label_smoothing_is_the_cross_entropy_with_the_smoothed_distribution(tar
 
 def test_padding_adds_nothing_to_the_loss_and_gets_no_gradient(targets):
     pads = targets == PAD_ID
-    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
+    states, embedding = (
+        torch.randn(B, T, D, requires_grad=True),
+        torch.randn(V, D, requires_grad=True),
+    )
     loss = output_cross_entropy(states, tied(embedding), targets, 0.1)
     of_states, of_embedding = torch.autograd.grad(loss, (states, embedding))
     assert torch.all(of_states[pads] == 0)
@@ -71,13 +76,22 @@ def test_a_model_in_float64_has_its_loss_and_gradients_in_float64(targets, by_ro
     expected = F.cross_entropy(output(states).flatten(0, 1), targets.flatten(), **settings)
     loss = output_cross_entropy(states, output, targets, 0.1)
     leaves = states, output.weight
-    gradients = zip(torch.autograd.grad(loss, leaves), torch.autograd.grad(expected, leaves), strict=True)
-    for found, right in [(loss, expected), (evaluate_output(states, output, targets, 0.1)[0], expected), *gradients]:
+    gradients = zip(
+        torch.autograd.grad(loss, leaves), torch.autograd.grad(expected, leaves), strict=True
+    )
+    for found, right in [
+        (loss, expected),
+        (evaluate_output(states, output, targets, 0.1)[0], expected),
+        *gradients,
+    ]:
         torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
 
 
 def test_a_batch_of_nothing_but_padding_has_loss_and_gradients_of_zero():
-    states, embedding = torch.randn(1, 1, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
+    states, embedding = (
+        torch.randn(1, 1, D, requires_grad=True),
+        torch.randn(V, D, requires_grad=True),
+    )
     loss = output_cross_entropy(states, tied(embedding), torch.tensor([[PAD_ID]]), 0.1)
     (loss * 2).backward()
     assert loss.item() == 0
@@ -108,7 +122,11 @@ class Waits(TorchDispatchMode):
         self.found = set()
 
     def __torch_dispatch__(self, operation, types, arguments=(), options=None):
-        self.found |= {operation.overloadpacket.__name__} & {"_local_scalar_dense", "masked_select", "nonzero"}
+        self.found |= {operation.overloadpacket.__name__} & {
+            "_local_scalar_dense",
+            "masked_select",
+            "nonzero",
+        }
         return operation(*arguments, **(options or {}))
 
 
@@ -122,7 +140,10 @@ def test_however_many_rows_at_a_time_loss_and_gradients_are_those_of_all_logits_
     targets, eps, rows, monkeypatch
 ):
     monkeypatch.setattr(loss_module, "CPU_LOGITS", rows * V + V - 1)
-    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
+    states, embedding = (
+        torch.randn(B, T, D, requires_grad=True),
+        torch.randn(V, D, requires_grad=True),
+    )
     for expected, found in losses_and_gradients(states, embedding, targets, eps):
         assert distance(found, expected) < 1e-6
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
@@ -130,9 +151,14 @@ def test_however_many_rows_at_a_time_loss_and_gradients_are_those_of_all_logits_
 
 @pytest.mark.parametrize("rows", [2, 1000])
 @pytest.mark.parametrize("eps", [0.0, 0.1])
-def test_under_bfloat16_autocast_it_differs_from_single_precision_by_rounding(targets, eps, rows, monkeypatch):
+def test_under_bfloat16_autocast_it_differs_from_single_precision_by_rounding(
+    targets, eps, rows, monkeypatch
+):
     monkeypatch.setattr(loss_module, "CPU_LOGITS", rows * V)
-    states, embedding = torch.randn(B, T, D, requires_grad=True), torch.randn(V, D, requires_grad=True)
+    states, embedding = (
+        torch.randn(B, T, D, requires_grad=True),
+        torch.randn(V, D, requires_grad=True),
+    )
     for expected, found in losses_and_gradients(states, embedding, targets, eps, autocast=True):
         assert found.dtype == torch.float32
         assert distance(found, expected) < 0.01
@@ -148,12 +174,20 @@ def test_rows_of_logits_have_torchs_losses_and_gradients(eps):
     torch.testing.assert_close(losses.gradient, torch.autograd.grad(expected.sum(), logits)[0])
 
 
-def test_on_another_device_than_a_cpu_the_host_does_not_wait_for_the_number_of_real_tokens(targets, monkeypatch):
+def test_on_another_device_than_a_cpu_the_host_does_not_wait_for_the_number_of_real_tokens(
+    targets, monkeypatch
+):
     """On tensors without values, on which waiting is an error."""
-    states, weight, targets = (x.to("meta") for x in (torch.randn(B, T, D), torch.randn(V, D), targets))
+    states, weight, targets = (
+        x.to("meta") for x in (torch.randn(B, T, D), torch.randn(V, D), targets)
+    )
     monkeypatch.setattr(loss_module, "GPU_ROWS", 4)
-    monkeypatch.setattr(loss_module, "_product_dtype", lambda x: x.dtype)  # autocast knows no such device
-    loss = output_cross_entropy(states.requires_grad_(), tied(weight.requires_grad_()), targets, 0.1)
+    monkeypatch.setattr(
+        loss_module, "_product_dtype", lambda x: x.dtype
+    )  # autocast knows no such device
+    loss = output_cross_entropy(
+        states.requires_grad_(), tied(weight.requires_grad_()), targets, 0.1
+    )
     loss.backward()
     assert (states.grad.shape, weight.grad.shape) == ((B, T, D), (V, D))
 
@@ -184,15 +218,20 @@ print(float(states.grad.isfinite().logical_not().sum()), 0.5)
 
 
 needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None, reason="Triton is not installed: it comes with torch for CUDA, and .ci/run installs it"
+    find_spec("triton") is None,
+    reason="Triton is not installed: it comes with torch for CUDA, and .ci/run installs it",
 )
 
 
 @needs_triton
 def test_fused_in_a_triton_kernel_it_is_the_loss_of_all_logits_at_once():
-    """In Triton's interpreter, which has to be chosen before Triton is imported. It prints errors and their limits."""
+    """In Triton's interpreter, which has to be chosen before Triton is imported. It prints errors
+    and their limits.
+    """
     interpreted = os.environ | {"TRITON_INTERPRET": "1"}
-    ended = subprocess.run([sys.executable, "-c", FUSED], env=interpreted, capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", FUSED], env=interpreted, capture_output=True, text=True, check=True
+    )
     found = [tuple(map(float, line.split(" "))) for line in ended.stdout.split("\n")[:-1]]
     assert len(found) == 10
     assert all(error < limit for error, limit in found), found
@@ -204,7 +243,9 @@ def test_fused_in_a_triton_kernel_it_is_the_loss_of_all_logits_at_once():
 def test_the_triton_kernel_is_compiled_for_a_gpu_into_vectors_for_any_vocabulary(
     capability, dtype, tmp_path, monkeypatch
 ):
-    """Without the GPU: for the arguments that it is called with for 37,000 logits, which are no multiple of 16."""
+    """Without the GPU: for the arguments that it is called with for 37,000 logits, which are no
+    multiple of 16.
+    """
     from triton import compile as compile_kernel
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -213,14 +254,21 @@ def test_the_triton_kernel_is_compiled_for_a_gpu_into_vectors_for_any_vocabulary
 
     calls, kernel = [], triton_loss._kernel
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(triton_loss, "_kernel", {(3,): lambda *values, **sizes: calls.append((values, sizes))})
+    monkeypatch.setattr(
+        triton_loss, "_kernel", {(3,): lambda *values, **sizes: calls.append((values, sizes))}
+    )
     logits = torch.empty(3, 37_008, dtype=dtype)[:, :37_000]
     triton_loss.losses_of_rows(logits, torch.ones(3, dtype=torch.int32), 0.1, needs_gradient=True)
     [(values, sizes)] = calls
     types = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32"}
-    kinds = [types[v.dtype] if isinstance(v, torch.Tensor) else "i32" if isinstance(v, int) else "fp32" for v in values]
+    kinds = [
+        types[v.dtype] if isinstance(v, torch.Tensor) else "i32" if isinstance(v, int) else "fp32"
+        for v in values
+    ]
     numbers = [v.data_ptr() if isinstance(v, torch.Tensor) else v for v in values]
-    aligned = {(at,): [["tt.divisibility", 16]] for at, number in enumerate(numbers) if number % 16 == 0}
+    aligned = {
+        (at,): [["tt.divisibility", 16]] for at, number in enumerate(numbers) if number % 16 == 0
+    }
     signature = dict(zip(kernel.arg_names, [*kinds, *["constexpr"] * len(sizes)], strict=True))
     source = ASTSource(fn=kernel, signature=signature, constexprs=sizes, attrs=aligned)
     compiled = compile_kernel(source, target=GPUTarget("cuda", capability, 32))
@@ -231,8 +279,13 @@ def test_the_triton_kernel_is_compiled_for_a_gpu_into_vectors_for_any_vocabulary
 
 def test_gradients_in_float16_are_left_to_torch_because_the_scale_comes_later(monkeypatch):
     monkeypatch.setattr(loss_module, "_LossOfStates", None)
-    states, embedding = torch.randn(B, T, D, dtype=torch.float16), torch.randn(V, D, dtype=torch.float16)
-    assert output_cross_entropy(states, tied(embedding), torch.ones(B, T, dtype=torch.int64), 0.1).isfinite()
+    states, embedding = (
+        torch.randn(B, T, D, dtype=torch.float16),
+        torch.randn(V, D, dtype=torch.float16),
+    )
+    assert output_cross_entropy(
+        states, tied(embedding), torch.ones(B, T, dtype=torch.int64), 0.1
+    ).isfinite()
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -258,8 +311,13 @@ def test_the_seeds_of_dropout_are_distinct_and_well_spread():
 
 
 def test_extreme_logits_stay_finite():
-    states, embedding = torch.full((1, 2, 1), 1e4, requires_grad=True), torch.tensor([[0.0], [3.0], [-3.0]])
-    loss = output_cross_entropy(states, tied(embedding.requires_grad_()), torch.tensor([[1, 2]]), 0.0)
+    states, embedding = (
+        torch.full((1, 2, 1), 1e4, requires_grad=True),
+        torch.tensor([[0.0], [3.0], [-3.0]]),
+    )
+    loss = output_cross_entropy(
+        states, tied(embedding.requires_grad_()), torch.tensor([[1, 2]]), 0.0
+    )
     loss.backward()
     assert loss.item() == pytest.approx(6e4)
     assert torch.isfinite(states.grad).all()

@@ -1,4 +1,6 @@
-"""One micro-batch: what its dropout depends on, and that the micro-batches of a step add up to the step."""
+"""One micro-batch: what its dropout depends on, and that the micro-batches of a step add up to the
+step.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -35,7 +37,9 @@ def pairs(count: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
 
     def sentence(longest: int) -> torch.Tensor:
         length = int(torch.randint(1, longest, (), generator=draw))
-        return torch.cat([torch.randint(4, VOCAB, (length,), generator=draw), torch.tensor([EOS_ID])])
+        return torch.cat(
+            [torch.randint(4, VOCAB, (length,), generator=draw), torch.tensor([EOS_ID])]
+        )
 
     return [sentence(9) for _ in range(count)], [sentence(7) for _ in range(count)]
 
@@ -51,7 +55,9 @@ def batch_of(sources, targets, number: int, step_tokens: int) -> Batch:
 
 def loss(module, batch, *, index=0, rank=0, accumulate=1, world_size=1) -> torch.Tensor:
     """The loss of a micro-batch as Lightning asks for it: its `index`-th on the device `rank`."""
-    module.trainer = SimpleNamespace(accumulate_grad_batches=accumulate, world_size=world_size, global_rank=rank)
+    module.trainer = SimpleNamespace(
+        accumulate_grad_batches=accumulate, world_size=world_size, global_rank=rank
+    )
     return module.training_step(batch, index)["loss"]
 
 
@@ -70,23 +76,35 @@ def test_dropout_depends_on_the_seed_and_the_micro_batch_and_on_nothing_else(mod
 
 
 @pytest.mark.parametrize(("accumulate", "world_size"), [(1, 1), (4, 1), (1, 4), (2, 2)])
-def test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device(module, accumulate, world_size):
+def test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_device(
+    module, accumulate, world_size
+):
     module.model.eval()  # no dropout
     sources, targets = pairs(9)
     tokens = sum(map(len, targets))
     whole = batch_of(sources, targets, 0, tokens)
     logits = module.model.project(
-        module.model.decode(whole.tgt_in, module.model.encode(whole.src, whole.src_mask), whole.src_mask)
+        module.model.decode(
+            whole.tgt_in, module.model.encode(whole.src, whole.src_mask), whole.src_mask
+        )
     )
-    mean = F.cross_entropy(logits.flatten(0, 1), whole.tgt_out.flatten(), ignore_index=PAD_ID, label_smoothing=EPS)
+    mean = F.cross_entropy(
+        logits.flatten(0, 1), whole.tgt_out.flatten(), ignore_index=PAD_ID, label_smoothing=EPS
+    )
     expected = torch.autograd.grad(mean, list(module.parameters()))
 
-    # Unequal parts, one of them empty. Lightning divides by what a device accumulates, DDP by the devices.
+    # Unequal parts, one of them empty. Lightning divides by what a device accumulates, DDP by the
+    # devices.
     cuts = [0, 1, 6, 6, 9] if accumulate * world_size == 4 else [0, 9]
     total = torch.zeros(())
     for number, (start, stop) in enumerate(itertools.pairwise(cuts)):
         part = batch_of(sources[start:stop], targets[start:stop], number, tokens)
-        total = total + loss(module, part, accumulate=accumulate, world_size=world_size) / accumulate / world_size
+        total = (
+            total
+            + loss(module, part, accumulate=accumulate, world_size=world_size)
+            / accumulate
+            / world_size
+        )
     found = torch.autograd.grad(total, list(module.parameters()))
 
     torch.testing.assert_close(total, mean)
@@ -94,7 +112,9 @@ def test_the_micro_batches_of_a_step_add_up_to_the_mean_over_its_tokens_on_any_d
         torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-4)
 
 
-def test_validation_sums_the_smoothed_loss_the_likelihood_and_the_right_tokens_over_real_tokens(module):
+def test_validation_sums_the_smoothed_loss_the_likelihood_and_the_right_tokens_over_real_tokens(
+    module,
+):
     module.model.eval()
     batch = batch_of(*pairs(5), 0, 99)
     memory = module.model.encode(batch.src, batch.src_mask)
@@ -103,7 +123,9 @@ def test_validation_sums_the_smoothed_loss_the_likelihood_and_the_right_tokens_o
     nll = -log_probs.gather(1, batch.tgt_out[batch.tgt_out != PAD_ID][:, None]).sum()
 
     targets = batch.tgt_out[batch.tgt_out != PAD_ID]
-    right = sum(int(row.argmax()) == int(target) for row, target in zip(log_probs, targets, strict=True))
+    right = sum(
+        int(row.argmax()) == int(target) for row, target in zip(log_probs, targets, strict=True)
+    )
 
     smoothed, found_nll, found_right, tokens = module.evaluation_sums(batch)
 
@@ -133,18 +155,23 @@ def test_gradients_of_a_layer_are_ready_before_the_backward_pass_of_the_one_befo
             next(layer.parameters()).register_post_accumulate_grad_hook(
                 lambda _, event=(name, number, "weights"): events.append(event)
             )
-            layers[number] = Marked(layer, lambda event=(name, number, "input"): events.append(event))
+            layers[number] = Marked(
+                layer, lambda event=(name, number, "input"): events.append(event)
+            )
     loss(trained, batch_of(*pairs(5), 3, 30)).backward()
     for name in ("encoder", "decoder"):
         count = len(getattr(trained.model, name))
         assert count > 1
         for number in range(1, count):
-            assert events.index((name, number, "weights")) < events.index((name, number - 1, "input"))
+            assert events.index((name, number, "weights")) < events.index(
+                (name, number - 1, "input")
+            )
 
 
 @pytest.mark.slow
 def test_every_layer_is_compiled_into_a_graph_of_its_own(module):
-    """So gradients of a layer are ready as early as above: one graph of several layers returns all at its end.
+    """So gradients of a layer are ready as early as above: one graph of several layers returns all
+    at its end.
 
     Compiled except for the last stage, for which a C++ compiler would be called.
     """
@@ -153,7 +180,11 @@ def test_every_layer_is_compiled_into_a_graph_of_its_own(module):
     found, new = set(), [loss(compiled, batch_of(*pairs(5), 3, 30)).grad_fn]
     while new:
         found.update(new)
-        new = [node for node in {node for each in new for node, _ in each.next_functions if node} if node not in found]
+        new = [
+            node
+            for node in {node for each in new for node, _ in each.next_functions if node}
+            if node not in found
+        ]
     graphs = [node for node in found if node.name() == "CompiledFunctionBackward"]
     assert len(graphs) == len(compiled.model.encoder) + len(compiled.model.decoder)
 

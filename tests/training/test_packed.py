@@ -1,4 +1,6 @@
-"""Packed sentences against the same sentences padded, and a step as two graphs, on a CPU called plainly."""
+"""Packed sentences against the same sentences padded, and a step as two graphs, on a CPU called
+plainly.
+"""
 
 import json
 from dataclasses import replace
@@ -42,7 +44,10 @@ def module(tiny_config) -> TranslationModule:
 def split_of(count: int) -> PreparedSplit:
     """Pairs of 0 to 9 source and 0 to 7 target tokens."""
     rng = np.random.default_rng(count)
-    sides = ([rng.integers(4, VOCAB, rng.integers(longest)).tolist() for _ in range(count)] for longest in (10, 8))
+    sides = (
+        [rng.integers(4, VOCAB, rng.integers(longest)).tolist() for _ in range(count)]
+        for longest in (10, 8)
+    )
     return PreparedSplit(Path(), "train", *map(Sentences.of, sides))
 
 
@@ -58,7 +63,10 @@ def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order_and_says_
         assert packed_ids[0].tolist() == words.tolist() + [PAD_ID] * (SLOTS - len(words))
     real = padded.tgt_in[padded.tgt_out != PAD_ID]
     assert packed.tgt_in[0, : len(real)].tolist() == real.tolist()
-    for ids, positions in ((packed.src, packed.src_positions), (packed.tgt_in, packed.tgt_positions)):
+    for ids, positions in (
+        (packed.src, packed.src_positions),
+        (packed.tgt_in, packed.tgt_positions),
+    ):
         restarts = ids[0] == BOS_ID if ids is packed.tgt_in else (ids.roll(1)[0] == EOS_ID)
         assert all(int(position) == 0 for position in positions[0][restarts])
     assert packed.src_positions.max() == padded.src.size(1) - 1
@@ -101,9 +109,17 @@ def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one_in_one_graph
 ):
     torch.compiler.reset()
     counters.clear()
-    options = {"positions": positions, "max_positions": 400, "tie_embeddings": tied, "attention_window": window}
+    options = {
+        "positions": positions,
+        "max_positions": 400,
+        "tie_embeddings": tied,
+        "attention_window": window,
+    }
     model = replace(module.config.model, d_k=4, d_v=24, **options)
-    packed, padded = (TranslationModule(replace(module.config, model=model), VOCAB).double().train() for _ in range(2))
+    packed, padded = (
+        TranslationModule(replace(module.config, model=model), VOCAB).double().train()
+        for _ in range(2)
+    )
     padded.load_state_dict(packed.state_dict())
     accelerate(packed.model, torch.device("cuda"))
     if compiled:
@@ -150,10 +166,25 @@ def test_the_pairs_of_a_packed_step_are_dealt_to_micro_batches_of_about_one_size
         (Hardware("gpu", "16-mixed"), [], None, (None, None, "scaler")),
         (BF16, [], "Triton", ("no Triton", "many shapes", "many shapes")),
         (Hardware("cpu", "bf16-mixed"), [], None, ("needs a GPU", "many shapes", "many shapes")),
-        (BF16, ["trainer.packed=false"], None, ("trainer.packed=false", "many shapes", "many shapes")),
-        (BF16, ["model.attention_dropout=0.1"], None, ("attention_dropout", "many shapes", "many shapes")),
+        (
+            BF16,
+            ["trainer.packed=false"],
+            None,
+            ("trainer.packed=false", "many shapes", "many shapes"),
+        ),
+        (
+            BF16,
+            ["model.attention_dropout=0.1"],
+            None,
+            ("attention_dropout", "many shapes", "many shapes"),
+        ),
         (BF16, ["model.d_model=256", "model.n_heads=4"], None, (None, "narrow", None)),
-        (BF16, ["trainer.compile=false", "trainer.graphs=false"], None, (None, "compile=false", "graphs=false")),
+        (
+            BF16,
+            ["trainer.compile=false", "trainer.graphs=false"],
+            None,
+            (None, "compile=false", "graphs=false"),
+        ),
         (BF16, ["trainer.strategy=ddp_find_unused_parameters_true"], None, (None, None, "unused")),
     ],
 )
@@ -169,7 +200,9 @@ def test_a_step_has_the_fastest_form_that_is_possible_and_says_what_is_not(
 @pytest.mark.parametrize("name", ["packed", "compile", "graphs"])
 def test_a_form_that_is_asked_for_and_impossible_is_refused(name):
     with pytest.raises(ConfigError, match=rf"trainer\.{name}=true: .*; set trainer\.{name}=auto"):
-        step_form(composed("model=base", f"trainer.{name}=true"), Hardware("cpu", "32-true"), Research())
+        step_form(
+            composed("model=base", f"trainer.{name}=true"), Hardware("cpu", "32-true"), Research()
+        )
 
 
 class Own(TranslationModule):
@@ -198,21 +231,29 @@ FORMS = {
 
 @pytest.fixture
 def train_as(monkeypatch, config, tmp_path):
-    """train_as(form, name, **trainer's options): trains on a CPU as on a GPU; returns the run's folder."""
+    """train_as(form, name, **trainer's options): trains on a CPU as on a GPU; returns the run's
+    folder.
+    """
     gpu = torch.device("cuda")
-    monkeypatch.setattr("aiayn.training.module.accelerate", lambda model, device: accelerate(model, gpu))
+    monkeypatch.setattr(
+        "aiayn.training.module.accelerate", lambda model, device: accelerate(model, gpu)
+    )
     data = replace(config.data, max_tokens_per_device=20_000, micro_batches=None, num_workers=1)
 
     def train_as(form: str, name: str, options: Config = config, **trainer) -> Path:
         monkeypatch.setattr("aiayn.training.run.step_form", lambda *_: FORMS[form])
-        changed = replace(options, data=data, name=name, trainer=replace(options.trainer, **trainer))
+        changed = replace(
+            options, data=data, name=name, trainer=replace(options.trainer, **trainer)
+        )
         return train(changed, tmp_path)
 
     return train_as
 
 
 @pytest.mark.parametrize("form", ["packed", "graphed"])
-def test_a_packed_training_takes_the_padded_one_s_steps_in_one_pass_and_resumes_to_the_bit(train_as, config, form):
+def test_a_packed_training_takes_the_padded_one_s_steps_in_one_pass_and_resumes_to_the_bit(
+    train_as, config, form
+):
     whole = train_as(form, "whole")
     for steps in (5, 12):
         parts = train_as(form, "parts", max_steps=steps)
@@ -222,20 +263,36 @@ def test_a_packed_training_takes_the_padded_one_s_steps_in_one_pass_and_resumes_
 
     undropped = replace(config, model=replace(config.model, dropout=0.0))
     packed, padded = train_as(form, "undropped", undropped), train_as("padded", "padded", undropped)
-    assert json.loads((padded / "corpus.json").read_text())["micro_batches"] == config.data.parts_per_step > 1
+    assert (
+        json.loads((padded / "corpus.json").read_text())["micro_batches"]
+        == config.data.parts_per_step
+        > 1
+    )
     assert logged(padded, "train/loss") == pytest.approx(logged(packed, "train/loss"), rel=1e-4)
-    assert logged(padded, "train/grad_norm") == pytest.approx(logged(packed, "train/grad_norm"), rel=1e-3)
+    assert logged(padded, "train/grad_norm") == pytest.approx(
+        logged(packed, "train/grad_norm"), rel=1e-3
+    )
 
 
-def test_a_graphed_training_has_the_losses_of_the_packed_one_also_where_gradients_are_clipped(train_as):
-    for clipping in ({}, {"gradient_clip_val": 0.05}, {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"}):
+def test_a_graphed_training_has_the_losses_of_the_packed_one_also_where_gradients_are_clipped(
+    train_as,
+):
+    for clipping in (
+        {},
+        {"gradient_clip_val": 0.05},
+        {"gradient_clip_val": 0.01, "gradient_clip_algorithm": "value"},
+    ):
         name = "-".join(map(str, clipping.values()))
-        packed, replayed = (train_as(form, form + name, **clipping) for form in ("packed", "graphed"))
+        packed, replayed = (
+            train_as(form, form + name, **clipping) for form in ("packed", "graphed")
+        )
         for metric in ("train/loss", "train/grad_norm", "train/lr"):
             assert logged(replayed, metric) == pytest.approx(logged(packed, metric), rel=1e-5)
 
 
-def test_a_graphed_step_of_nan_changes_nothing_and_too_many_end_the_run_naming_the_step(train_as, monkeypatch):
+def test_a_graphed_step_of_nan_changes_nothing_and_too_many_end_the_run_naming_the_step(
+    train_as, monkeypatch
+):
     loss = TranslationModule.training_loss
     steps = []
 
@@ -252,7 +309,9 @@ def test_a_graphed_step_of_nan_changes_nothing_and_too_many_end_the_run_naming_t
         train_as("graphed", "ended", log_every=1)
 
 
-def test_gradients_stay_where_they_are_and_a_batch_with_more_slots_is_computed_plainly(train_as, config, monkeypatch):
+def test_gradients_stay_where_they_are_and_a_batch_with_more_slots_is_computed_plainly(
+    train_as, config, monkeypatch
+):
     addresses, shapes = set(), set()
     differentiate = graphed.GraphedModule._differentiate
 
@@ -262,7 +321,9 @@ def test_gradients_stay_where_they_are_and_a_batch_with_more_slots_is_computed_p
         shapes.add(batch.slots.size(1))
 
     monkeypatch.setattr(graphed.GraphedModule, "_differentiate", watched)
-    undropped = replace(config, model=replace(config.model, dropout=0.0))  # masks have the shape of the slots
+    undropped = replace(
+        config, model=replace(config.model, dropout=0.0)
+    )  # masks have the shape of the slots
     usual = train_as("graphed", "usual", undropped)
     assert (len(addresses), len(shapes)) == (1, 1)
     monkeypatch.setattr(BatchPlan, "n_slots", 1)
@@ -281,8 +342,12 @@ def test_gradients_stay_where_they_are_and_a_batch_with_more_slots_is_computed_p
         ((1.0, 1.0011), (1.0, 1.0011), "gradients"),
     ],
 )
-def test_replaying_is_given_up_where_it_changes_a_loss_a_gradient_or_itself(first, second, expected):
-    plain, *replays = ((torch.tensor(loss), torch.full((3,), value)) for loss, value in ((1.0, 1.0), first, second))
+def test_replaying_is_given_up_where_it_changes_a_loss_a_gradient_or_itself(
+    first, second, expected
+):
+    plain, *replays = (
+        (torch.tensor(loss), torch.full((3,), value)) for loss, value in ((1.0, 1.0), first, second)
+    )
     reason = graphed.why_not_replayed(plain, *replays)
     assert reason is None if expected is None else expected in reason
 

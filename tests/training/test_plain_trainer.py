@@ -1,4 +1,6 @@
-"""Lightning's own Trainer with our module and data module: the table of docs/lightning.md, what works and what not."""
+"""Lightning's own Trainer with our module and data module: the table of docs/lightning.md, what
+works and what not.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +23,13 @@ from aiayn.training.module import TranslationModule
 from aiayn.training.trainer import configure_libraries
 
 VOCAB = 280
-SIZES = ("model.n_layers=1", "model.d_model=16", "model.d_ff=24", "model.n_heads=2", "model.dropout=0.2")
+SIZES = (
+    "model.n_layers=1",
+    "model.d_model=16",
+    "model.d_ff=24",
+    "model.n_heads=2",
+    "model.dropout=0.2",
+)
 DATA = (f"data.vocab_size={VOCAB}", "data.max_length=40", "data.tokens_per_step=520")
 
 
@@ -32,18 +40,31 @@ def config(tmp_path_factory) -> Config:
     folder = tmp_path_factory.mktemp("text")
     for seed, (split, count) in enumerate({"train": 90, "val": 13, "test": 7}.items()):
         write_pairs(folder / split, count, seed)
-    options = ("optim.warmup_steps=20", "search.max_extra_tokens=3", "trainer.max_steps=6", "seed=3")
+    options = (
+        "optim.warmup_steps=20",
+        "search.max_extra_tokens=3",
+        "trainer.max_steps=6",
+        "seed=3",
+    )
     return composed(*text_in(folder), *SIZES, *DATA, *options)
 
 
 @pytest.fixture
-def make(config, tmp_path) -> Callable[..., tuple[pl.Trainer, TranslationModule, TranslationDataModule]]:
-    def make(settings: Config = config, **options: Any) -> tuple[pl.Trainer, TranslationModule, TranslationDataModule]:
+def make(
+    config, tmp_path
+) -> Callable[..., tuple[pl.Trainer, TranslationModule, TranslationDataModule]]:
+    def make(
+        settings: Config = config, **options: Any
+    ) -> tuple[pl.Trainer, TranslationModule, TranslationDataModule]:
         torch.manual_seed(0)
         quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-        if not any(isinstance(callback, ModelCheckpoint) for callback in options.get("callbacks", [])):
+        if not any(
+            isinstance(callback, ModelCheckpoint) for callback in options.get("callbacks", [])
+        ):
             quiet["enable_checkpointing"] = False
-        trainer = pl.Trainer(**{"accelerator": "cpu", "default_root_dir": tmp_path, "max_steps": 6} | quiet | options)
+        trainer = pl.Trainer(
+            **{"accelerator": "cpu", "default_root_dir": tmp_path, "max_steps": 6} | quiet | options
+        )
         data = TranslationDataModule(settings.data, seed=settings.seed)
         return trainer, TranslationModule(settings, VOCAB), data
 
@@ -67,7 +88,9 @@ def test_accumulate_grad_batches_computes_the_same_steps_in_more_parts(make, con
 
     class Norms(pl.Callback):
         def on_train_batch_end(self, trainer, module, *arguments) -> None:
-            norms.setdefault(trainer.accumulate_grad_batches, []).append(float(module.gradient_norm))
+            norms.setdefault(trainer.accumulate_grad_batches, []).append(
+                float(module.gradient_norm)
+            )
 
     for parts in (1, 4):
         trainer, module, data = make(still, accumulate_grad_batches=parts, callbacks=[Norms()])
@@ -79,7 +102,10 @@ def test_accumulate_grad_batches_computes_the_same_steps_in_more_parts(make, con
 def test_fewer_parts_than_fit_into_the_memory_that_is_allowed_are_refused(make, config):
     small = replace(config, data=replace(config.data, max_tokens_per_device=150))
     trainer, module, data = make(small, accumulate_grad_batches=2)
-    with pytest.raises(ConfigError, match=r"takes 2 micro-batches a step, and .*: set accumulate_grad_batches=[48]$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"takes 2 micro-batches a step, and .*: set accumulate_grad_batches=[48]$",
+    ):
         trainer.fit(module, data)
 
 
@@ -109,7 +135,9 @@ def test_early_stopping_model_checkpoint_and_learning_rate_monitor_work(make, tm
     stopping = EarlyStopping("val/loss", patience=1, stopping_threshold=100.0)  # met at once
     best = ModelCheckpoint(tmp_path / "best", "{step}", monitor="val/loss")
     logger = pl.loggers.CSVLogger(tmp_path, "log", "")
-    trainer, module, data = make(callbacks=[stopping, best, LearningRateMonitor()], logger=logger, log_every_n_steps=1)
+    trainer, module, data = make(
+        callbacks=[stopping, best, LearningRateMonitor()], logger=logger, log_every_n_steps=1
+    )
     trainer.fit(module, data)
     assert trainer.global_step == 3, "one epoch"
     assert Path(best.best_model_path).name == "step=3.ckpt"
@@ -128,7 +156,13 @@ def test_validate_and_test_measure_loss_perplexity_and_accuracy_of_all_tokens(ma
                 log_probs = module.eval()(batch.src, batch.tgt_in).log_softmax(-1)
             real = batch.tgt_out != PAD_ID
             right = log_probs.gather(-1, batch.tgt_out[..., None])[..., 0]
-            sums += torch.stack([-right[real].sum(), (log_probs.argmax(-1) == batch.tgt_out)[real].sum(), real.sum()])
+            sums += torch.stack(
+                [
+                    -right[real].sum(),
+                    (log_probs.argmax(-1) == batch.tgt_out)[real].sum(),
+                    real.sum(),
+                ]
+            )
         assert found[f"{split}/ppl"] == pytest.approx(float((sums[0] / sums[2]).exp()), rel=1e-5)
         assert found[f"{split}/accuracy"] == pytest.approx(float(sums[1] / sums[2]))
         assert found.keys() == {f"{split}/loss", f"{split}/ppl", f"{split}/accuracy"}
@@ -142,7 +176,12 @@ def test_limit_val_batches_validates_so_many_batches(make, config):
         def on_validation_batch_end(self, *arguments) -> None:
             seen.append(arguments)
 
-    options = {"accumulate_grad_batches": 20, "limit_val_batches": 2, "callbacks": [Count()], "num_sanity_val_steps": 0}
+    options = {
+        "accumulate_grad_batches": 20,
+        "limit_val_batches": 2,
+        "callbacks": [Count()],
+        "num_sanity_val_steps": 0,
+    }
     trainer, module, data = make(small, **options, max_steps=3)
     trainer.fit(module, data)
     assert data.plan.steps_per_epoch == 3
@@ -221,7 +260,9 @@ def test_load_from_checkpoint_gives_the_module_back(make, tmp_path):
 
 
 def test_its_checkpoints_are_read_by_load(make, tmp_path):
-    trainer, module, data = make(max_steps=2, callbacks=[ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2)])
+    trainer, module, data = make(
+        max_steps=2, callbacks=[ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2)]
+    )
     trainer.fit(module, data)
     translator = aiayn.load(tmp_path / "step=2.ckpt", accelerator="cpu")
     assert_equal(checkpoints.load(tmp_path / "step=2.ckpt").weights, module.model.state_dict())
@@ -245,6 +286,13 @@ def test_a_schedule_of_accumulation_is_refused_because_a_step_is_cut_once(make):
 
 
 def test_options_that_only_a_run_settles_are_asked_for():
-    options = ("data=files", "data.train=x", "data.val=x", "data.src_lang=en", "data.tgt_lang=de", "name=x")
+    options = (
+        "data=files",
+        "data.train=x",
+        "data.val=x",
+        "data.src_lang=en",
+        "data.tgt_lang=de",
+        "name=x",
+    )
     with pytest.raises(ConfigError, match=r"model\.d_model"):
         TranslationModule(composed_options(*options), VOCAB)

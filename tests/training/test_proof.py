@@ -1,4 +1,6 @@
-"""The proof of the first step sees what a model computes, whatever its methods and weights are called."""
+"""The proof of the first step sees what a model computes, whatever its methods and weights are
+called.
+"""
 
 import math
 from dataclasses import replace
@@ -21,7 +23,9 @@ VOCAB = 60
 
 
 class Relative(MultiHeadAttention):
-    """Adds a learned bias of zeros for the distance of each key, taken from the places of rows and columns."""
+    """Adds a learned bias of zeros for the distance of each key, taken from the places of rows and
+    columns.
+    """
 
     reach = 3
 
@@ -84,11 +88,15 @@ class Grouped(MultiHeadAttention):
         self.w_v = nn.Linear(d_model, groups * d_v, bias=False)
 
     def keys_values(self, context, position=None):
-        return tuple(w(context).unflatten(2, (self.groups, -1)).transpose(1, 2) for w in (self.w_k, self.w_v))
+        return tuple(
+            w(context).unflatten(2, (self.groups, -1)).transpose(1, 2) for w in (self.w_k, self.w_v)
+        )
 
     def heads(self, q, k, v, mask):
         shared = self.n_heads // self.groups
-        return super().heads(q, k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1), mask)
+        return super().heads(
+            q, k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1), mask
+        )
 
 
 class MeanOf(FeedForward):
@@ -123,7 +131,11 @@ def attention_of(kind, **more):
 
 def feed_forward_of(stack, dim):
     def build(c, place):
-        return MeanOf(c.d_model, c.d_ff, dim=dim) if place.stack == stack else FeedForward(c.d_model, c.d_ff)
+        return (
+            MeanOf(c.d_model, c.d_ff, dim=dim)
+            if place.stack == stack
+            else FeedForward(c.d_model, c.d_ff)
+        )
 
     return build
 
@@ -139,23 +151,46 @@ def built(parts: Parts | None = None, kind=Transformer, layer=None) -> Transform
 
 def differences(model: Transformer, **options) -> dict[str, float]:
     with torch.inference_mode():
-        return proof.search_differences(proof.moved(model, 0), (VOCAB, VOCAB), **{"max_length": 30} | options)
+        return proof.search_differences(
+            proof.moved(model, 0), (VOCAB, VOCAB), **{"max_length": 30} | options
+        )
 
 
 @pytest.mark.parametrize(
     ("fault", "build"),
     {
-        "distances by rows": ("search", lambda: built(Parts(self_attention=attention_of(Relative)))),
-        "far distances by rows": ("search", lambda: built(Parts(self_attention=attention_of(FarRelative)))),
-        "rows behind a closed gate": ("search", lambda: built(Parts(self_attention=attention_of(Gated)))),
-        "only one of two methods": ("search", lambda: built(Parts(cross_attention=attention_of(OnlyForward)))),
+        "distances by rows": (
+            "search",
+            lambda: built(Parts(self_attention=attention_of(Relative))),
+        ),
+        "far distances by rows": (
+            "search",
+            lambda: built(Parts(self_attention=attention_of(FarRelative))),
+        ),
+        "rows behind a closed gate": (
+            "search",
+            lambda: built(Parts(self_attention=attention_of(Gated))),
+        ),
+        "only one of two methods": (
+            "search",
+            lambda: built(Parts(cross_attention=attention_of(OnlyForward))),
+        ),
         "only the whole layer": ("search", lambda: built(layer=OwnLayer)),
         "only the whole decoder": ("search", lambda: built(kind=OwnDecode)),
         "no mask": ("padding", lambda: built(Parts(cross_attention=attention_of(Unmasked)))),
         "the future": ("future", lambda: built(Parts(self_attention=attention_of(Unmasked)))),
-        "a mean over targets": ("future", lambda: built(Parts(feed_forward=feed_forward_of("decoder", 1)))),
-        "a mean over sources": ("padding", lambda: built(Parts(feed_forward=feed_forward_of("encoder", 1)))),
-        "a mean over sentences": ("neighbours", lambda: built(Parts(feed_forward=feed_forward_of("decoder", 0)))),
+        "a mean over targets": (
+            "future",
+            lambda: built(Parts(feed_forward=feed_forward_of("decoder", 1))),
+        ),
+        "a mean over sources": (
+            "padding",
+            lambda: built(Parts(feed_forward=feed_forward_of("encoder", 1))),
+        ),
+        "a mean over sentences": (
+            "neighbours",
+            lambda: built(Parts(feed_forward=feed_forward_of("decoder", 0))),
+        ),
     }.values(),
 )
 def test_a_model_whose_search_is_not_its_training_is_seen(fault, build):
@@ -167,12 +202,20 @@ def test_a_model_whose_search_is_not_its_training_is_seen(fault, build):
     {
         "the paper's": built,
         "one group": lambda: built(Parts(attention_of(Grouped), attention_of(Grouped))),
-        "two groups, in self-attention": lambda: built(Parts(self_attention=attention_of(Grouped, groups=2))),
-        "two groups, over the source": lambda: built(Parts(cross_attention=attention_of(Grouped, groups=2))),
+        "two groups, in self-attention": lambda: built(
+            Parts(self_attention=attention_of(Grouped, groups=2))
+        ),
+        "two groups, over the source": lambda: built(
+            Parts(cross_attention=attention_of(Grouped, groups=2))
+        ),
         "both methods": lambda: built(layer=SlowLayer),
-        "norms": lambda: built(Parts(add_norm=lambda c, place: AddNorm(c.d_model, 0.1, nn.RMSNorm(c.d_model)))),
+        "norms": lambda: built(
+            Parts(add_norm=lambda c, place: AddNorm(c.d_model, 0.1, nn.RMSNorm(c.d_model)))
+        ),
         "a window": lambda: Transformer(replace(small_model(), attention_window=6), VOCAB).eval(),
-        "learned positions": lambda: Transformer(replace(small_model(), positions="learned"), VOCAB).eval(),
+        "learned positions": lambda: Transformer(
+            replace(small_model(), positions="learned"), VOCAB
+        ).eval(),
     }.values(),
 )
 def test_a_model_whose_search_is_its_training_passes(build):
@@ -219,14 +262,28 @@ class Fails(MultiHeadAttention):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (module_of(self_attention=attention_of(Gated)), r"Own: decoding position by position .* differ by [\d.]+\)"),
-        (module_of(self_attention=attention_of(Unmasked)), "Own: a target position depends on later ones"),
-        (module_of(OwnLogits), "Own: the reloaded model gives other outputs than the one in training"),
+        (
+            module_of(self_attention=attention_of(Gated)),
+            r"Own: decoding position by position .* differ by [\d.]+\)",
+        ),
+        (
+            module_of(self_attention=attention_of(Unmasked)),
+            "Own: a target position depends on later ones",
+        ),
+        (
+            module_of(OwnLogits),
+            "Own: the reloaded model gives other outputs than the one in training",
+        ),
         (module_of(OwnForward), "Own: its forward gives other outputs than decode and output"),
-        (module_of(cross_attention=attention_of(Fails)), "Own: fails where a sentence is translated .*of three pos"),
+        (
+            module_of(cross_attention=attention_of(Fails)),
+            "Own: fails where a sentence is translated .*of three pos",
+        ),
     ],
 )
-def test_a_run_whose_model_cannot_be_searched_ends_at_its_first_step(module, message, config, tmp_path):
+def test_a_run_whose_model_cannot_be_searched_ends_at_its_first_step(
+    module, message, config, tmp_path
+):
     with pytest.raises(ConfigError, match=message):
         train(config, tmp_path, module=module)
     assert saved_steps(tmp_path / "run/checkpoints") == []

@@ -9,15 +9,37 @@ from aiayn.errors import ConfigError
 from aiayn.training.distributed.rank import find_rank, global_rank
 
 FILES = ("data=files", "data.train=t", "data.val=v", "data.src_lang=en", "data.tgt_lang=de")
-VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "WORLD_SIZE", "SLURM_NTASKS", "SLURM_PROCID")
-TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "RANK": 4, "LOCAL_RANK": 1, "GROUP_RANK": 1, "WORLD_SIZE": 6}
-SLURM = {"SLURM_JOB_NAME": "job", "SLURM_JOB_ID": 7, "SLURM_NODELIST": "n[1-2]", "SLURM_NTASKS": 6, "SRUN_DEBUG": 3}
+VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "WORLD_SIZE",
+    "SLURM_NTASKS",
+    "SLURM_PROCID",
+)
+TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "none",
+    "RANK": 4,
+    "LOCAL_RANK": 1,
+    "GROUP_RANK": 1,
+    "WORLD_SIZE": 6,
+}
+SLURM = {
+    "SLURM_JOB_NAME": "job",
+    "SLURM_JOB_ID": 7,
+    "SLURM_NODELIST": "n[1-2]",
+    "SLURM_NTASKS": 6,
+    "SRUN_DEBUG": 3,
+}
 SLURM |= {"SLURM_NTASKS_PER_NODE": 3, "SLURM_PROCID": 5, "SLURM_LOCALID": 2, "SLURM_NODEID": 1}
 
 
 @pytest.fixture
 def environment(monkeypatch):
-    """Sets the variables of a process, and as its rank what Lightning makes of them when it is imported."""
+    """Sets the variables of a process, and as its rank what Lightning makes of them when it is
+    imported.
+    """
 
     def set_to(variables: dict[str, object], imported: int = 0) -> None:
         for name in VARIABLES:
@@ -31,7 +53,10 @@ def environment(monkeypatch):
 
 def settings(devices: int, nodes: int):
     return composed(
-        *FILES, f"trainer.devices={devices}", f"trainer.num_nodes={nodes}", "trainer.accelerator=cpu"
+        *FILES,
+        f"trainer.devices={devices}",
+        f"trainer.num_nodes={nodes}",
+        "trainer.accelerator=cpu",
     ).trainer
 
 
@@ -62,11 +87,21 @@ def test_it_is_the_one_that_the_trainer_gives_it(environment, variables, expecte
     ("variables", "rank", "line"),
     [
         ({"LOCAL_RANK": 1}, 1, "one device, but the environment says rank 1: unset LOCAL_RANK"),
-        ({"RANK": 2, "WORLD_SIZE": 3}, 2, "one device, but the environment says rank 2: unset RANK"),
-        ({"SLURM_NTASKS": 4, "SLURM_JOB_NAME": "job"}, 0, r"SLURM_NTASKS=4 without SLURM_NTASKS_PER_NODE: .*unset"),
+        (
+            {"RANK": 2, "WORLD_SIZE": 3},
+            2,
+            "one device, but the environment says rank 2: unset RANK",
+        ),
+        (
+            {"SLURM_NTASKS": 4, "SLURM_JOB_NAME": "job"},
+            0,
+            r"SLURM_NTASKS=4 without SLURM_NTASKS_PER_NODE: .*unset",
+        ),
     ],
 )
-def test_variables_of_a_cluster_that_contradict_one_device_are_refused_in_one_line(environment, variables, rank, line):
+def test_variables_of_a_cluster_that_contradict_one_device_are_refused_in_one_line(
+    environment, variables, rank, line
+):
     environment(variables, imported=rank)
     with pytest.raises(ConfigError, match=f"^{line}"):
         find_rank(settings(devices=1, nodes=1))
@@ -74,5 +109,7 @@ def test_variables_of_a_cluster_that_contradict_one_device_are_refused_in_one_li
 
 def test_a_machine_that_the_options_do_not_have_is_refused(environment):
     environment({"NODE_RANK": 2})
-    with pytest.raises(ConfigError, match=r"^trainer\.num_nodes=2: NODE_RANK=2 in the environment is none of these"):
+    with pytest.raises(
+        ConfigError, match=r"^trainer\.num_nodes=2: NODE_RANK=2 in the environment is none of these"
+    ):
         find_rank(settings(devices=3, nodes=2))

@@ -27,25 +27,36 @@ def with_option(config: Config, key: str, value: object) -> Config:
     return changed
 
 
-NULLABLE = [key for key, option in options_of(Config).items() if "." in key and type(None) in get_args(option.type)]
+NULLABLE = [
+    key
+    for key, option in options_of(Config).items()
+    if "." in key and type(None) in get_args(option.type)
+]
 
 
 @pytest.mark.parametrize("before", ["null", "as configured"])
-def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_values(config, tmp_path, before):
+def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_values(
+    config, tmp_path, before
+):
     started = config
     for key in NULLABLE if before == "null" else ():
         started = with_option(started, key, None)
     RunFolder(tmp_path).write_config(started)
     check_unchanged(RunFolder(tmp_path), started)
     for key, old in flatten(to_plain(started)).items():
-        now = with_option(started, key, "something else" if key != "extension" else {"x": "something else"})
+        now = with_option(
+            started, key, "something else" if key != "extension" else {"x": "something else"}
+        )
         key, old = ("extension.x", None) if key == "extension" else (key, old)
         if mutable_on_resume(key):
             check_unchanged(RunFolder(tmp_path), now)
         else:
             with pytest.raises(RefusedError) as refused:
                 check_unchanged(RunFolder(tmp_path), now)
-            assert f"({key}: {as_option(old)} -> something else); give a new run another name=" in str(refused.value)
+            assert (
+                f"({key}: {as_option(old)} -> something else); give a new run another name="
+                in str(refused.value)
+            )
 
 
 def vocabulary(text: str) -> Tokenizer:
@@ -63,16 +74,24 @@ def prepared(config, tmp_path):
     lightning = {"loops": {"fit_loop": {}}, "optimizer_states": [], "lr_schedulers": []}
     states = {"format": tensor_files.FORMAT, "module": {}, "lightning": lightning}
     tensor_files.write_tensors(checkpoint_folder.optimizer_path(path), states)
-    checkpoints.save(path, Checkpoint(4, config, weights, found.tokenizer.to_json(), found.fingerprint, 6, []))
+    checkpoints.save(
+        path, Checkpoint(4, config, weights, found.tokenizer.to_json(), found.fingerprint, 6, [])
+    )
     return found
 
 
-def test_a_run_continues_on_its_own_corpus_and_vocabulary_and_is_refused_on_others(config, tmp_path, prepared):
+def test_a_run_continues_on_its_own_corpus_and_vocabulary_and_is_refused_on_others(
+    config, tmp_path, prepared
+):
     assert load_resume_state(RunFolder(tmp_path), prepared, config).checkpoint.step == 4
     other = SimpleNamespace(fingerprint="decade" * 4, tokenizer=prepared.tokenizer)
-    with pytest.raises(RefusedError, match=r"started on another text .* now decade.*; give a new run another name="):
+    with pytest.raises(
+        RefusedError, match=r"started on another text .* now decade.*; give a new run another name="
+    ):
         load_resume_state(RunFolder(tmp_path), other, config)
     other = SimpleNamespace(fingerprint=prepared.fingerprint, tokenizer=vocabulary("cdc"))
     assert other.tokenizer.vocab_size == prepared.tokenizer.vocab_size
-    with pytest.raises(RefusedError, match=r"started with another vocabulary .*; give a new run another name="):
+    with pytest.raises(
+        RefusedError, match=r"started with another vocabulary .*; give a new run another name="
+    ):
         load_resume_state(RunFolder(tmp_path), other, config)

@@ -17,7 +17,11 @@ from aiayn.training.run import train
 
 
 def losses(folder):
-    return {r["step"]: r["train/loss"] for r in read_metrics(folder / "metrics.jsonl") if "train/loss" in r}
+    return {
+        r["step"]: r["train/loss"]
+        for r in read_metrics(folder / "metrics.jsonl")
+        if "train/loss" in r
+    }
 
 
 def weights(folder, name="last"):
@@ -29,7 +33,10 @@ def same(a, b):
 
 
 def changed(config, **sections):
-    return replace(config, **{name: replace(getattr(config, name), **values) for name, values in sections.items()})
+    return replace(
+        config,
+        **{name: replace(getattr(config, name), **values) for name, values in sections.items()},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +54,29 @@ def test_a_run_leaves_its_checkpoints_metrics_samples_and_picture(unbroken):
     assert sorted(losses(unbroken)) == list(range(1, 13))
     validated = [r for r in read_metrics(unbroken / "metrics.jsonl") if "val/ppl" in r]
     assert [r["step"] for r in validated if "val/bleu" in r] == [6, 12]
-    samples = [json.loads(line) for line in (unbroken / "samples.jsonl").read_text().split("\n")[:-1]]
+    samples = [
+        json.loads(line) for line in (unbroken / "samples.jsonl").read_text().split("\n")[:-1]
+    ]
     assert [sample["step"] for sample in samples] == [6, 6, 6, 12, 12, 12]
     assert all(sample["source"] and sample["reference"] for sample in samples)
-    stored, last = json.loads((unbroken / "corpus.json").read_text()), checkpoints.load(place / "last.ckpt")
+    stored, last = (
+        json.loads((unbroken / "corpus.json").read_text()),
+        checkpoints.load(place / "last.ckpt"),
+    )
     tokenizer = hashlib.sha256(last.tokenizer.encode()).hexdigest()
     assert (stored["fingerprint"], stored["tokenizer_sha256"]) == (last.corpus, tokenizer)
-    assert len({stored[key] for key in ("fingerprint", "tokenizer_sha256", "val_sha256", "val_text_sha256")}) == 4
-    assert [path.name for path in unbroken.rglob(".*") if path.is_file()] == [".owner"], "no temporary file is left"
+    assert (
+        len(
+            {
+                stored[key]
+                for key in ("fingerprint", "tokenizer_sha256", "val_sha256", "val_text_sha256")
+            }
+        )
+        == 4
+    )
+    assert [path.name for path in unbroken.rglob(".*") if path.is_file()] == [".owner"], (
+        "no temporary file is left"
+    )
 
 
 def test_the_loss_falls_and_starts_near_a_uniform_guess(unbroken):
@@ -64,7 +86,9 @@ def test_the_loss_falls_and_starts_near_a_uniform_guess(unbroken):
     assert curve[12] < curve[1] - 1
 
 
-def test_what_is_logged_after_several_steps_is_the_same_where_a_stop_fell_among_them(config, tmp_path):
+def test_what_is_logged_after_several_steps_is_the_same_where_a_stop_fell_among_them(
+    config, tmp_path
+):
     settings = changed(config, trainer={"log_every": 5})
     whole = train(settings, tmp_path / "whole")
     with stopped_in(7):
@@ -83,7 +107,9 @@ def test_ctrl_c_saves_and_exits_with_130(config, tmp_path):
 def test_a_finished_run_is_left_as_it_is_with_its_pictures(unbroken, config, caplog):
     before = {path: path.stat().st_mtime_ns for path in unbroken.rglob("*") if path.is_file()}
     train(config, unbroken.parent)
-    assert {path: path.stat().st_mtime_ns for path in unbroken.rglob("*") if path.is_file()} == before
+    assert {
+        path: path.stat().st_mtime_ns for path in unbroken.rglob("*") if path.is_file()
+    } == before
     assert "already finished at step 12" in caplog.text
 
 
@@ -95,26 +121,47 @@ def test_the_number_of_micro_batches_changes_nothing_but_rounding_without_dropou
     assert ends[0] == pytest.approx(ends[1], abs=2e-4)
 
 
-def test_a_data_set_in_the_hubs_own_layout_is_trained_on_from_a_local_folder(config, corpus, tmp_path):
+def test_a_data_set_in_the_hubs_own_layout_is_trained_on_from_a_local_folder(
+    config, corpus, tmp_path
+):
     """WMT14's: one configuration folder, parquet files named by split, a `translation` struct."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     folder = tmp_path / "wmt14" / "de-en"
     folder.mkdir(parents=True)
     for split, name in (("train", "train"), ("val", "validation"), ("test", "test")):
-        texts = [gzip.decompress((corpus / f"{split}.{lang}.gz").read_bytes()).decode() for lang in ("en", "xx")]
+        texts = [
+            gzip.decompress((corpus / f"{split}.{lang}.gz").read_bytes()).decode()
+            for lang in ("en", "xx")
+        ]
         sides = [text.split("\n")[:-1] for text in texts]
         rows = [{"de": xx, "en": en} for en, xx in zip(*sides, strict=True)]
         pq.write_table(pa.table({"translation": rows}), folder / f"{name}-00000-of-00001.parquet")
-    hub = {"source": "hub", "hub_path": str(tmp_path / "wmt14"), "hub_name": "de-en", "tgt_lang": "de"}
+    hub = {
+        "source": "hub",
+        "hub_path": str(tmp_path / "wmt14"),
+        "hub_name": "de-en",
+        "tgt_lang": "de",
+    }
     splits = {"train": "train", "val": "validation", "test": "test"}
-    settings = changed(config, data=hub | splits | {"folder": str(tmp_path / "data")}, trainer={"max_steps": 2})
-    from_hub, from_files = train(settings, tmp_path / "hub"), train(changed(config, trainer={"max_steps": 2}), tmp_path)
+    settings = changed(
+        config, data=hub | splits | {"folder": str(tmp_path / "data")}, trainer={"max_steps": 2}
+    )
+    from_hub, from_files = (
+        train(settings, tmp_path / "hub"),
+        train(changed(config, trainer={"max_steps": 2}), tmp_path),
+    )
     assert losses(from_hub) == losses(from_files)
 
 
-def test_validation_text_with_a_line_that_is_not_utf8_is_refused_before_anything_is_written(config, corpus, tmp_path):
-    """Such a pair is dropped when the corpus is prepared; scores are made from the text as it stands."""
-    settings = changed(config, data={"val": bad_validation(corpus, tmp_path), "folder": str(tmp_path / "data")})
+def test_validation_text_with_a_line_that_is_not_utf8_is_refused_before_anything_is_written(
+    config, corpus, tmp_path
+):
+    """Such a pair is dropped when the corpus is prepared; scores are made from the text as it
+    stands.
+    """
+    settings = changed(
+        config, data={"val": bad_validation(corpus, tmp_path), "folder": str(tmp_path / "data")}
+    )
     with pytest.raises(DataError, match=r"val\.en\.gz .*\(source\): line 22 is not UTF-8"):
         train(settings, tmp_path / "outputs")
     assert not list((tmp_path / "outputs").iterdir())
@@ -122,8 +169,13 @@ def test_validation_text_with_a_line_that_is_not_utf8_is_refused_before_anything
 
 def test_validation_text_is_read_only_where_it_is_translated(config, corpus, tmp_path):
     data = {"val": bad_validation(corpus, tmp_path), "folder": str(tmp_path / "data")}
-    folder = train(changed(config, data=data, trainer={"val_bleu_sentences": 0}), tmp_path / "outputs")
-    assert sorted(r["step"] for r in read_metrics(folder / "metrics.jsonl") if "val/loss" in r) == [6, 12]
+    folder = train(
+        changed(config, data=data, trainer={"val_bleu_sentences": 0}), tmp_path / "outputs"
+    )
+    assert sorted(r["step"] for r in read_metrics(folder / "metrics.jsonl") if "val/loss" in r) == [
+        6,
+        12,
+    ]
     assert not (folder / "samples.jsonl").exists()
     assert not (folder / "attention.png").exists()
 
@@ -147,7 +199,10 @@ def test_a_picture_and_a_page_that_fail_cost_a_line_and_the_same_command_makes_t
     config, tmp_path, monkeypatch, caplog
 ):
     with monkeypatch.context() as broken:
-        broken.setattr("aiayn.visualize.maps.attention_maps", fails_with(RuntimeError("shapes (3, 1)\nand (3, 4)")))
+        broken.setattr(
+            "aiayn.visualize.maps.attention_maps",
+            fails_with(RuntimeError("shapes (3, 1)\nand (3, 4)")),
+        )
         broken.setattr("aiayn.reports.report.write_report", fails_with(KeyError("column")))
         folder = train(config, tmp_path)
     said = [message for message in caplog.messages if "left out" in message]
@@ -161,8 +216,12 @@ def test_a_picture_and_a_page_that_fail_cost_a_line_and_the_same_command_makes_t
     assert (folder / "report.html").exists()
 
 
-@pytest.mark.parametrize("broken", ["visualize.maps.attention_maps", "training.finish.compare_with_best"])
-def test_what_comes_after_a_checkpoint_cannot_lose_it(broken, config, unbroken, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "broken", ["visualize.maps.attention_maps", "training.finish.compare_with_best"]
+)
+def test_what_comes_after_a_checkpoint_cannot_lose_it(
+    broken, config, unbroken, tmp_path, monkeypatch
+):
     class End(BaseException):
         """As a kill would be."""
 
@@ -175,4 +234,6 @@ def test_what_comes_after_a_checkpoint_cannot_lose_it(broken, config, unbroken, 
     assert (folder / "checkpoints/averaged.ckpt").exists() == broken.endswith("best")
     train(config, tmp_path)
     assert same(weights(folder, "averaged"), weights(unbroken, "averaged"))
-    assert json.loads((folder / "averaged.json").read_text()) == json.loads((unbroken / "averaged.json").read_text())
+    assert json.loads((folder / "averaged.json").read_text()) == json.loads(
+        (unbroken / "averaged.json").read_text()
+    )

@@ -9,7 +9,10 @@ from aiayn.training.prepare import check_size
 
 
 def test_a_model_larger_than_main_memory_is_refused_before_it_is_built(monkeypatch, tiny_config):
-    size = sum(weight.numel() * weight.element_size() for weight in Transformer(tiny_config, 37).parameters())
+    size = sum(
+        weight.numel() * weight.element_size()
+        for weight in Transformer(tiny_config, 37).parameters()
+    )
 
     monkeypatch.setattr(prepare, "machine_memory", lambda: size)
     check_size(tiny_config, 37)

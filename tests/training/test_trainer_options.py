@@ -67,7 +67,9 @@ def test_one_step_of_an_epoch_and_all_of_them_are_different_options(config):
 
 
 @pytest.mark.parametrize("options", slow_but(DEFINING[::2], DEFINING), ids=str)
-def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(config, plain, tmp_path, options):
+def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(
+    config, plain, tmp_path, options
+):
     settings = changed(config, **options, max_steps=9)
     whole = train(settings, tmp_path / "whole")
     with stopped_in(5):
@@ -106,20 +108,28 @@ def test_the_sentences_of_a_step_that_is_not_finite_are_its_own_in_shortened_epo
     folder = RunFolder(tmp_path / "run")
     tokenizer = Tokenizer.from_json(last(folder.path).tokenizer)
     rows = folder.non_finite_pairs(4).read_text(encoding="utf-8").split("\n")[:-1]
-    texts = tokenizer.decode([[each for each in ids if each not in (PAD_ID, EOS_ID)] for ids in trained_on])
+    texts = tokenizer.decode(
+        [[each for each in ids if each not in (PAD_ID, EOS_ID)] for ids in trained_on]
+    )
     assert sorted(row.split("\t")[1] for row in rows) == sorted(texts)
 
 
-def test_the_logged_epoch_is_the_one_that_max_epochs_counts_in_limited_epochs_too(config, tmp_path, caplog):
+def test_the_logged_epoch_is_the_one_that_max_epochs_counts_in_limited_epochs_too(
+    config, tmp_path, caplog
+):
     folder = train(changed(config, limit_train_steps=2, max_epochs=2), tmp_path)
     assert "300 pairs, 2 steps an epoch" in caplog.text
-    [*_, end] = [record for record in read_jsonl(RunFolder(folder).metrics) if "train/epoch" in record]
+    [*_, end] = [
+        record for record in read_jsonl(RunFolder(folder).metrics) if "train/epoch" in record
+    ]
     assert (end["step"], end["train/epoch"]) == (4, 2.0)
 
 
 def test_max_epochs_ends_the_training_after_so_many_epochs(config, tmp_path):
     folder = train(changed(config, max_epochs=1), tmp_path)
-    [*_, end] = [record for record in read_jsonl(RunFolder(folder).metrics) if "train/epoch" in record]
+    [*_, end] = [
+        record for record in read_jsonl(RunFolder(folder).metrics) if "train/epoch" in record
+    ]
     assert end["train/epoch"] == 1.0
     assert last(folder).step == end["step"] < config.trainer.max_steps
     assert RunFolder(folder).averaged.exists()
@@ -130,7 +140,9 @@ def test_steps_that_followed_from_max_epochs_follow_from_another_one(config, tmp
     assert last(train(changed(config, max_steps=None, max_epochs=2), tmp_path)).step == 2 * epoch
 
 
-def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(config, tmp_path, caplog):
+def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(
+    config, tmp_path, caplog
+):
     class Stop(pl.Callback):
         def on_train_batch_end(self, trainer, module, outputs, batch, index) -> None:
             trainer.should_stop = batch.number == 6  # the first of step 4, whose end it waits for
@@ -139,7 +151,10 @@ def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(c
     folder = train(settings, tmp_path / "stopped", callbacks=[Stop()])
     assert last(folder).step == 4
     ended = RunFolder(folder)
-    assert "stopped at step 4 by a callback; another trainer.max_time or max_steps trains on" in caplog.text
+    assert (
+        "stopped at step 4 by a callback; another trainer.max_time or max_steps trains on"
+        in caplog.text
+    )
     assert "done     " in caplog.messages[-1]
     assert "step 4\n" in caplog.messages[-1]
     validated = [record["step"] for record in ended.read_metrics() if "val/loss" in record]
@@ -156,7 +171,9 @@ def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(c
 
 
 def test_max_time_ends_a_training_as_its_last_step_would(config, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(Timer, "time_remaining", lambda self, stage="train": 0.0 if self.done == 5 else 9.0)
+    monkeypatch.setattr(
+        Timer, "time_remaining", lambda self, stage="train": 0.0 if self.done == 5 else 9.0
+    )
     monkeypatch.setattr(Timer, "done", 0, raising=False)
 
     def check(self, trainer):
@@ -173,17 +190,27 @@ def test_max_time_ends_a_training_as_its_last_step_would(config, tmp_path, monke
     assert "already finished at step 5, by trainer.max_time=00:00:10:00" in caplog.text
     assert ended.averaged.stat().st_mtime_ns == before
     monkeypatch.setattr(Timer, "_check_time_remaining", lambda self, trainer: None)
-    assert last(train(changed(config, max_time="00:00:20:00"), tmp_path)).step == config.trainer.max_steps
+    assert (
+        last(train(changed(config, max_time="00:00:20:00"), tmp_path)).step
+        == config.trainer.max_steps
+    )
 
 
 def test_no_time_at_all_is_refused(config, tmp_path):
-    with pytest.raises(ConfigError, match=r"trainer\.max_time=00:00:00:00: was over before the first step"):
+    with pytest.raises(
+        ConfigError, match=r"trainer\.max_time=00:00:00:00: was over before the first step"
+    ):
         train(changed(config, max_time="00:00:00:00"), tmp_path / "none")
 
 
 def test_fast_dev_run_runs_all_and_keeps_nothing(config, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
-    folder = train(replace(changed(config, fast_dev_run=True, val_bleu_sentences=3), outputs=str(tmp_path / "outputs")))
+    folder = train(
+        replace(
+            changed(config, fast_dev_run=True, val_bleu_sentences=3),
+            outputs=str(tmp_path / "outputs"),
+        )
+    )
     assert not folder.exists()
     assert not (tmp_path / "outputs").exists()
     assert "1 steps were trained, validated and saved; nothing of it is kept" in caplog.text
@@ -193,16 +220,22 @@ def test_fast_dev_run_runs_all_and_keeps_nothing(config, tmp_path, monkeypatch, 
 def test_a_validation_may_be_limited_or_left_out(config, tmp_path):
     for limit, steps in ((1, [6, 12]), (0, [])):
         folder = train(changed(config, limit_val_batches=limit), tmp_path / str(limit))
-        assert [r["step"] for r in read_jsonl(RunFolder(folder).metrics) if "val/loss" in r] == steps
+        assert [
+            r["step"] for r in read_jsonl(RunFolder(folder).metrics) if "val/loss" in r
+        ] == steps
 
 
 @pytest.mark.parametrize("limit", [1, 0.5])
-def test_the_average_is_validated_on_the_batches_of_the_validations_that_it_is_compared_with(config, tmp_path, limit):
+def test_the_average_is_validated_on_the_batches_of_the_validations_that_it_is_compared_with(
+    config, tmp_path, limit
+):
     config = replace(config, data=replace(config.data, max_tokens_per_device=50))
     once = {"max_steps": 6, "val_every": 6, "checkpoint_every": 6, "average_last": 1}
     losses = []
     for share in (limit, 1.0):
-        folder = RunFolder(train(changed(config, limit_val_batches=share, **once), tmp_path / str(share)))
+        folder = RunFolder(
+            train(changed(config, limit_val_batches=share, **once), tmp_path / str(share))
+        )
         found = read_json(folder.validated)
         losses.append(found["best"]["val/loss"])
         assert found["averaged"]["val/loss"] == pytest.approx(losses[-1], rel=1e-5)
@@ -210,7 +243,12 @@ def test_the_average_is_validated_on_the_batches_of_the_validations_that_it_is_c
 
 
 def test_the_profiler_writes_into_the_runs_folder_and_the_rest_changes_nothing(config, tmp_path):
-    watched = {"profiler": "simple", "detect_anomaly": True, "num_sanity_val_steps": 1, "enable_progress_bar": False}
+    watched = {
+        "profiler": "simple",
+        "detect_anomaly": True,
+        "num_sanity_val_steps": 1,
+        "enable_progress_bar": False,
+    }
     is_deterministic = []
 
     class Look(pl.Callback):
@@ -229,18 +267,29 @@ def test_the_profiler_writes_into_the_runs_folder_and_the_rest_changes_nothing(c
 
 
 def float16(monkeypatch, scale: float) -> None:
-    """From now on bf16-mixed is what 16-mixed is on a GPU: torch's autocast and gradient scaler, here on the CPU."""
+    """From now on bf16-mixed is what 16-mixed is on a GPU: torch's autocast and gradient scaler,
+    here on the CPU.
+    """
     plain = MixedPrecision.__init__
 
     def init(self, precision, device, scaler=None):
-        plain(self, "16-mixed", device, torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=3))
+        plain(
+            self,
+            "16-mixed",
+            device,
+            torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=3),
+        )
 
     monkeypatch.setattr(MixedPrecision, "__init__", init)
 
 
-def test_float16_passes_over_the_overflows_of_its_scaler_clips_and_resumes_to_the_bit(config, tmp_path, monkeypatch):
+def test_float16_passes_over_the_overflows_of_its_scaler_clips_and_resumes_to_the_bit(
+    config, tmp_path, monkeypatch
+):
     float16(monkeypatch, scale=2.0**22)
-    settings = changed(config, precision="bf16-mixed", gradient_clip_val=0.1, max_steps=9, log_every=1)
+    settings = changed(
+        config, precision="bf16-mixed", gradient_clip_val=0.1, max_steps=9, log_every=1
+    )
     whole = train(settings, tmp_path / "whole")
     with stopped_in(5):
         train(settings, tmp_path / "stopped")
@@ -250,13 +299,21 @@ def test_float16_passes_over_the_overflows_of_its_scaler_clips_and_resumes_to_th
     states = [tensor_files.read_tensors(path) for path in whole.glob("checkpoints/*.optim")]
     scales = [state["lightning"]["MixedPrecision"]["scale"] for state in states]
     assert 0 < max(scales) < 2.0**22, "it was halved, and what it is now is resumed"
-    assert not any("train/skipped_steps" in record for record in read_jsonl(RunFolder(whole).metrics))
-    norms = {r["step"]: r["train/grad_norm"] for r in read_jsonl(RunFolder(whole).metrics) if "train/grad_norm" in r}
+    assert not any(
+        "train/skipped_steps" in record for record in read_jsonl(RunFolder(whole).metrics)
+    )
+    norms = {
+        r["step"]: r["train/grad_norm"]
+        for r in read_jsonl(RunFolder(whole).metrics)
+        if "train/grad_norm" in r
+    }
     assert 1 < min(norms) < max(norms) == 9, "overflows come first, and have no norm"
     assert norms[9] < 100, "the scale is divided out"
 
 
-def test_a_loss_that_is_nan_in_float16_is_no_overflow_once_the_scale_is_one(config, tmp_path, monkeypatch):
+def test_a_loss_that_is_nan_in_float16_is_no_overflow_once_the_scale_is_one(
+    config, tmp_path, monkeypatch
+):
     float16(monkeypatch, scale=2.0)
     plain = TranslationModule.training_loss
     monkeypatch.setattr(

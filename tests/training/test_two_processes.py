@@ -1,4 +1,6 @@
-"""Two processes on one machine, started as users start them; test_wheel starts them as new interpreters."""
+"""Two processes on one machine, started as users start them; test_wheel starts them as new
+interpreters.
+"""
 
 import signal
 import subprocess
@@ -40,7 +42,9 @@ def callbacks(run):
 """
 
 
-def test_only_the_first_process_speaks_and_both_hear_of_one_metric(corpus, tmp_path, monkeypatch, warm):
+def test_only_the_first_process_speaks_and_both_hear_of_one_metric(
+    corpus, tmp_path, monkeypatch, warm
+):
     (tmp_path / "own.py").write_text(OWN_OF_EACH_PROCESS)
     few = ("trainer.limit_val_batches=3", "data.max_tokens_per_device=70", "trainer.average_last=1")
     few = (*few, "extensions=[own.py]", "trainer.best_metric=val/process")
@@ -51,20 +55,35 @@ def test_only_the_first_process_speaks_and_both_hear_of_one_metric(corpus, tmp_p
     assert "Warning" not in two.stderr
     assert two.stdout == ""
     assert (tmp_path / "seen_by_0").read_text() == (tmp_path / "seen_by_1").read_text()
-    # The average of one checkpoint is validated in one process, on what the two have validated that checkpoint on.
-    [validated] = [each for each in read_jsonl(tmp_path / "outputs/two/metrics.jsonl") if "val/loss" in each][-1:]
+    # The average of one checkpoint is validated in one process, on what the two have validated that
+    # checkpoint on.
+    [validated] = [
+        each for each in read_jsonl(tmp_path / "outputs/two/metrics.jsonl") if "val/loss" in each
+    ][-1:]
     alone = read_json(tmp_path / "outputs/two/averaged.json")["averaged"]
-    assert (validated["step"], alone["val/loss"]) == (8, pytest.approx(validated["val/loss"], rel=1e-5))
+    assert (validated["step"], alone["val/loss"]) == (
+        8,
+        pytest.approx(validated["val/loss"], rel=1e-5),
+    )
     # A limit is of all processes together.
     monkeypatch.chdir(tmp_path)
     assert run_application(*arguments(corpus, "one", *few)).code == 0
-    by_one = [each for each in read_jsonl(tmp_path / "outputs/one/metrics.jsonl") if "val/loss" in each][-1]
+    by_one = [
+        each for each in read_jsonl(tmp_path / "outputs/one/metrics.jsonl") if "val/loss" in each
+    ][-1]
     assert validated["val/loss"] == pytest.approx(by_one["val/loss"], rel=1e-4)
 
 
-def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(corpus, tmp_path, monkeypatch, warm):
+def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(
+    corpus, tmp_path, monkeypatch, warm
+):
     monkeypatch.chdir(tmp_path)
-    alone = ("data.parts_per_step=1", "data.micro_batches=null", "data.max_tokens_per_device=5000", "model.dropout=0")
+    alone = (
+        "data.parts_per_step=1",
+        "data.micro_batches=null",
+        "data.max_tokens_per_device=5000",
+        "model.dropout=0",
+    )
     assert run_application(*arguments(corpus, "whole", *alone)).code == 0
     assert run_application(*arguments(corpus, "moved", *alone, "trainer.max_steps=3")).code == 0
     ended = in_new_interpreter(tmp_path, *arguments(corpus, "moved", *alone, "trainer.devices=2"))
@@ -86,7 +105,10 @@ def test_at_the_default_micro_batches_two_processes_take_the_steps_of_one_up_to_
     assert run_application(*arguments(corpus, "one", *default)).code == 0
     two = in_new_interpreter(tmp_path, *arguments(corpus, "two", *default, "trainer.devices=2"))
     assert two.returncode == 0, two.stderr
-    mine, theirs = (checkpoints.load(tmp_path / f"outputs/{name}/checkpoints/last.ckpt") for name in ("one", "two"))
+    mine, theirs = (
+        checkpoints.load(tmp_path / f"outputs/{name}/checkpoints/last.ckpt")
+        for name in ("one", "two")
+    )
     assert mine.micro_batches == theirs.micro_batches == 4
     for name, weight in mine.weights.items():
         assert float((weight - theirs.weights[name]).abs().max()) < 1e-5, name
@@ -121,11 +143,16 @@ def test_a_rank_that_leaves_parameters_out_ends_the_run_with_their_names_and_the
     corpus, tmp_path, warm
 ):
     (tmp_path / "drop.py").write_text(LAYER_DROP)
-    given = arguments(corpus, "drop", "trainer.devices=2", "trainer.max_steps=2", "extensions=[drop.py]")
+    given = arguments(
+        corpus, "drop", "trainer.devices=2", "trainer.max_steps=2", "extensions=[drop.py]"
+    )
     ended = in_new_interpreter(tmp_path, *given)
     assert ended.returncode == 2, ended.stderr
     assert ended.stderr.count("error: ") == 1
-    assert "step 1 left parameters out on rank 1 (model.encoder.0.self_attention.w_q.weight" in ended.stderr
+    assert (
+        "step 1 left parameters out on rank 1 (model.encoder.0.self_attention.w_q.weight"
+        in ended.stderr
+    )
     ended = in_new_interpreter(tmp_path, *given, "trainer.strategy=ddp_find_unused_parameters_true")
     assert ended.returncode == 0, ended.stderr
 
@@ -147,7 +174,9 @@ PARTS = Parts(feed_forward=lambda config, place: Counting(config.d_model, config
 """
 
 
-def test_a_counter_of_each_rank_that_no_checkpoint_could_hold_ends_the_run_at_its_first_step(corpus, tmp_path, warm):
+def test_a_counter_of_each_rank_that_no_checkpoint_could_hold_ends_the_run_at_its_first_step(
+    corpus, tmp_path, warm
+):
     (tmp_path / "counter.py").write_text(COUNTER)
     given = arguments(corpus, "counter", "trainer.devices=2", "extensions=[counter.py]")
     ended = in_new_interpreter(tmp_path, *given)
@@ -156,7 +185,9 @@ def test_a_counter_of_each_rank_that_no_checkpoint_could_hold_ends_the_run_at_it
     assert not list(tmp_path.rglob("step_*.ckpt"))
 
 
-def test_the_second_of_the_same_signals_ends_a_process_whose_main_thread_waits_in_a_library(tmp_path):
+def test_the_second_of_the_same_signals_ends_a_process_whose_main_thread_waits_in_a_library(
+    tmp_path,
+):
     code = """
 import hashlib, os, signal, threading
 from aiayn.signals import handle_signals, on_second_signal
@@ -170,4 +201,6 @@ with handle_signals(lambda number, frame: None), on_second_signal(lambda number:
     threading.Thread(target=send).start()
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
 """
-    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == signal.SIGTERM + 7
+    assert (
+        subprocess.run([sys.executable, "-c", code], timeout=120).returncode == signal.SIGTERM + 7
+    )

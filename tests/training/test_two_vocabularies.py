@@ -1,6 +1,8 @@
-"""`data.src_vocab_size`: a vocabulary for each language, and every command that reads a source reads it with its own.
+"""`data.src_vocab_size`: a vocabulary for each language, and every command that reads a source
+reads it with its own.
 
-The alphabets have no letter in common, and the source has more subwords: its ids are beyond the target's vocabulary.
+The alphabets have no letter in common, and the source has more subwords: its ids are beyond the
+target's vocabulary.
 """
 
 import json
@@ -52,7 +54,14 @@ def text(tmp_path_factory) -> Path:
 
 def options(text: Path, outputs: Path, *more: str) -> list[str]:
     given = [*text_in(text, "el"), *SIZES, "model.tie_embeddings=decoder", f"outputs={outputs}"]
-    return [*TWELVE_STEPS, *given, "trainer.max_steps=8", "data.max_length=60", "data.max_length_ratio=9", *more]
+    return [
+        *TWELVE_STEPS,
+        *given,
+        "trainer.max_steps=8",
+        "data.max_length=60",
+        "data.max_length_ratio=9",
+        *more,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +75,15 @@ def translator(run):
 
 
 def log_prob_by_hand(translator, source: str, target: str) -> float:
-    [src], [tgt] = translator.tokenizer.source.encode([source]), translator.tokenizer.encode([target])
+    [src], [tgt] = (
+        translator.tokenizer.source.encode([source]),
+        translator.tokenizer.encode([target]),
+    )
     mask = torch.ones(1, 1, 1, len(src) + 1, dtype=torch.bool)
     with torch.no_grad():
-        logits = translator.model.eval()(torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tgt]]), mask)[0]
+        logits = translator.model.eval()(
+            torch.tensor([[*src, EOS_ID]]), torch.tensor([[BOS_ID, *tgt]]), mask
+        )[0]
     log_probs = logits.double().log_softmax(-1)
     return math.fsum(float(log_probs[place, token]) for place, token in enumerate([*tgt, EOS_ID]))
 
@@ -80,9 +94,16 @@ def test_each_side_is_learnt_and_stored_in_its_own_subwords(run, text):
     tokenizer = corpus.tokenizer
     assert (tokenizer.source.vocab_size, tokenizer.vocab_size) == (290, 270)
     for side, own in (("en", tokenizer.source), ("el", tokenizer)):
-        learned = "".join(own.tokens(list(range(260, own.vocab_size)))).replace("▁", "").replace("\ufffd", "")
+        learned = (
+            "".join(own.tokens(list(range(260, own.vocab_size))))
+            .replace("▁", "")
+            .replace("\ufffd", "")
+        )
         assert set(learned) <= set((text / f"train.{side}").read_text("utf-8"))
-    for side, own, ids in (("en", tokenizer.source, corpus.train.src), ("el", tokenizer, corpus.train.tgt)):
+    for side, own, ids in (
+        ("en", tokenizer.source, corpus.train.src),
+        ("el", tokenizer, corpus.train.tgt),
+    ):
         lines = (text / f"train.{side}").read_text("utf-8").splitlines()
         assert [ids[number].tolist() for number in range(len(ids))] == own.encode(lines)
     data = TranslationDataModule(options_)
@@ -93,39 +114,73 @@ def test_each_side_is_learnt_and_stored_in_its_own_subwords(run, text):
     assert sorted(rows) == sorted(tokenizer.source.encode(lines))
 
 
-def test_a_stopped_run_continues_to_the_bit_and_each_matrix_has_the_rows_of_its_vocabulary(run, text, tmp_path):
+def test_a_stopped_run_continues_to_the_bit_and_each_matrix_has_the_rows_of_its_vocabulary(
+    run, text, tmp_path
+):
     with stopped_in(5):
         aiayn.train(*options(text, tmp_path, "name=stopped"))
     stopped = aiayn.train(*options(text, tmp_path, "name=stopped"))
     for name in ("last", "averaged"):
-        mine, theirs = (checkpoints.load(getattr(RunFolder(folder), name)) for folder in (stopped, run))
-        assert [key for key in theirs.weights if not torch.equal(mine.weights[key], theirs.weights[key])] == []
+        mine, theirs = (
+            checkpoints.load(getattr(RunFolder(folder), name)) for folder in (stopped, run)
+        )
+        assert [
+            key for key in theirs.weights if not torch.equal(mine.weights[key], theirs.weights[key])
+        ] == []
         assert mine.tokenizer == theirs.tokenizer
-    assert (len(mine.weights["src_embedding.weight"]), len(mine.weights["embedding.weight"])) == (290, 270)
+    assert (len(mine.weights["src_embedding.weight"]), len(mine.weights["embedding.weight"])) == (
+        290,
+        270,
+    )
     with pytest.raises(RefusedError, match=r"data\.src_vocab_size: 290 -> 280"):
         aiayn.train(*options(text, tmp_path, "name=stopped", "data.src_vocab_size=280"))
 
 
-def test_torch_and_ctranslate2_translate_to_the_same_text_alone_and_together(run, tmp_path, monkeypatch):
+def test_torch_and_ctranslate2_translate_to_the_same_text_alone_and_together(
+    run, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("text.en").write_text("".join(f"{line}\n" for line in LINES))
-    command = ("aiayn", "translate", str(run), "text.en", "--accelerator", "cpu", "--beam-size", "1")
+    command = (
+        "aiayn",
+        "translate",
+        str(run),
+        "text.en",
+        "--accelerator",
+        "cpu",
+        "--beam-size",
+        "1",
+    )
     slow, fast, both = (
         run_application(*command, *more)
         for more in (("--engine", "torch"), ("--engine", "ctranslate2"), ("--with", str(run)))
     )
     assert slow.out == fast.out == both.out != "", fast.err
-    found = [json.loads(line) for line in run_application(*command, "--format", "jsonl").out.splitlines()]
-    assert ["".join(each["source_tokens"]) for each in found] == ["▁" + line.replace(" ", "▁") for line in LINES]
+    found = [
+        json.loads(line) for line in run_application(*command, "--format", "jsonl").out.splitlines()
+    ]
+    assert ["".join(each["source_tokens"]) for each in found] == [
+        "▁" + line.replace(" ", "▁") for line in LINES
+    ]
     assert [each["translation"] for each in found] == slow.out.splitlines()
 
 
 def test_given_pairs_are_scored_by_both_vocabularies(run, translator, tmp_path):
     targets = [" ".join(GREEK[3:6]), GREEK[9], "mixed ένα"]
     write_lines(tmp_path / "pairs", LINES, targets, "el")
-    command = ("aiayn", "score", str(run), f"{tmp_path}/pairs.en", f"{tmp_path}/pairs.el", "--accelerator", "cpu")
+    command = (
+        "aiayn",
+        "score",
+        str(run),
+        f"{tmp_path}/pairs.en",
+        f"{tmp_path}/pairs.el",
+        "--accelerator",
+        "cpu",
+    )
     expected = [log_prob_by_hand(translator, *pair) for pair in zip(LINES, targets, strict=True)]
-    assert [float(line) for line in run_application(*command).out.split()] == pytest.approx(expected, abs=1e-3)
+    assert [float(line) for line in run_application(*command).out.split()] == pytest.approx(
+        expected, abs=1e-3
+    )
 
 
 def test_words_and_pictures_of_attention_and_mark_up_are_of_both_vocabularies(translator):
@@ -140,20 +195,36 @@ def test_words_and_pictures_of_attention_and_mark_up_are_of_both_vocabularies(tr
     assert (answer["source"], answer["translation"]) == (LINES[0].split(), ["ένα", "seven"])
 
 
-def test_an_export_has_both_tokenizers_and_marian_is_refused(run, translator, tmp_path, monkeypatch):
+def test_an_export_has_both_tokenizers_and_marian_is_refused(
+    run, translator, tmp_path, monkeypatch
+):
     monkeypatch.setattr(exports, "find_spec", lambda name: name)
-    with pytest.raises(RefusedError, match=r"--format marian cannot express .*model\.tie_embeddings"):
+    with pytest.raises(
+        RefusedError, match=r"--format marian cannot express .*model\.tie_embeddings"
+    ):
         exports.export(checkpoints.load(RunFolder(run).last), "marian", tmp_path / "model")
 
-    ctranslate2 = pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (extra: export)")
-    assert run_application("aiayn", "export", str(run), f"{tmp_path}/model", "--format", "ctranslate2").code == 0
-    src, tgt = (
-        tokenizers.Tokenizer.from_file(f"{tmp_path}/model/{side}_tokenizer.json") for side in ("source", "target")
+    ctranslate2 = pytest.importorskip(
+        "ctranslate2", reason="ctranslate2 is not installed (extra: export)"
     )
-    assert not (tmp_path / "model/tokenizer.json").exists(), "it would encode or decode what is not its own"
+    assert (
+        run_application(
+            "aiayn", "export", str(run), f"{tmp_path}/model", "--format", "ctranslate2"
+        ).code
+        == 0
+    )
+    src, tgt = (
+        tokenizers.Tokenizer.from_file(f"{tmp_path}/model/{side}_tokenizer.json")
+        for side in ("source", "target")
+    )
+    assert not (tmp_path / "model/tokenizer.json").exists(), (
+        "it would encode or decode what is not its own"
+    )
     engine = ctranslate2.Translator(f"{tmp_path}/model", compute_type="float32", intra_threads=1)
     [scored] = engine.score_batch([src.encode(LINES[0]).tokens], [tgt.encode(GREEK[4]).tokens])
-    assert math.fsum(scored.log_probs) == pytest.approx(log_prob_by_hand(translator, LINES[0], GREEK[4]), abs=1e-3)
+    assert math.fsum(scored.log_probs) == pytest.approx(
+        log_prob_by_hand(translator, LINES[0], GREEK[4]), abs=1e-3
+    )
 
 
 def test_parameters_of_a_table_and_scores_of_an_evaluation_are_those_of_the_model(run):
@@ -164,12 +235,19 @@ def test_parameters_of_a_table_and_scores_of_an_evaluation_are_those_of_the_mode
 
 def test_a_run_that_starts_from_it_takes_both_vocabularies_over(run, text, tmp_path):
     child = options(text, tmp_path, "name=child", f"init_from={run}", "trainer.max_steps=1")
-    left_out = [one for one in child if not one.startswith(("data.src_vocab", "data.vocab", "model."))]
+    left_out = [
+        one for one in child if not one.startswith(("data.src_vocab", "data.vocab", "model."))
+    ]
     started = aiayn.train(*left_out)
-    assert checkpoints.load(RunFolder(started).last).tokenizer == checkpoints.load(RunFolder(run).last).tokenizer
+    assert (
+        checkpoints.load(RunFolder(started).last).tokenizer
+        == checkpoints.load(RunFolder(run).last).tokenizer
+    )
     changed = changed_options(RunFolder(started).read_config(), aiayn.compose(*left_out))
     assert "data.src_vocab_size" in changed
-    assert [key for key in changed if not is_from_source(key)] == [], "a sweep takes it for the same run"
+    assert [key for key in changed if not is_from_source(key)] == [], (
+        "a sweep takes it for the same run"
+    )
     with pytest.raises(RefusedError, match=r"data\.src_vocab_size: 290 -> 280"):
         aiayn.train(*child, "data.src_vocab_size=280", "name=other")
 
@@ -184,10 +262,16 @@ def test_a_run_that_starts_from_it_takes_both_vocabularies_over(run, text, tmp_p
             DataError,
             r"data\.src_vocab_size=9000: .* at most (\d+); set data\.src_vocab_size",
         ),
-        ("data.vocab_size=9000", DataError, r"data\.vocab_size=9000: .* at most (\d+); set data\.vocab_size"),
+        (
+            "data.vocab_size=9000",
+            DataError,
+            r"data\.vocab_size=9000: .* at most (\d+); set data\.vocab_size",
+        ),
     ],
 )
-def test_sizes_that_cannot_be_are_refused_by_the_name_of_the_side(text, tmp_path, change, error, message):
+def test_sizes_that_cannot_be_are_refused_by_the_name_of_the_side(
+    text, tmp_path, change, error, message
+):
     with pytest.raises(error, match=message):
         aiayn.train(*options(text, tmp_path, "name=refused", change))
 
@@ -222,5 +306,8 @@ def test_sentences_that_break_a_step_are_named_in_words_of_both_languages(text, 
     with pytest.raises(DivergedError):
         aiayn.train(aiayn.compose(*options(text, tmp_path, "name=broken")), module=Broken)
     rows = (tmp_path / "broken/not_finite_at_step_1.tsv").read_text("utf-8").splitlines()
-    pairs = zip(*((text / f"train.{side}").read_text("utf-8").splitlines() for side in ("en", "el")), strict=True)
+    pairs = zip(
+        *((text / f"train.{side}").read_text("utf-8").splitlines() for side in ("en", "el")),
+        strict=True,
+    )
     assert {tuple(row.split("\t")[1:]) for row in rows} <= set(pairs)

@@ -1,4 +1,6 @@
-"""What is reported of a validation, computed once more in another way from the checkpoint of its step."""
+"""What is reported of a validation, computed once more in another way from the checkpoint of its
+step.
+"""
 
 from dataclasses import replace
 
@@ -18,9 +20,13 @@ from aiayn.training.context import validated_lines
 from aiayn.training.run import train
 
 
-def test_loss_and_perplexity_are_means_over_all_target_tokens_however_the_text_is_cut(config, tmp_path):
+def test_loss_and_perplexity_are_means_over_all_target_tokens_however_the_text_is_cut(
+    config, tmp_path
+):
     trainer = replace(config.trainer, max_steps=2, val_every=2, val_bleu_sentences=0)
-    data = replace(config.data, max_tokens_per_device=61, micro_batches=16)  # many batches of unequal size
+    data = replace(
+        config.data, max_tokens_per_device=61, micro_batches=16
+    )  # many batches of unequal size
     settings = replace(config, trainer=trainer, data=data)
     folder = train(settings, tmp_path)
     [reported] = [record for record in read_jsonl(folder / "metrics.jsonl") if "val/loss" in record]
@@ -33,12 +39,19 @@ def test_loss_and_perplexity_are_means_over_all_target_tokens_however_the_text_i
     sources, references = text_of(settings.data, "val").read()
     translator = Translator(model, tokenizer, settings.search, "cpu")
     with torch.no_grad():
-        for src, tgt in zip(translator.source_ids(sources), translator.source_ids(references), strict=True):
-            src, tgt_in, tgt_out = (torch.tensor([ids]) for ids in ([*src, 2], [1, *tgt], [*tgt, 2]))
+        for src, tgt in zip(
+            translator.source_ids(sources), translator.source_ids(references), strict=True
+        ):
+            src, tgt_in, tgt_out = (
+                torch.tensor([ids]) for ids in ([*src, 2], [1, *tgt], [*tgt, 2])
+            )
             mask = (src != PAD_ID)[:, None, None]
             logits = model.project(model.decode(tgt_in, model.encode(src, mask), mask))[0]
             sums += torch.stack(
-                [F.cross_entropy(logits, tgt_out[0], label_smoothing=eps, reduction="sum") for eps in (0.1, 0.0)]
+                [
+                    F.cross_entropy(logits, tgt_out[0], label_smoothing=eps, reduction="sum")
+                    for eps in (0.1, 0.0)
+                ]
             )
             tokens += tgt_out.numel()
 

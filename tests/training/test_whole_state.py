@@ -1,4 +1,6 @@
-"""What trains is what is saved: counters, any optimizer's state, keys of a module's own; proved at the first step."""
+"""What trains is what is saved: counters, any optimizer's state, keys of a module's own; proved at
+the first step.
+"""
 
 import os
 import signal
@@ -131,13 +133,18 @@ class Keeps(TranslationModule):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (ChangedLater, "ChangedLater: the reloaded model gives other outputs than the one in training"),
+        (
+            ChangedLater,
+            "ChangedLater: the reloaded model gives other outputs than the one in training",
+        ),
         (Adds, r"the checkpoint of the first step cannot be read back: .*encoder\.0\.extra"),
         (Forgetful, "Forgets: its load_state_dict gives another state than was saved"),
         (Keeps, "the state seen has a set"),
     ],
 )
-def test_what_could_not_be_used_or_resumed_is_refused_at_the_first_step(module, message, config, tmp_path):
+def test_what_could_not_be_used_or_resumed_is_refused_at_the_first_step(
+    module, message, config, tmp_path
+):
     with pytest.raises(ConfigError, match=message):
         train(config, tmp_path, module=module)
     assert saved_steps(tmp_path / "run/checkpoints") == []
@@ -149,8 +156,13 @@ class Plateau(TranslationModule):
 
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
-        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=10)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val/loss"}}
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(
+            optimizer, factor=0.5, patience=0, threshold=10
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": plateau, "monitor": "val/loss"},
+        }
 
     def validation_step(self, batch, batch_idx):
         if self.trainer.global_step == Plateau.signal_at:
@@ -162,10 +174,15 @@ class Plateau(TranslationModule):
 def test_a_plateau_is_seen_after_every_validation_wherever_a_run_was_stopped(config, tmp_path):
     config = replace(config, trainer=replace(config.trainer, val_every=2, max_steps=8))
     whole = train(config, tmp_path / "whole", module=Plateau)
-    rates = [record["train/lr"] for record in RunFolder(whole).read_metrics() if "train/lr" in record]
+    rates = [
+        record["train/lr"] for record in RunFolder(whole).read_metrics() if "train/lr" in record
+    ]
     assert rates == pytest.approx([0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025, 0.00125, 0.00125])
     expected = checkpoints.load(RunFolder(whole).last).weights
-    for place, name in ((stopped_in(5), "step"), (pytest.raises(InterruptedRunError), "validation")):
+    for place, name in (
+        (stopped_in(5), "step"),
+        (pytest.raises(InterruptedRunError), "validation"),
+    ):
         Plateau.signal_at = 4 if name == "validation" else None
         with place:
             train(config, tmp_path / name, module=Plateau)
@@ -174,10 +191,16 @@ def test_a_plateau_is_seen_after_every_validation_wherever_a_run_was_stopped(con
         assert [key for key in expected if not torch.equal(found[key], expected[key])] == [], name
 
 
-def test_a_model_checkpoint_that_names_no_folder_writes_into_the_runs_own(config, tmp_path, monkeypatch):
+def test_a_model_checkpoint_that_names_no_folder_writes_into_the_runs_own(
+    config, tmp_path, monkeypatch
+):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    run = train(config, tmp_path / "outputs", callbacks=[ModelCheckpoint(filename="mine", monitor="val/loss")])
+    run = train(
+        config,
+        tmp_path / "outputs",
+        callbacks=[ModelCheckpoint(filename="mine", monitor="val/loss")],
+    )
     assert list((tmp_path / "elsewhere").iterdir()) == []
     [saved] = run.rglob("mine.ckpt")
     assert checkpoints.load(saved).step in (6, 12)

@@ -24,7 +24,9 @@ def text_of(page: str, name: str) -> str:
 
 
 def data_of(page: str) -> dict:
-    [text] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    [text] = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL
+    )
     return json.loads(text)
 
 
@@ -47,19 +49,26 @@ def test_the_page_holds_every_weight_to_half_of_a_255th(maps, tiny_config):
     assert data["kinds"]["decoder"]["keys"] == maps.tgt_in
     assert data["kinds"]["encoder"]["keys"] == data["kinds"]["encoder"]["queries"] == maps.src
     assert text_of(page, "score").startswith("−0.750 (log-probability −3.250, ")
-    assert (text_of(page, "sentence"), text_of(page, "translation")) == (maps.sentence, "das alte <b>Haus")
+    assert (text_of(page, "sentence"), text_of(page, "translation")) == (
+        maps.sentence,
+        "das alte <b>Haus",
+    )
 
 
 def test_the_page_holds_positions_and_how_alike_they_are(maps, tiny_config):
     table = torch.randn(7, 12) * 3
 
-    [held] = data_of(explorer_page(maps, {"learned positions": table}, tiny_config, "small"))["positions"]
+    [held] = data_of(explorer_page(maps, {"learned positions": table}, tiny_config, "small"))[
+        "positions"
+    ]
 
     step = 2 * held["largest"] / 255
     shown = (values(held["table"], 7, 12) * 2 - 1) * held["largest"]
     torch.testing.assert_close(shown, table, atol=step / 2 + 1e-5, rtol=0)
     cosines = torch.nn.functional.cosine_similarity(table[:, None], table[None], dim=-1)
-    torch.testing.assert_close(values(held["similarities"], 7, 7) * 2 - 1, cosines, atol=1 / 255 + 1e-5, rtol=0)
+    torch.testing.assert_close(
+        values(held["similarities"], 7, 7) * 2 - 1, cosines, atol=1 / 255 + 1e-5, rtol=0
+    )
 
 
 def test_no_text_of_a_sentence_can_become_part_of_the_program(maps, tiny_config):
@@ -67,7 +76,9 @@ def test_no_text_of_a_sentence_can_become_part_of_the_program(maps, tiny_config)
 
     assert page.count("<script") == page.count("</script>") == 2
     assert "<!--" not in page
-    assert text_of(page, "model").startswith("</script><script>alert(1)</script> · 2 layers, 3 heads")
+    assert text_of(page, "model").startswith(
+        "</script><script>alert(1)</script> · 2 layers, 3 heads"
+    )
 
 
 def test_the_page_refers_to_nothing_outside_itself(maps, tiny_config):
@@ -79,16 +90,21 @@ def test_the_page_refers_to_nothing_outside_itself(maps, tiny_config):
     assert "default-src 'none'" in page
 
 
-def test_a_sentence_too_long_for_a_page_is_refused_before_anything_is_written(maps, tiny_config, tmp_path, monkeypatch):
+def test_a_sentence_too_long_for_a_page_is_refused_before_anything_is_written(
+    maps, tiny_config, tmp_path, monkeypatch
+):
     monkeypatch.setattr(explorer, "MAX_WEIGHTS", 545)  # one less than there are
 
-    with pytest.raises(DataError, match=r"6 subwords, its translation 5: too many to explore \(546 weights"):
+    with pytest.raises(
+        DataError, match=r"6 subwords, its translation 5: too many to explore \(546 weights"
+    ):
         write_explorer(tmp_path / "new/index.html", maps, {}, tiny_config, "small")
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
-    ("token", "shown"), [("\n", "\\n"), ("▁Häuser", "▁Häuser"), ("\x00", "\\x00"), ("x" * 25, "x" * 23 + "…")]
+    ("token", "shown"),
+    [("\n", "\\n"), ("▁Häuser", "▁Häuser"), ("\x00", "\\x00"), ("x" * 25, "x" * 23 + "…")],
 )
 def test_a_token_is_shown_on_one_short_line(token, shown):
     assert readable(token) == shown

@@ -21,7 +21,9 @@ def token(side: str, index: int, panel: str = FIRST) -> str:
 
 @pytest.fixture
 def page(browser, maps, tiny_config, tmp_path):
-    """open(hash) loads the page of `maps`; afterwards nothing may have gone wrong or been asked of a network."""
+    """open(hash) loads the page of `maps`; afterwards nothing may have gone wrong or been asked of
+    a network.
+    """
     path = tmp_path / "index.html"
     write_explorer(path, maps, {"sinusoidal positions": sinusoids(20, 12)}, tiny_config, "small")
 
@@ -37,7 +39,10 @@ def page(browser, maps, tiny_config, tmp_path):
 
 def shares(browser, side: str, panel: str = FIRST) -> torch.Tensor:
     """The weights at the tokens of one side; none where none is shown."""
-    script = f"[...document.querySelectorAll('{panel} .token[data-side={side}]')].map(e => e.dataset.weight ?? null)"
+    script = (
+        f"[...document.querySelectorAll('{panel} .token[data-side={side}]')].map(e => "
+        "e.dataset.weight ?? null)"
+    )
     return torch.tensor([float(weight) for weight in browser.run(script) if weight is not None])
 
 
@@ -58,7 +63,9 @@ def test_pointing_at_a_word_shows_where_it_looks_and_who_looks_at_it(page, brows
     lines = browser.run("document.querySelectorAll('.panel.first path:not(.off)').length")
     assert lines == int((maps.cross[1, 2, 1] >= 0.02).sum())
     best = ["the", "old", "ho", "use", "</script>", "end"][int(maps.cross[1, 2, 1].argmax())]
-    assert browser.run("document.getElementById('says').innerText").startswith(f"alte looks at: {best} ")
+    assert browser.run("document.getElementById('says').innerText").startswith(
+        f"alte looks at: {best} "
+    )
 
     browser.point(token("keys", 4))
     is_shown(browser, "queries", maps.cross[1, 2, :, 4])
@@ -96,10 +103,15 @@ def test_encoder_and_decoder_of_other_depths_each_show_their_own_layers(
     path = tmp_path / "index.html"
     deep = replace(tiny_config, n_layers=2, n_decoder_layers=n_decoder_layers)
     write_explorer(path, replace(maps, decoder_self=decoder, cross=cross), {}, deep, "small")
-    rows = "[...document.querySelectorAll('#overview .mark[data-layer]')].filter((one) => one.offsetWidth).length"
+    rows = (
+        "[...document.querySelectorAll('#overview .mark[data-layer]')].filter((one) => "
+        "one.offsetWidth).length"
+    )
 
     browser.open(f"{path.as_uri()}#show=encoder&head=2.1")
-    assert f"· 2 and {n_decoder_layers} layers," in browser.run("document.getElementById('model').innerText")
+    assert f"· 2 and {n_decoder_layers} layers," in browser.run(
+        "document.getElementById('model').innerText"
+    )
     assert browser.run(rows) == 2
     browser.point(token("queries", 1))
     is_shown(browser, "keys", maps.encoder_self[1, 0, 1])
@@ -125,9 +137,16 @@ def test_two_heads_stand_side_by_side_and_follow_one_word(page, browser, maps):
     says = browser.run("document.getElementById('says').innerText")
     assert "layer 1, head 2: " in says
     assert "layer 2, head 3: " in says
-    labels = browser.run("[...document.querySelectorAll('.thumb[aria-pressed=true]')].map(e => e.ariaLabel)")
-    assert labels == ["layer 1, head 2, shown as first head", "layer 2, head 3, shown as second head"]
-    left, right = browser.run("[...document.querySelectorAll('.panel')].map(e => e.getBoundingClientRect().x)")
+    labels = browser.run(
+        "[...document.querySelectorAll('.thumb[aria-pressed=true]')].map(e => e.ariaLabel)"
+    )
+    assert labels == [
+        "layer 1, head 2, shown as first head",
+        "layer 2, head 3, shown as second head",
+    ]
+    left, right = browser.run(
+        "[...document.querySelectorAll('.panel')].map(e => e.getBoundingClientRect().x)"
+    )
     assert left + 200 < right
 
     browser.click("#compare")
@@ -154,7 +173,10 @@ def test_everything_can_be_done_with_the_keyboard(page, browser, maps):
     browser.press("Tab")
     browser.press("ArrowRight")
     browser.press("ArrowRight")  # to the kind after the next
-    assert browser.run("document.querySelector('[role=tab][aria-selected=true]').dataset.tab") == "cross"
+    assert (
+        browser.run("document.querySelector('[role=tab][aria-selected=true]').dataset.tab")
+        == "cross"
+    )
     browser.press("Tab")
     browser.press("ArrowDown")
     browser.press("ArrowRight")
@@ -191,13 +213,17 @@ def test_long_sentences_stay_within_the_window(browser, tiny_config, tmp_path, w
     n = 60
     tokens = [*(["▁Donaudampfschifffahrt", "s", "gesellschaft"] * 20)[: n - 1], "</s>"]
     even = torch.full((6, 8, n, n), 1 / n)
-    long = AttentionMaps(tokens, tokens, tokens, even, even, even, "long", Translation("lang", -1.0, -2.0, []))
+    long = AttentionMaps(
+        tokens, tokens, tokens, even, even, even, "long", Translation("lang", -1.0, -2.0, [])
+    )
     path = tmp_path / "index.html"
     write_explorer(path, long, {}, tiny_config, "small")
     assert path.stat().st_size < 900_000
 
     for view in ("lines", "matrix"):
-        browser.open(f"{path.as_uri()}#show=cross&head=1.1&with=6.8&view={view}", width=width, dark=dark)
+        browser.open(
+            f"{path.as_uri()}#show=cross&head=1.1&with=6.8&view={view}", width=width, dark=dark
+        )
         assert browser.run("document.documentElement.scrollWidth") <= width
         assert browser.run("document.querySelectorAll('.panel.second .token').length") == 2 * n
         assert browser.complaints() == []

@@ -40,12 +40,16 @@ WORDS = torch.tensor([True, True, True, True, True, False, False])  # six tokens
 
 
 def test_the_word_of_figure_3_looks_far_and_not_at_neighbours_itself_or_marks():
-    weights = looking(7, (0, 0, 1, 0.99), (0, 1, 1, 0.99), (0, 2, 6, 0.99), (1, 2, 5, 0.99), (0, 3, 0, 0.6))
+    weights = looking(
+        7, (0, 0, 1, 0.99), (0, 1, 1, 0.99), (0, 2, 6, 0.99), (1, 2, 5, 0.99), (0, 3, 0, 0.6)
+    )
     assert far_looking_token(weights, WORDS) == 3
 
 
 def test_figure_4_shows_the_two_heads_that_look_most_sharply_from_one_word():
-    weights = looking(7, (0, 0, 6, 0.99), (1, 1, 1, 0.99), (2, 4, 3, 0.9), (0, 4, 2, 0.7), (1, 2, 3, 0.95))
+    weights = looking(
+        7, (0, 0, 6, 0.99), (1, 1, 1, 0.99), (2, 4, 3, 0.9), (0, 4, 2, 0.7), (1, 2, 3, 0.95)
+    )
     assert sharp_heads(weights, WORDS) == (4, 2, 0)
     assert sharp_heads(weights, WORDS, token=2)[:2] == (2, 1)
     assert sharp_heads(weights[:1], WORDS) == (4, 0, 0)
@@ -61,12 +65,16 @@ def test_figure_5_shows_the_two_heads_that_differ_most():
 def test_a_word_is_found_by_its_name_with_all_its_pieces():
     tokens = ["▁The", "▁ho", "use", ",", "▁old", ".", "</s>"]
     assert [find_word(tokens, word) for word in ("The", "house", "house,", "old")] == [0, 1, 1, 4]
-    with pytest.raises(DataError, match=r"--word ho: not a word of the sentence; its words are: The house, old\."):
+    with pytest.raises(
+        DataError, match=r"--word ho: not a word of the sentence; its words are: The house, old\."
+    ):
         find_word(tokens, "ho")
 
 
 def texts(path) -> list[str]:
-    return [element.text for element in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+    return [
+        element.text for element in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")
+    ]
 
 
 def test_the_figures_are_drawn_as_png_and_svg_with_the_words_as_text(maps, tmp_path):
@@ -89,6 +97,9 @@ def test_sentences_of_any_length_and_script_are_drawn_without_a_word_of_warning(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         draw_paper_figures(
-            AttentionMaps(tokens, tokens, tokens, even, even, even, "", Translation("", 0.0, 0.0, [])), tmp_path
+            AttentionMaps(
+                tokens, tokens, tokens, even, even, even, "", Translation("", 0.0, 0.0, [])
+            ),
+            tmp_path,
         )
     assert imread(tmp_path / "figure_3.png").shape[1] < 2500

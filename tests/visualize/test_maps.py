@@ -25,7 +25,9 @@ SENTENCE = "the old house of the man"
 
 @pytest.fixture
 def translator() -> Translator:
-    tokenizer = Tokenizer.train([["the old house of the man sees two cats", "das alte Haus des Mannes sieht"]], 280)
+    tokenizer = Tokenizer.train(
+        [["the old house of the man sees two cats", "das alte Haus des Mannes sieht"]], 280
+    )
     config = ModelConfig(
         n_layers=2,
         d_model=18,
@@ -39,7 +41,9 @@ def translator() -> Translator:
         attention_window=None,
         attention_dropout=0.0,
     )
-    search = SearchConfig(beam_size=2, length_penalty=0.6, penalty="gnmt", max_extra_tokens=3, batch_tokens=500)
+    search = SearchConfig(
+        beam_size=2, length_penalty=0.6, penalty="gnmt", max_extra_tokens=3, batch_tokens=500
+    )
     torch.manual_seed(4)
     model = Transformer(config, tokenizer.vocab_size)
     with torch.no_grad():
@@ -48,13 +52,19 @@ def translator() -> Translator:
     return Translator(model, tokenizer, search, "cpu")
 
 
-def weights_by_hand(attention, x: torch.Tensor, memory: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
+def weights_by_hand(
+    attention, x: torch.Tensor, memory: torch.Tensor, allowed: torch.Tensor
+) -> torch.Tensor:
     """softmax(q k / sqrt(d_k)) of each head, by loops: (H, T, S)."""
     heads = []
     d_k = attention.w_q.out_features // attention.n_heads
     for head in range(attention.n_heads):
         rows = slice(head * d_k, (head + 1) * d_k)
-        scores = (x[0] @ attention.w_q.weight[rows].T) @ (memory[0] @ attention.w_k.weight[rows].T).T / d_k**0.5
+        scores = (
+            (x[0] @ attention.w_q.weight[rows].T)
+            @ (memory[0] @ attention.w_k.weight[rows].T).T
+            / d_k**0.5
+        )
         raised = scores.exp() * allowed
         heads.append(raised / raised.sum(1, keepdim=True))
     return torch.stack(heads)
@@ -66,7 +76,9 @@ def constant(output: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 @torch.no_grad()
-def walk_by_hand(model: Transformer, src: torch.Tensor, tgt_in: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def walk_by_hand(
+    model: Transformer, src: torch.Tensor, tgt_in: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     """The three kinds of maps, and the decoder's states, sub-layer by sub-layer."""
     n_src, n_tgt = src.size(1), tgt_in.size(1)
     everything = torch.ones(1, n_src)
@@ -97,7 +109,9 @@ def test_maps_are_those_of_a_walk_by_hand_that_ends_in_the_models_own_states(tra
     tgt_in = torch.tensor([[BOS_ID, *best.tokens]])
     encoder_self, decoder_self, cross, states = walk_by_hand(model, src, tgt_in)
     mask = torch.ones(1, 1, 1, src.size(1), dtype=torch.bool)
-    torch.testing.assert_close(model.decode(tgt_in, model.encode(src, mask), mask), states, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        model.decode(tgt_in, model.encode(src, mask), mask), states, atol=1e-5, rtol=0
+    )
     torch.testing.assert_close(maps.encoder_self, encoder_self, atol=1e-5, rtol=0)
     torch.testing.assert_close(maps.decoder_self, decoder_self, atol=1e-5, rtol=0)
     torch.testing.assert_close(maps.cross, cross, atol=1e-5, rtol=0)
@@ -123,7 +137,9 @@ def test_tokens_of_any_kind_are_drawn_as_they_are_without_a_word_of_warning(tmp_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         draw_cross_attention(
-            AttentionMaps(awkward, awkward, awkward, even, even, even, "", Translation("", 0.0, 0.0, [])),
+            AttentionMaps(
+                awkward, awkward, awkward, even, even, even, "", Translation("", 0.0, 0.0, [])
+            ),
             tmp_path / "attention.png",
         )
     assert imread(tmp_path / "attention.png").shape[1] < 1500
@@ -141,7 +157,9 @@ def test_an_ensemble_is_refused_instead_of_drawing_one_of_its_models(translator)
     pair = Ensemble([translator.model, translator.model])
     several = Translator(pair, translator.tokenizer, translator.search, translator.device)
 
-    with pytest.raises(ConfigError, match="ensemble of 2 models has no attention of its own: load one of its runs"):
+    with pytest.raises(
+        ConfigError, match="ensemble of 2 models has no attention of its own: load one of its runs"
+    ):
         attention_maps(several, SENTENCE)
 
 
@@ -176,11 +194,16 @@ class DeclaredSharp(Sharp):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("kind", [Grouped, DeclaredSharp, Sharp])
-def test_weights_of_another_attention_are_those_that_it_attends_with_or_there_is_no_picture(translator, kind):
+def test_weights_of_another_attention_are_those_that_it_attends_with_or_there_is_no_picture(
+    translator, kind
+):
     for layer in translator.model.decoder:
         layer.cross_attention.__class__ = kind
     if kind is Sharp:
-        with pytest.raises(ConfigError, match=r"Sharp\.weights gives other weights than it attends with; override it"):
+        with pytest.raises(
+            ConfigError,
+            match=r"Sharp\.weights gives other weights than it attends with; override it",
+        ):
             attention_maps(translator, SENTENCE)
         return
     attention = translator.model.decoder[1].cross_attention

@@ -1,10 +1,11 @@
-"""Makes the built-in English-German corpus, `src/aiayn/phrasebook.tsv.bz2`: 40,000 pairs from a small grammar.
+"""Makes the built-in English-German corpus, `src/aiayn/phrasebook.tsv.bz2`: 40,000 pairs from a
+small grammar.
 
     python tools/phrasebook/generate.py
 
-Every English sentence has exactly one German translation. The test split measures composition: each of its sentences
-contains a (verb, object) or (adjective, noun) pair of lemmas that occurs in no training or validation sentence, while
-every single word of it occurs in training.
+Every English sentence has exactly one German translation. The test split measures composition: each
+of its sentences contains a (verb, object) or (adjective, noun) pair of lemmas that occurs in no
+training or validation sentence, while every single word of it occurs in training.
 """
 
 import bz2
@@ -27,7 +28,10 @@ FAMILIAR = 5  # every word of val and test occurs in at least so many training s
 @cache
 def held_out(combo: tuple[str, str]) -> bool:
     """Returns whether this pair of lemmas is reserved for the test split."""
-    return int.from_bytes(hashlib.sha256(" ".join(combo).encode()).digest()[:8], "big") % 100 < HELD_OUT_PERCENT
+    return (
+        int.from_bytes(hashlib.sha256(" ".join(combo).encode()).digest()[:8], "big") % 100
+        < HELD_OUT_PERCENT
+    )
 
 
 def _words(sentence: Sentence) -> set[str]:
@@ -44,7 +48,10 @@ def splits() -> dict[str, list[Sentence]]:
     familiar: list[Sentence] = []
     novel: list[Sentence] = []
     # A few more than needed, since some will contain a word that is too rare in training.
-    while len(familiar) < SPLIT_SIZES["train"] + 1.1 * SPLIT_SIZES["val"] or len(novel) < 1.1 * SPLIT_SIZES["test"]:
+    while (
+        len(familiar) < SPLIT_SIZES["train"] + 1.1 * SPLIT_SIZES["val"]
+        or len(novel) < 1.1 * SPLIT_SIZES["test"]
+    ):
         sentence = dice.pick(kinds)(dice)
         if sentence.en.count(" ") >= LONGEST:
             continue
@@ -57,13 +64,19 @@ def splits() -> dict[str, list[Sentence]]:
     train, rest = familiar[: SPLIT_SIZES["train"]], familiar[SPLIT_SIZES["train"] :]
     counts = Counter(word for sentence in train for word in _words(sentence))
     known = {word for word, count in counts.items() if count >= FAMILIAR}
-    val, test = ([sentence for sentence in found if _words(sentence) <= known] for found in (rest, novel))
+    val, test = (
+        [sentence for sentence in found if _words(sentence) <= known] for found in (rest, novel)
+    )
     return {"train": train, "val": val[: SPLIT_SIZES["val"]], "test": test[: SPLIT_SIZES["test"]]}
 
 
 def text() -> bytes:
     """Returns the corpus as lines of split, English and German, with tabs between them."""
-    lines = (f"{split}\t{sentence.en}\t{sentence.de}\n" for split, found in splits().items() for sentence in found)
+    lines = (
+        f"{split}\t{sentence.en}\t{sentence.de}\n"
+        for split, found in splits().items()
+        for sentence in found
+    )
     return "".join(lines).encode()
 
 

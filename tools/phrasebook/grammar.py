@@ -11,18 +11,39 @@ NOTHING: Pair = ("", "")
 
 # Endings by case, for masculine, feminine, neuter and plural; "-" is no ending.
 GENDERS = "mfnp"
-DER = {"nom": "er e es e", "acc": "en e es e", "dat": "em er em en"}  # also adjectives without an article
+DER = {
+    "nom": "er e es e",
+    "acc": "en e es e",
+    "dat": "em er em en",
+}  # also adjectives without an article
 EIN = {"nom": "- e - e", "acc": "en e - e", "dat": "em er em en"}
 AFTER_DER = {"nom": "e e e en", "acc": "en e e en", "dat": "en en en en"}
 AFTER_EIN = {"nom": "er e es en", "acc": "en e es en", "dat": "en en en en"}
 ARTICLE = {"nom": "der die das die", "acc": "den die das die", "dat": "dem der dem den"}
-EIN_WORDS = {"a": "ein", "not a": "kein", "my": "mein", "your": "Ihr", "his": "sein", "her": "ihr", "our": "unser"}
+EIN_WORDS = {
+    "a": "ein",
+    "not a": "kein",
+    "my": "mein",
+    "your": "Ihr",
+    "his": "sein",
+    "her": "ihr",
+    "our": "unser",
+}
 EIN_WORDS["their"] = "ihr"
-CONTRACTIONS = {"in dem": "im", "an dem": "am", "zu dem": "zum", "zu der": "zur", "in das": "ins", "an das": "ans"}
+CONTRACTIONS = {
+    "in dem": "im",
+    "an dem": "am",
+    "zu dem": "zum",
+    "zu der": "zur",
+    "in das": "ins",
+    "an das": "ans",
+}
 
 
 class Phrase(NamedTuple):
-    """A noun phrase or pronoun; `person` 0: ich, 1: third person singular, 2: plural and polite Sie."""
+    """A noun phrase or pronoun; `person` 0: ich, 1: third person singular, 2: plural and polite
+    Sie.
+    """
 
     en: str
     en_object: str
@@ -66,11 +87,17 @@ def _noun_form(noun: Noun, case: str, plural: bool) -> str:
     return noun.de_plural if "weak" in noun.groups and case != "nom" else noun.de
 
 
-def _german(determiner: str, adjective: Adjective | None, noun: Noun, plural: bool, case: str) -> str:
+def _german(
+    determiner: str, adjective: Adjective | None, noun: Noun, plural: bool, case: str
+) -> str:
     gender = "p" if plural else noun.gender
     if determiner in ("the", "this"):
         endings = AFTER_DER[case]
-        article = inflected("", ARTICLE[case], gender) if determiner == "the" else inflected("dies", DER[case], gender)
+        article = (
+            inflected("", ARTICLE[case], gender)
+            if determiner == "the"
+            else inflected("dies", DER[case], gender)
+        )
     elif determiner in EIN_WORDS:
         article, endings = inflected(EIN_WORDS[determiner], EIN[case], gender), AFTER_EIN[case]
     else:
@@ -80,11 +107,13 @@ def _german(determiner: str, adjective: Adjective | None, noun: Noun, plural: bo
 
 
 @cache
-def noun_phrase(determiner: str, noun: Noun, adjective: Adjective | None = None, plural: bool = False) -> Phrase:
+def noun_phrase(
+    determiner: str, noun: Noun, adjective: Adjective | None = None, plural: bool = False
+) -> Phrase:
     """`determiner`: "the", "this", "Anna's" or a key of EIN_WORDS.
 
-    Plurals and mass nouns drop "a". "not a" is for objects of a negated verb: English negates the verb, German the
-    article ("does not need a key", "braucht keinen Schlüssel").
+    Plurals and mass nouns drop "a". "not a" is for objects of a negated verb: English negates the
+    verb, German the article ("does not need a key", "braucht keinen Schlüssel").
     """
     en = words(adjective.en if adjective else "", noun.en_plural if plural else noun.en)
     bare = plural or "free" in noun.groups
@@ -94,7 +123,9 @@ def noun_phrase(determiner: str, noun: Noun, adjective: Adjective | None = None,
     elif determiner == "this" and plural:
         article = "these"
     german = "" if determiner == "a" and bare else determiner
-    nom, acc, dat = (_german(german, adjective, noun, plural, case) for case in ("nom", "acc", "dat"))
+    nom, acc, dat = (
+        _german(german, adjective, noun, plural, case) for case in ("nom", "acc", "dat")
+    )
     combos = ((adjective.en, noun.en),) if adjective else ()
     en = words(article, en)
     return Phrase(en, en, nom, acc, dat, 2 if plural else 1, "p" if plural else noun.gender, combos)
@@ -102,12 +133,20 @@ def noun_phrase(determiner: str, noun: Noun, adjective: Adjective | None = None,
 
 def prepositional(preposition: str, case: str, phrase: Phrase) -> str:
     """The German preposition and the phrase in its case, contracted where usual: in dem -> im."""
-    first, article, *rest = f"{preposition} {phrase.acc if case == 'acc' else phrase.dat}".split(" ", 2)
+    first, article, *rest = f"{preposition} {phrase.acc if case == 'acc' else phrase.dat}".split(
+        " ", 2
+    )
     return words(CONTRACTIONS.get(f"{first} {article}", f"{first} {article}"), *rest)
 
 
-DO, BE, WAS, HAVE = ("do", "does", "do"), ("am", "is", "are"), ("was", "was", "were"), ("habe", "hat", "haben")
-# Modal: English auxiliary of questions and negations, what follows it, finite verb of statements; German finite verb.
+DO, BE, WAS, HAVE = (
+    ("do", "does", "do"),
+    ("am", "is", "are"),
+    ("was", "was", "were"),
+    ("habe", "hat", "haben"),
+)
+# Modal: English auxiliary of questions and negations, what follows it, finite verb of statements;
+# German finite verb.
 MODALS = {
     "can": (("can",) * 3, "", None, ("kann", "kann", "können")),
     "will": (("will",) * 3, "", None, ("werde", "wird", "werden")),
@@ -136,7 +175,9 @@ class Forms(NamedTuple):
 
 @cache
 def forms(verb: Verb, tense: str, person: int) -> Forms:
-    """`tense`: progressive, simple, past or a key of MODALS. The German past is the perfect, except for haben."""
+    """`tense`: progressive, simple, past or a key of MODALS. The German past is the perfect, except
+    for haben.
+    """
     base, third, progressive, past = (words(form, verb.particle) for form in verb.en)
     if tense in MODALS:
         support, rest, plain, german = MODALS[tense]
@@ -144,7 +185,10 @@ def forms(verb: Verb, tense: str, person: int) -> Forms:
         aux, said = ("", words(plain[person], base)) if plain else (support[person], rest)
         return Forms(aux, said, support[person], rest, finite, infinitive, f"{infinitive} {finite}")
     if tense == "past":
-        finite, right = (("bin", "ist", "sind") if verb.auxiliary == "sein" else HAVE)[person], verb.participle
+        finite, right = (
+            (("bin", "ist", "sind") if verb.auxiliary == "sein" else HAVE)[person],
+            verb.participle,
+        )
         if verb.de == "haben":
             finite, right = ("hatte", "hatte", "hatten")[person], ""
         return Forms("", past, "did", base, finite, right, words(right, finite))
@@ -152,7 +196,15 @@ def forms(verb: Verb, tense: str, person: int) -> Forms:
     # "mag" and "weiß" are first and third person.
     finite = (regular if verb.he.endswith("t") else verb.he, verb.he, verb.de)[person]
     if tense == "progressive":
-        return Forms(BE[person], progressive, BE[person], progressive, finite, verb.prefix, verb.prefix + finite)
+        return Forms(
+            BE[person],
+            progressive,
+            BE[person],
+            progressive,
+            finite,
+            verb.prefix,
+            verb.prefix + finite,
+        )
     plain = third if person == 1 else base
     return Forms("", plain, DO[person], base, finite, verb.prefix, verb.prefix + finite)
 
@@ -184,16 +236,27 @@ class Clause(NamedTuple):
     def statement(self, front: bool = False) -> Pair:
         """In German the finite verb is second: a time in front moves the subject behind it."""
         if self.negated:
-            verb = words("cannot" if self.forms.support == "can" else f"{self.forms.support} not", self.forms.rest)
+            verb = words(
+                "cannot" if self.forms.support == "can" else f"{self.forms.support} not",
+                self.forms.rest,
+            )
         else:
             verb = words(self.forms.aux, self.often[0], self.forms.plain)
         english = words(self.time[0] if front else "", self.subject.en, verb, self.tail(front))
-        order = (self.time[1], self.forms.finite, self.subject.nom) if front else (self.subject.nom, self.forms.finite)
+        order = (
+            (self.time[1], self.forms.finite, self.subject.nom)
+            if front
+            else (self.subject.nom, self.forms.finite)
+        )
         return english, words(*order, self._middle(front), self.forms.right)
 
     def question(self) -> Pair:
-        """The finite verb is first; German uses this order also behind question words and subordinate clauses."""
-        english = words(self.forms.support, self.subject.en, self.often[0], self.forms.rest, self.tail())
+        """The finite verb is first; German uses this order also behind question words and
+        subordinate clauses.
+        """
+        english = words(
+            self.forms.support, self.subject.en, self.often[0], self.forms.rest, self.tail()
+        )
         return english, words(self.forms.finite, self.subject.nom, self._middle(), self.forms.right)
 
     def subordinate(self) -> Pair:
@@ -201,6 +264,8 @@ class Clause(NamedTuple):
         return self.statement()[0], words(self.subject.nom, self._middle(), self.forms.final)
 
     def _middle(self, front: bool = False) -> str:
-        """German: what stands between the finite verb and the end of a main clause, without the subject."""
+        """German: what stands between the finite verb and the end of a main clause, without the
+        subject.
+        """
         time, nicht = "" if front else self.time[1], "nicht" if self.nicht else ""
         return words(self.pronouns, time, self.often[1], self.objects[1], nicht, self.place[1])

@@ -1,13 +1,16 @@
 """The words of the corpus, read from the tables beside this file.
 
-Every entry is one English lemma with exactly one German translation, so that the corpus is a function of its English
-side. The last column of adjectives and verbs lists the nouns that go with them, as groups or single nouns; "-noun"
-excludes one. In `nouns.tsv`, "weak" marks German nouns that take -n in all cases but the nominative, "own" what may be
-"mine", "free" mass nouns, which need no article, "zu" and "an" the prepositions that replace "in".
+Every entry is one English lemma with exactly one German translation, so that the corpus is a
+function of its English side. The last column of adjectives and verbs lists the nouns that go with
+them, as groups or single nouns; "-noun" excludes one. In `nouns.tsv`, "weak" marks German nouns
+that take -n in all cases but the nominative, "own" what may be "mine", "free" mass nouns, which
+need no article, "zu" and "an" the prepositions that replace "in".
 
-In English the verb form says what German leaves to adverbs, so `verbs.tsv` lists the tenses that suit a verb:
-g "is eating now", h "often eats", s "knows", p "ate yesterday", m "can eat". Repeated letters are drawn more often;
-"definite" verbs take no indefinite object; "*" behind the German participle marks the perfect tense with "sein".
+In English the verb form says what German leaves to adverbs, so `verbs.tsv` lists the tenses that
+suit a verb:
+g "is eating now", h "often eats", s "knows", p "ate yesterday", m "can eat". Repeated letters are
+drawn more often; "definite" verbs take no indefinite object; "*" behind the German participle marks
+the perfect tense with "sein".
 """
 
 from pathlib import Path
@@ -61,16 +64,27 @@ def _pair(entry: str) -> tuple[str, str]:
 
 
 def _noun(en: str, en_plural: str, article: str, de: str, de_plural: str, groups: str) -> Noun:
-    return Noun(en, en_plural, {"der": "m", "die": "f", "das": "n"}[article], de, de_plural, frozenset(groups.split()))
+    return Noun(
+        en,
+        en_plural,
+        {"der": "m", "die": "f", "das": "n"}[article],
+        de,
+        de_plural,
+        frozenset(groups.split()),
+    )
 
 
 NOUNS = tuple(_noun(*row) for row in _rows("nouns"))
 
 
 def members(groups: str) -> tuple[Noun, ...]:
-    """Returns the nouns that are named or belong to a group, without those behind a minus: "food -soup"."""
+    """Returns the nouns that are named or belong to a group, without those behind a minus: "food
+    -soup".
+    """
     names = groups.split()
-    return tuple(n for n in NOUNS if (n.en in names or n.groups & set(names)) and f"-{n.en}" not in names)
+    return tuple(
+        n for n in NOUNS if (n.en in names or n.groups & set(names)) and f"-{n.en}" not in names
+    )
 
 
 def _verb(kind: str, english: str, german: str, case: str, tenses: str, objects: str) -> Verb:

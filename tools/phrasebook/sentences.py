@@ -39,7 +39,11 @@ T = TypeVar("T")
 
 NAMES = {"Anna": "f", "Peter": "m", "Maria": "f", "Paul": "m", "Julia": "f", "Martin": "m"}
 POSSESSIVE = {"I": "my", "you": "your", "he": "his", "she": "her", "we": "our", "they": "their"}
-PEOPLE, PLACES, HOMES = members("person kin"), members("place"), members("house room hotel city village")
+PEOPLE, PLACES, HOMES = (
+    members("person kin"),
+    members("place"),
+    members("house room hotel city village"),
+)
 MOODS = tuple(adjective for adjective in ADJECTIVE.values() if "mood" in adjective.kinds)
 BY_KIND = {v.kind: tuple(verb for verb in VERBS if verb.kind == v.kind) for v in VERBS}
 POSSIBLE = tuple(verb for verb in BY_KIND["transitive"] if "m" in verb.tenses)
@@ -51,7 +55,10 @@ EVENTS = tuple(
     if "p" in verb.tenses and "s" not in verb.tenses and not set(verb.objects) & set(PEOPLE)
 )
 # Verbs whose object may be "it": particles would have to move behind it (turn it off).
-WITH_IT = {n.en: tuple(v for v in POSSIBLE if n in v.objects and v.case == "acc" and not v.particle) for n in NOUNS}
+WITH_IT = {
+    n.en: tuple(v for v in POSSIBLE if n in v.objects and v.case == "acc" and not v.particle)
+    for n in NOUNS
+}
 FAULTS = {n.en: tuple(a for a in ADJECTIVES_OF[n.en] if "fault" in a.kinds) for n in NOUNS}
 MERITS = {n.en: tuple(a for a in ADJECTIVES_OF[n.en] if "-" in a.kinds) for n in NOUNS}
 HANDLED = tuple(n for n in NOUNS if n not in PEOPLE and len(WITH_IT[n.en]) > 1 and FAULTS[n.en])
@@ -62,7 +69,8 @@ RAIN = Clause(IT["n"], Forms("is", "raining", "is", "raining", "regnet", "", "re
 class Dice:
     """The only source of randomness.
 
-    Python promises the sequence of `Random(seed).random()` across versions, but not that of `choice` or `shuffle`.
+    Python promises the sequence of `Random(seed).random()` across versions, but not that of
+    `choice` or `shuffle`.
     """
 
     def __init__(self, seed: int):
@@ -86,8 +94,12 @@ def finished(said: Pair, combos: tuple[Combo, ...], mark: str = ".") -> Sentence
     return Sentence(en, de, combos)
 
 
-def joined(first: Pair, link: Pair, second: Pair, combos: tuple[Combo, ...], mark: str = ".") -> Sentence:
-    return finished((f"{first[0]}{link[0]} {second[0]}", f"{first[1]}{link[1]} {second[1]}"), combos, mark)
+def joined(
+    first: Pair, link: Pair, second: Pair, combos: tuple[Combo, ...], mark: str = "."
+) -> Sentence:
+    return finished(
+        (f"{first[0]}{link[0]} {second[0]}", f"{first[1]}{link[1]} {second[1]}"), combos, mark
+    )
 
 
 # Parts of clauses.
@@ -97,8 +109,12 @@ def adjective(dice: Dice, noun: Noun, rate: float) -> Adjective | None:
     return dice.pick(ADJECTIVES_OF[noun.en]) if dice.chance(rate) else None
 
 
-def described(dice: Dice, noun: Noun, mine: str = "", definite: bool = False, rate: float = 0.45) -> Phrase:
-    """The noun with a fitting determiner and perhaps an adjective; `mine` is the possessive to prefer."""
+def described(
+    dice: Dice, noun: Noun, mine: str = "", definite: bool = False, rate: float = 0.45
+) -> Phrase:
+    """The noun with a fitting determiner and perhaps an adjective; `mine` is the possessive to
+    prefer.
+    """
     plural = noun.en_plural != "-" and dice.chance(0.25)
     kin = "kin" in noun.groups
     indefinite = 0.0 if definite or kin else 0.15 if noun.groups & {"place", "person"} else 0.35
@@ -125,8 +141,12 @@ def subject(dice: Dice) -> Phrase:
 
 
 def pronoun_of(who: Phrase) -> str:
-    """The key of PRONOUNS that refers back to a person; "" if the languages differ (the girl, das Mädchen)."""
-    return who.en if who.en in PRONOUNS else {"m": "he", "f": "she", "n": "", "p": "they"}[who.gender]
+    """The key of PRONOUNS that refers back to a person; "" if the languages differ (the girl, das
+    Mädchen).
+    """
+    return (
+        who.en if who.en in PRONOUNS else {"m": "he", "f": "she", "n": "", "p": "they"}[who.gender]
+    )
 
 
 def referable(dice: Dice) -> Phrase:
@@ -145,7 +165,11 @@ def complement(dice: Dice, kind: str) -> tuple[Pair, tuple[Combo, ...]]:
         other = described(dice, dice.pick(PEOPLE), definite=True, rate=0.2)
         return (f"with {other.en}", prepositional("mit", "dat", other)), other.combos
     noun = dice.pick(HOMES if kind == "home" else PLACES)
-    owner = dice.pick(tuple(POSSESSIVE.values())) if "own" in noun.groups and dice.chance(0.4) else "the"
+    owner = (
+        dice.pick(tuple(POSSESSIVE.values()))
+        if "own" in noun.groups and dice.chance(0.4)
+        else "the"
+    )
     place = noun_phrase(owner, noun, adjective(dice, noun, 0.4))
     en, de, case = ("at", "an", "dat") if "an" in noun.groups else ("in", "in", "dat")
     if kind == "to":
@@ -153,7 +177,9 @@ def complement(dice: Dice, kind: str) -> tuple[Pair, tuple[Combo, ...]]:
     return (f"{en} {place.en}", prepositional(de, case, place)), place.combos
 
 
-def start(who: Phrase, verb: Verb, tense: str, time: Pair = NOTHING, negated: bool = False) -> Clause:
+def start(
+    who: Phrase, verb: Verb, tense: str, time: Pair = NOTHING, negated: bool = False
+) -> Clause:
     """The clause without objects; `tense` as in `grammar.forms`."""
     verb_forms = forms(verb, tense, who.person)
     return Clause(who, verb_forms, time=time, negated=negated, nicht=negated, combos=who.combos)
@@ -161,7 +187,11 @@ def start(who: Phrase, verb: Verb, tense: str, time: Pair = NOTHING, negated: bo
 
 def drawn_start(dice: Dice, who: Phrase, verb: Verb, timed: bool, deniable: bool) -> Clause:
     """The same in any tense; `timed`: may have a time or an adverb; `deniable`: may be negated."""
-    use, negated, with_time = dice.pick(verb.tenses), deniable and dice.chance(0.2), timed and dice.chance(0.5)
+    use, negated, with_time = (
+        dice.pick(verb.tenses),
+        deniable and dice.chance(0.2),
+        timed and dice.chance(0.5),
+    )
     if use == "h" and timed:
         if dice.chance(0.6):
             return start(who, verb, "simple")._replace(often=dice.pick(ADVERBS["often"]))
@@ -170,7 +200,9 @@ def drawn_start(dice: Dice, who: Phrase, verb: Verb, timed: bool, deniable: bool
         return start(who, verb, "simple", negated=negated)
     tense, times = "past", PAST
     if use != "p":
-        tense, times = ("progressive", ADVERBS["now"]) if use == "g" else (dice.pick(tuple(MODALS)), FUTURE)
+        tense, times = (
+            ("progressive", ADVERBS["now"]) if use == "g" else (dice.pick(tuple(MODALS)), FUTURE)
+        )
     return start(who, verb, tense, dice.pick(times) if with_time else NOTHING, negated)
 
 
@@ -189,21 +221,37 @@ def with_object(dice: Dice, verb: Verb, clause: Clause) -> Clause:
         target = other_pronoun(dice, who)
         german = target.acc if case == "acc" else target.dat
         if preposition:
-            return clause._replace(objects=(target.en_object, ""), place=("", f"{preposition} {german}"))
+            return clause._replace(
+                objects=(target.en_object, ""), place=("", f"{preposition} {german}")
+            )
         return clause._replace(objects=(target.en_object, ""), pronouns=german)
-    if clause.negated and not definite and not preposition and "kin" not in noun.groups and dice.chance(0.6):
-        target = noun_phrase("not a", noun, adjective(dice, noun, 0.4), noun.en_plural != "-" and dice.chance(0.4))
+    if (
+        clause.negated
+        and not definite
+        and not preposition
+        and "kin" not in noun.groups
+        and dice.chance(0.6)
+    ):
+        target = noun_phrase(
+            "not a", noun, adjective(dice, noun, 0.4), noun.en_plural != "-" and dice.chance(0.4)
+        )
         clause = clause._replace(nicht=False)
     else:
-        target = described(dice, noun, POSSESSIVE.get(pronoun_of(who), ""), definite or clause.negated)
+        target = described(
+            dice, noun, POSSESSIVE.get(pronoun_of(who), ""), definite or clause.negated
+        )
     clause = clause._replace(combos=(*clause.combos, (verb.lemma, noun.en), *target.combos))
     if preposition:
-        return clause._replace(objects=(target.en, ""), place=("", prepositional(preposition, case, target)))
+        return clause._replace(
+            objects=(target.en, ""), place=("", prepositional(preposition, case, target))
+        )
     return clause._replace(objects=(target.en, target.acc if case == "acc" else target.dat))
 
 
 def with_receiver(dice: Dice, verb: Verb, clause: Clause) -> Clause:
-    """Somebody receives the object: in German the dative is before the accusative, a pronoun before both."""
+    """Somebody receives the object: in German the dative is before the accusative, a pronoun before
+    both.
+    """
     en, de = clause.objects
     if dice.chance(0.4):
         to = other_pronoun(dice, clause.subject)
@@ -217,7 +265,9 @@ def with_receiver(dice: Dice, verb: Verb, clause: Clause) -> Clause:
 def action(dice: Dice, who: Phrase, timed: bool = True, deniable: bool = True) -> Clause:
     """Somebody does something."""
     roll = dice.random()
-    verb = dice.pick(BY_KIND["transitive" if roll < 0.65 else "ditransitive" if roll < 0.8 else "intransitive"])
+    verb = dice.pick(
+        BY_KIND["transitive" if roll < 0.65 else "ditransitive" if roll < 0.8 else "intransitive"]
+    )
     clause = drawn_start(dice, who, verb, timed, deniable)
     if verb.kind == "intransitive":
         kind = dice.pick(verb.complements)
@@ -228,18 +278,29 @@ def action(dice: Dice, who: Phrase, timed: bool = True, deniable: bool = True) -
 
 
 def is_quality(
-    dice: Dice, who: Phrase, quality: Adjective, noun: str = "", past: bool = False, negated: bool = False
+    dice: Dice,
+    who: Phrase,
+    quality: Adjective,
+    noun: str = "",
+    past: bool = False,
+    negated: bool = False,
 ) -> Clause:
     """Somebody or something is (not) old; `noun` is the noun of `who`."""
     plain = "colour" in quality.kinds or dice.chance(0.3)
-    en, de = NOTHING if plain else dice.pick(ADVERBS["degree"][: 2 if negated else 3])  # never "not really"
+    en, de = (
+        NOTHING if plain else dice.pick(ADVERBS["degree"][: 2 if negated else 3])
+    )  # never "not really"
     place = words(en, quality.en), words(de, quality.de)
     combos = (((quality.en, noun),) if noun else ()) + who.combos
-    return Clause(who, copula(who.person, past), place=place, negated=negated, nicht=negated, combos=combos)
+    return Clause(
+        who, copula(who.person, past), place=place, negated=negated, nicht=negated, combos=combos
+    )
 
 
 def circumstance(dice: Dice, who: Phrase) -> Clause:
-    """A reason or condition: she is tired, she has no time, it is raining, she has to write a letter."""
+    """A reason or condition: she is tired, she has no time, it is raining, she has to write a
+    letter.
+    """
     roll = dice.random()
     if roll < 0.3:
         return is_quality(dice, who, dice.pick(MOODS), negated=dice.chance(0.15))
@@ -256,7 +317,9 @@ def circumstance(dice: Dice, who: Phrase) -> Clause:
 
 def statement(dice: Dice) -> Sentence:
     clause = action(dice, subject(dice))
-    return finished(clause.statement(front=bool(clause.time[0]) and dice.chance(0.4)), clause.combos)
+    return finished(
+        clause.statement(front=bool(clause.time[0]) and dice.chance(0.4)), clause.combos
+    )
 
 
 def yes_no_question(dice: Dice) -> Sentence:
@@ -278,7 +341,9 @@ def adverb_question(dice: Dice) -> Sentence:
 def quality(dice: Dice) -> Sentence:
     noun = dice.pick(NOUNS)
     thing, negated = described(dice, noun, definite=True, rate=0.0), dice.chance(0.2)
-    clause = is_quality(dice, thing, dice.pick(ADJECTIVES_OF[noun.en]), noun.en, dice.chance(0.2), negated)
+    clause = is_quality(
+        dice, thing, dice.pick(ADJECTIVES_OF[noun.en]), noun.en, dice.chance(0.2), negated
+    )
     if not negated and dice.chance(0.25):
         return finished(clause.question(), clause.combos, "?")
     return finished(clause.statement(), clause.combos)
@@ -287,7 +352,9 @@ def quality(dice: Dice) -> Sentence:
 def request(dice: Dice) -> Sentence:
     """Please turn on the lamp: Bitte schalten Sie die Lampe ein."""
     verb, time = dice.pick(REQUESTED), dice.pick(FUTURE) if dice.chance(0.4) else NOTHING
-    clause = with_object(dice, verb, start(PRONOUNS["you"], verb, "simple", time, dice.chance(0.15)))
+    clause = with_object(
+        dice, verb, start(PRONOUNS["you"], verb, "simple", time, dice.chance(0.15))
+    )
     en = words("please", "do not" if clause.negated else "", clause.forms.rest, clause.tail())
     return finished((en, f"bitte {clause.question()[1]}"), clause.combos)
 
@@ -307,7 +374,12 @@ def conditional(dice: Dice) -> Sentence:
     verb, modal = dice.pick(POSSIBLE), dice.pick(("will", "can", "should"))
     main = with_object(dice, verb, start(actor, verb, modal, negated=dice.chance(0.2)))
     first = joined(("if", "wenn"), NOTHING, condition.subordinate(), (), "")
-    return joined(first[:2], (",", ","), (main.statement()[0], main.question()[1]), condition.combos + main.combos)
+    return joined(
+        first[:2],
+        (",", ","),
+        (main.statement()[0], main.question()[1]),
+        condition.combos + main.combos,
+    )
 
 
 def reported(dice: Dice) -> Sentence:
@@ -315,14 +387,18 @@ def reported(dice: Dice) -> Sentence:
     told = action(dice, subject(dice))
     if dice.chance(0.6):
         main = start(subject(dice), dice.pick(BY_KIND["clausal"]), "simple")
-        return joined(main.statement(), (" that", ", dass"), told.subordinate(), main.combos + told.combos)
+        return joined(
+            main.statement(), (" that", ", dass"), told.subordinate(), main.combos + told.combos
+        )
     main = start(PRONOUNS["you"], BY_KIND["clausal"][0], "simple")
     link = dice.pick(((" whether", ", ob"), (" why", ", warum")))
     return joined(main.question(), link, told.subordinate(), told.combos, "?")
 
 
 def relative(dice: Dice) -> Sentence:
-    """The coat that Anna bought is too expensive: Der Mantel, den Anna gekauft hat, ist zu teuer."""
+    """The coat that Anna bought is too expensive: Der Mantel, den Anna gekauft hat, ist zu
+    teuer.
+    """
     verb = dice.pick(EVENTS)
     noun = dice.pick(verb.objects)
     head = noun_phrase("the", noun, plural=noun.en_plural != "-" and dice.chance(0.25))
@@ -352,10 +428,17 @@ def looking_back(dice: Dice) -> Sentence:
     else:
         other = dice.pick([each for each in WITH_IT[noun.en] if each != verb])
         then = start(PRONOUNS[pronoun_of(who)], other, dice.pick(tuple(MODALS)))
-        then = then._replace(objects=(it.en_object, ""), pronouns=it.acc, combos=((other.lemma, noun.en),))
+        then = then._replace(
+            objects=(it.en_object, ""), pronouns=it.acc, combos=((other.lemma, noun.en),)
+        )
         link = (", but", ", aber") if negated else (" and", " und")
     second = then.subordinate() if link[1] == ", weil" else then.statement()
-    return joined(main.statement(), link, second, (*main.combos, (verb.lemma, noun.en), *thing.combos, *then.combos))
+    return joined(
+        main.statement(),
+        link,
+        second,
+        (*main.combos, (verb.lemma, noun.en), *thing.combos, *then.combos),
+    )
 
 
 KINDS: tuple[tuple[int, Callable[[Dice], Sentence]], ...] = (

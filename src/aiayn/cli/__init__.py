@@ -8,21 +8,30 @@ import sys
 from aiayn.errors import ConfigError, one_line_errors
 from aiayn.signals import handle_signals, interrupt
 
-# A thread that waits for its next product spins: by default for milliseconds, which takes the processor from others,
-# and on a busy machine from the product's own threads. Read when torch is loaded.
+# A thread that waits for its next product spins: by default for milliseconds, which takes the
+# processor from others, and on a busy machine from the product's own threads. Read when torch is
+# loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-HOME_IN_OPTION = re.compile(r"(?<==)~(?=/|$).*", re.DOTALL)  # --out=~/x, which shells leave as it is
+HOME_IN_OPTION = re.compile(
+    r"(?<==)~(?=/|$).*", re.DOTALL
+)  # --out=~/x, which shells leave as it is
 
 
 def main() -> None:
     """The console script. Errors that a user can cause end it with one line and their exit code."""
-    # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other filters. A server would end
-    # by the same signal whenever a client closes its connection too early.
-    sys.argv[1:] = [HOME_IN_OPTION.sub(lambda found: os.path.expanduser(found[0]), each) for each in sys.argv[1:]]
+    # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other
+    # filters. A server would end by the same signal whenever a client closes its connection too
+    # early.
+    sys.argv[1:] = [
+        HOME_IN_OPTION.sub(lambda found: os.path.expanduser(found[0]), each)
+        for each in sys.argv[1:]
+    ]
     command = sys.argv[1:2]
-    if command not in (["train"], ["evaluate"], ["serve"]) and hasattr(signal, "SIGPIPE"):  # not on Windows
+    if command not in (["train"], ["evaluate"], ["serve"]) and hasattr(
+        signal, "SIGPIPE"
+    ):  # not on Windows
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     closed = sys.stdout is None or sys.stdin is None
     with one_line_errors(), handle_signals(interrupt):
@@ -33,7 +42,9 @@ def main() -> None:
 
 
 def run_command(command: list[str]) -> object:
-    """Runs the command that the arguments name; train, evaluate and translate without typer, which loads slowly."""
+    """Runs the command that the arguments name; train, evaluate and translate without typer, which
+    loads slowly.
+    """
     if command == ["translate"]:
         from aiayn.cli.arguments import run_without_typer
         from aiayn.cli.translate import translate

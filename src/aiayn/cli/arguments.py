@@ -26,23 +26,35 @@ class Positional:
 
 
 class Option(Positional):
-    """Declares an option of a command without importing typer; without names it has that of its parameter."""
+    """Declares an option of a command without importing typer; without names it has that of its
+    parameter.
+    """
 
     def __init__(self, *names: str, **settings: Any):
         self.names, self.settings = names, settings
 
 
 RunArgument = Annotated[
-    Path, Positional(metavar="RUN", help="A run's folder, such as outputs/quickstart, or a checkpoint file.")
+    Path,
+    Positional(
+        metavar="RUN", help="A run's folder, such as outputs/quickstart, or a checkpoint file."
+    ),
 ]
 CheckpointName = Annotated[
     str | None,
-    Option(help="averaged, best, last or a file; by default averaged (best if that is better), else last."),
+    Option(
+        help="averaged, best, last or a file; by default averaged (best if that is better), else "
+        "last."
+    ),
 ]
 Accelerator = Annotated[str, Option(help="auto, cpu or gpu.")]
 Extensions = Annotated[
     list[str] | None,
-    Option("--extension", metavar="FILE", help="A Python file that the model has parts of; may be repeated."),
+    Option(
+        "--extension",
+        metavar="FILE",
+        help="A Python file that the model has parts of; may be repeated.",
+    ),
 ]
 DEBUG = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]
 
@@ -56,13 +68,15 @@ class ModelChoice:
     ] = None
     ensemble: Annotated[
         list[Path] | None,
-        Option("--with", metavar="RUN", help="A run that translates together with it; may be repeated."),
+        Option(
+            "--with", metavar="RUN", help="A run that translates together with it; may be repeated."
+        ),
     ] = None
     checkpoint: CheckpointName = None
     accelerator: Accelerator = "auto"
-    precision: Annotated[str, Option(help="float32; faster, less exact: int8 (CTranslate2 only), bfloat16.")] = (
-        "float32"
-    )
+    precision: Annotated[
+        str, Option(help="float32; faster, less exact: int8 (CTranslate2 only), bfloat16.")
+    ] = "float32"
     extension: Extensions = None
 
     def __post_init__(self) -> None:
@@ -81,22 +95,32 @@ class ModelChoice:
         from aiayn.search.translator import Translator
 
         name_extensions(self.extension or [])
-        return Translator.from_run(run, self.checkpoint, search, self.accelerator, self.precision, ensemble)
+        return Translator.from_run(
+            run, self.checkpoint, search, self.accelerator, self.precision, ensemble
+        )
 
 
 @dataclass(kw_only=True, frozen=True)
 class ModelAndSearch(ModelChoice):
     """Which model a command loads, how it searches, and with which engine."""
 
-    beam_size: Annotated[int | None, Option(help="Hypotheses kept per sentence; 1 is greedy search.")] = None
+    beam_size: Annotated[
+        int | None, Option(help="Hypotheses kept per sentence; 1 is greedy search.")
+    ] = None
     # The default has, on three test sets, the scores of the exact search, a third faster.
     patience: Annotated[
         float,
-        Option(help="A search ends once this many times --beam-size translations ended; 0: when none can be better."),
+        Option(
+            help="A search ends once this many times --beam-size translations ended; 0: when none "
+            "can be better."
+        ),
     ] = 2.0
     engine: Annotated[
         str,
-        Option(help="ctranslate2, the faster one; torch; auto: ctranslate2 where it can do what is asked."),
+        Option(
+            help="ctranslate2, the faster one; torch; auto: ctranslate2 where it can do what is "
+            "asked."
+        ),
     ] = "auto"
 
     def __post_init__(self) -> None:
@@ -108,13 +132,15 @@ class ModelAndSearch(ModelChoice):
     ) -> "AbstractContextManager[tuple[LineTranslator, str]]":
         """Returns a context with the translator of a run and a line that says what its engine is.
 
-        `only_torch` says why torch is needed, if it is. Checks options and files before anything slow is imported.
-        Raises what `open_translator` raises.
+        `only_torch` says why torch is needed, if it is. Checks options and files before anything
+        slow is imported. Raises what `open_translator` raises.
         """
         if only_torch and self.engine == "ctranslate2":
             raise ConfigError(f"--engine ctranslate2: {only_torch}; choose torch or auto")
         checkpoints = find_checkpoints(run, self.ensemble or (), self.checkpoint)
-        search = SearchOverrides(beam_size=self.beam_size, length_penalty=self.length_penalty, patience=self.patience)
+        search = SearchOverrides(
+            beam_size=self.beam_size, length_penalty=self.length_penalty, patience=self.patience
+        )
         from aiayn.search.engine import Choice, open_translator
 
         return open_translator(
@@ -132,9 +158,11 @@ class ModelAndSearch(ModelChoice):
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns a command for typer, which gets the fields of dataclasses among its parameters as options, and --debug.
+    """Returns a command for typer, which gets the fields of dataclasses among its parameters as
+    options, and --debug.
 
-    The help of a field is in its annotation, as of any option, or in its metadata: {"help": ..., "metavar": ...}.
+    The help of a field is in its annotation, as of any option, or in its metadata: {"help": ...,
+    "metavar": ...}.
     """
     parameters = [
         parameter.replace(annotation=_for_typer(parameter.annotation), kind=parameter.KEYWORD_ONLY)
@@ -151,15 +179,19 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def run_without_typer(command: Callable[..., None], arguments: list[str]) -> bool:
-    """Runs a command with these arguments; False, and nothing has been done, if only typer can answer them.
+    """Runs a command with these arguments; False, and nothing has been done, if only typer can
+    answer them.
 
-    typer and pydantic take 0.3 s to import, several times as long as the translation of a line. Help texts and
+    typer and pydantic take 0.3 s to import, several times as long as the translation of a line.
+    Help texts and
     messages about mistakes are theirs.
     """
     parser, parameters = _Parser(add_help=False, allow_abbrev=False), _parameters(command)
     for parameter in parameters:
         of_type, declared = get_args(parameter.annotation)
-        [value_type] = [choice for choice in get_args(of_type) or [of_type] if choice is not type(None)]
+        [value_type] = [
+            choice for choice in get_args(of_type) or [of_type] if choice is not type(None)
+        ]
         settings: dict[str, Any] = {"type": value_type}
         if get_origin(value_type) is list:
             settings = {"type": get_args(value_type)[0], "action": "append"}
@@ -207,11 +239,15 @@ def _call(command: Callable[..., None], values: dict[str, Any]) -> None:
 def _groups(command: Callable[..., None]) -> dict[str, type]:
     """Returns the parameters of a command that are dataclasses: groups of options."""
     hints = get_type_hints(command, include_extras=True)
-    return {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+    return {
+        name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)
+    }
 
 
 def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
-    """Returns the parameters of a command, those of its groups in their place, and --debug at the end."""
+    """Returns the parameters of a command, those of its groups in their place, and --debug at the
+    end.
+    """
     hints, groups = get_type_hints(command, include_extras=True), _groups(command)
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
@@ -219,7 +255,9 @@ def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
             parameters += _fields_as_parameters(groups[parameter.name])
         else:
             parameters.append(parameter.replace(annotation=hints[parameter.name]))
-    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=DEBUG)
+    debug = inspect.Parameter(
+        "debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=DEBUG
+    )
     return [*parameters, debug]
 
 
@@ -239,7 +277,11 @@ def _fields_as_parameters(group: type) -> Iterator[inspect.Parameter]:
     for field in fields(group):
         hint = hints[field.name]
         if "help" in field.metadata:
-            names = [f"--{field.name.replace('_', '-')}"] if hint is bool else []  # else there would be a --no-..., too
+            names = (
+                [f"--{field.name.replace('_', '-')}"] if hint is bool else []
+            )  # else there would be a --no-..., too
             hint = Annotated[hint, Option(*names, **field.metadata)]
         default = field.default if field.default_factory is MISSING else field.default_factory()
-        yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        yield inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
+        )

@@ -11,16 +11,20 @@ from aiayn.cli.arguments import Accelerator, CheckpointName, Extensions, ModelCh
 def attention(
     run: RunArgument,
     sentence: Annotated[str, typer.Argument(help="A sentence of the source language, in quotes.")],
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Output folder; default RUN/attention.")] = None,
-    word: Annotated[str | None, typer.Option(help="The word to show in Figures 3 and 4; chosen if not given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Output folder; default RUN/attention.")
+    ] = None,
+    word: Annotated[
+        str | None, typer.Option(help="The word to show in Figures 3 and 4; chosen if not given.")
+    ] = None,
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",
     extension: Extensions = None,
 ) -> None:
     """Draws where the heads look in a sentence and its translation.
 
-    Writes index.html, a page to explore the attention of every head, and the paper's Figures 3 to 5 for this model
-    (figure_3, figure_4, figure_5; .png and .svg).
+    Writes index.html, a page to explore the attention of every head, and the paper's Figures 3 to 5
+    for this model (figure_3, figure_4, figure_5; .png and .svg).
     """
     from aiayn.evaluation.tasks import task_of
     from aiayn.runs.run_folder import RunFolder, folder_of
@@ -28,7 +32,9 @@ def attention(
     from aiayn.visualize.figures import draw_paper_figures, find_word
     from aiayn.visualize.maps import attention_maps
 
-    translator = ModelChoice(checkpoint=checkpoint, accelerator=accelerator, extension=extension).load(run)
+    translator = ModelChoice(
+        checkpoint=checkpoint, accelerator=accelerator, extension=extension
+    ).load(run)
     maps = attention_maps(translator, task_of(translator.task).source_line(sentence))
     chosen = None if word is None else find_word(maps.src, word)
     model = translator.models[0]

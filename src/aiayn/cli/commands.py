@@ -27,9 +27,25 @@ app = typer.Typer(
 # Hydra reads the arguments of these itself.
 for command in (train, evaluate):
     app.command(
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+        context_settings={
+            "ignore_unknown_options": True,
+            "allow_extra_args": True,
+            "help_option_names": [],
+        },
     )(command)
-for command in (translate, score, serve, export, attention, table, report, dashboard, trees, split, prepare):
+for command in (
+    translate,
+    score,
+    serve,
+    export,
+    attention,
+    table,
+    report,
+    dashboard,
+    trees,
+    split,
+    prepare,
+):
     app.command()(with_options(command))
 
 
@@ -38,7 +54,9 @@ def _no_command(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
-    """Trains a Transformer, and uses a trained one by its run's folder. See `aiayn COMMAND --help`."""
+    """Trains a Transformer, and uses a trained one by its run's folder. See `aiayn COMMAND
+    --help`.
+    """
     if version:
         print(f"aiayn {__version__}")
         raise typer.Exit
@@ -47,13 +65,16 @@ def _no_command(
 
 
 def run() -> object:
-    """Runs the command that the arguments name. Raises ConfigError for a misspelt command or option."""
+    """Runs the command that the arguments name. Raises ConfigError for a misspelt command or
+    option.
+    """
     try:
         return app(prog_name="aiayn", standalone_mode=False)
     except typer.Abort as abort:
         raise KeyboardInterrupt from abort
     except Exception as error:
-        # Usage errors, such as a misspelt option: their base class has no public name in some versions of typer.
+        # Usage errors, such as a misspelt option: their base class has no public name in some
+        # versions of typer.
         format_message = getattr(error, "format_message", None)
         if format_message is None:
             raise

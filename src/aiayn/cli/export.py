@@ -19,11 +19,15 @@ def export(
     ],
     target: Annotated[
         str,
-        typer.Option("--format", help="aiayn, ctranslate2, or marian for Hugging Face's transformers."),
+        typer.Option(
+            "--format", help="aiayn, ctranslate2, or marian for Hugging Face's transformers."
+        ),
     ],
     licence: Annotated[
         str | None,
-        typer.Option("--licence", "--license", help="For the model card, as hubs spell it: mit, ..."),
+        typer.Option(
+            "--licence", "--license", help="For the model card, as hubs spell it: mit, ..."
+        ),
     ] = None,
     precision: Annotated[
         str | None,
@@ -47,9 +51,13 @@ def export(
         licence is None or target == "marian",
         "--licence is for the model card of --format marian; leave it out",
     )
-    require(precision is None or target == "aiayn", f"--precision: --format {target} has float32 only")
+    require(
+        precision is None or target == "aiayn", f"--precision: --format {target} has float32 only"
+    )
     one_of("--precision", precision or "bfloat16", ("bfloat16", "float32"))
-    require(target != "aiayn" or not folder.exists(), f"{folder}: already exists; choose another file")
+    require(
+        target != "aiayn" or not folder.exists(), f"{folder}: already exists; choose another file"
+    )
     path = find_checkpoint(run, checkpoint)
     from aiayn.runs import checkpoints
     from aiayn.runs.extensions import name_extensions

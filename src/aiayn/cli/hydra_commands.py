@@ -1,7 +1,7 @@
 """The Hydra applications `train` and `evaluate`, started by train.py and evaluate.py or by `aiayn`.
 
-One wrapper stands before Hydra. It rewrites the arguments as Hydra has to read them, and turns what is raised into one
-line and its exit code.
+One wrapper stands before Hydra. It rewrites the arguments as Hydra has to read them, and turns what
+is raised into one line and its exit code.
 """
 
 import argparse
@@ -28,7 +28,9 @@ from aiayn.signals import end_with_parent, handle_signals, interrupt, refuse_win
 
 
 def train(script: str | None = None) -> None:
-    """Trains, or continues, the run that the command line describes. script is train.py; None: `aiayn train`."""
+    """Trains, or continues, the run that the command line describes. script is train.py; None:
+    `aiayn train`.
+    """
     _start_application("train", Config, _train, script)
 
 
@@ -40,9 +42,13 @@ def evaluate(script: str | None = None) -> None:
 
 
 def _train(composed: DictConfig) -> float | None:
-    """Trains with the options that Hydra has composed. As a row of a sweep, returns what its sweeper is to be told."""
+    """Trains with the options that Hydra has composed. As a row of a sweep, returns what its
+    sweeper is to be told.
+    """
     settings = HydraConfig.get()
-    typed: Any = OmegaConf.to_container(settings.overrides.task)  # as typed: iterating would interpolate
+    typed: Any = OmegaConf.to_container(
+        settings.overrides.task
+    )  # as typed: iterating would interpolate
     options = compose.resolve_options(composed, settings.runtime.choices, typed)
     if settings.mode == RunMode.MULTIRUN:  # of a launcher of Hydra's own
         from aiayn.sweep.processes import run_row
@@ -50,11 +56,15 @@ def _train(composed: DictConfig) -> float | None:
         return run_row(options, settings, typed)
     refuse_windows()
     check_typed_options(options)
-    if options.init_from is None:  # else the prepared corpus depends on that run's tokenizer, and is checked later
+    if (
+        options.init_from is None
+    ):  # else the prepared corpus depends on that run's tokenizer, and is checked later
         from aiayn.data.prepare import check_text
 
         check_text(options.data)
-    from aiayn.training.run import train  # imports torch: only once configuration and text are checked
+    from aiayn.training.run import (
+        train,
+    )  # imports torch: only once configuration and text are checked
 
     train(options, chosen=compose.chosen_options(typed, options))
     return None
@@ -66,7 +76,9 @@ def _evaluate(composed: DictConfig) -> None:
 
     config = compose.check_config(composed, EvaluateConfig).found()
     find_checkpoint(Path(config.run), config.checkpoint)
-    from aiayn.evaluation.evaluate import evaluate  # imports torch: only once the configuration is checked
+    from aiayn.evaluation.evaluate import (
+        evaluate,
+    )  # imports torch: only once the configuration is checked
 
     scores, folder = evaluate(config), RunFolder(folder_of(Path(config.run)))
     if folder.wandb_id.exists():
@@ -75,13 +87,21 @@ def _evaluate(composed: DictConfig) -> None:
         send_scores(folder, scores)
 
 
-def _start_application(name: str, schema: type, job: Callable[[DictConfig], float | None], script: str | None) -> None:
+def _start_application(
+    name: str, schema: type, job: Callable[[DictConfig], float | None], script: str | None
+) -> None:
     """Answers --help and --version, and has Hydra do everything else."""
-    with program.started_as(script, None if script else name), one_line_errors(), handle_signals(interrupt):
+    with (
+        program.started_as(script, None if script else name),
+        one_line_errors(),
+        handle_signals(interrupt),
+    ):
         end_with_parent()
         arguments = _parse(sys.argv[1:])
         refuse_repeated(arguments.overrides, arguments.multirun)
-        sources = compose.Sources(arguments.config_name or name, arguments.config_path, arguments.config_dir)
+        sources = compose.Sources(
+            arguments.config_name or name, arguments.config_path, arguments.config_dir
+        )
         if arguments.version:
             print(f"aiayn {__version__}")
         elif arguments.help:
@@ -104,9 +124,14 @@ def _check_shown(arguments: argparse.Namespace, schema: type, sources: compose.S
 
 
 def _run_hydra(
-    name: str, schema: type, job: Callable[[DictConfig], float | None], arguments: argparse.Namespace
+    name: str,
+    schema: type,
+    job: Callable[[DictConfig], float | None],
+    arguments: argparse.Namespace,
 ) -> None:
-    """Has Hydra compose the options and run one job or a sweep. Raises ConfigError for what it cannot compose."""
+    """Has Hydra compose the options and run one job or a sweep. Raises ConfigError for what it
+    cannot compose.
+    """
     typed = sys.argv[1:]
 
     @hydra.main(version_base="1.3", config_path=str(program.conf_folder()), config_name=name)
@@ -123,8 +148,11 @@ def _run_hydra(
     compose.register(schema)
     with _explained(schema):
         refuse_unsupported(arguments.overrides, schema, arguments.multirun)
-        arguments.overrides = [compose.for_hydra(override, schema) for override in arguments.overrides]
-        # Hydra's parser knows neither options on both sides of a flag nor, in the jobs of a sweep, abbreviated flags.
+        arguments.overrides = [
+            compose.for_hydra(override, schema) for override in arguments.overrides
+        ]
+        # Hydra's parser knows neither options on both sides of a flag nor, in the jobs of a sweep,
+        # abbreviated flags.
         sys.argv[1:] = _canonical(arguments)
         application()
 
@@ -144,7 +172,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads Hydra's flags, abbreviated ones included, and options before and after them. Raises ConfigError."""
+    """Reads Hydra's flags, abbreviated ones included, and options before and after them. Raises
+    ConfigError.
+    """
     parser = _Parser(add_help=False)
     parser.add_argument("overrides", nargs="*")
     for flags in ("-m --multirun", "-r --run", "-h --help"):
@@ -157,7 +187,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--info", "-i", nargs="?", const="all")
     for argument in arguments:
         key = argument.partition("=")[0]
-        if argument.startswith("-") and "=" in argument and "config" not in key and key not in ("--cfg", "--info"):
+        if (
+            argument.startswith("-")
+            and "=" in argument
+            and "config" not in key
+            and key not in ("--cfg", "--info")
+        ):
             raise ConfigError(f"{key}: options have no dashes, write {key.lstrip('-')}=VALUE")
     parsed = parser.parse_intermixed_args(list(arguments))
     modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info") if getattr(parsed, flag)]
@@ -167,7 +202,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _canonical(arguments: argparse.Namespace) -> list[str]:
-    """Returns the arguments with flags in full and first, as Hydra and the jobs of a sweep take them."""
-    given = {f"--{name.replace('_', '-')}": value for name, value in vars(arguments).items() if name != "overrides"}
+    """Returns the arguments with flags in full and first, as Hydra and the jobs of a sweep take
+    them.
+    """
+    given = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in vars(arguments).items()
+        if name != "overrides"
+    }
     flags = [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
     return [*flags, *arguments.overrides]

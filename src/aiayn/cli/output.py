@@ -1,4 +1,6 @@
-"""Standard output of the commands that write a line for every line of text, and their progress on the terminal."""
+"""Standard output of the commands that write a line for every line of text, and their progress on
+the terminal.
+"""
 
 import json
 import os
@@ -18,11 +20,14 @@ FILE_LINES = 2000  # translated at once from a file
 
 @contextmanager
 def show_progress(lines: int) -> "Iterator[TranslationProgress | None]":
-    """Shows progress while a file of `lines` lines is turned into another file, to which standard output goes.
+    """Shows progress while a file of `lines` lines is turned into another file, to which standard
+    output goes.
 
     Only then: what reads a pipe may write to the same terminal.
     """
-    if not lines or not (sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)):
+    if not lines or not (
+        sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    ):
         yield None
         return
     from aiayn.evaluation.progress import TranslationProgress
@@ -35,13 +40,18 @@ def show_progress(lines: int) -> "Iterator[TranslationProgress | None]":
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Writes and flushes lines as bytes, UTF-8 and ended by LF, so that no locale or platform changes them."""
+    """Writes and flushes lines as bytes, UTF-8 and ended by LF, so that no locale or platform
+    changes them.
+    """
     sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
     sys.stdout.buffer.flush()
 
 
 def as_json(
-    translator: "LineTranslator", lines: list[str], results: "list[list[Translation]]", first_index: int
+    translator: "LineTranslator",
+    lines: list[str],
+    results: "list[list[Translation]]",
+    first_index: int,
 ) -> Iterator[str]:
     """Yields one JSON object per translation, in order of the lines."""
     from aiayn.search.alignment import alignment_weights

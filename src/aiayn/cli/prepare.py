@@ -8,7 +8,8 @@ import typer
 
 def prepare(
     options: Annotated[
-        list[str] | None, typer.Argument(metavar="[GROUP=NAME] [KEY=VALUE]", help="Options of `aiayn train`.")
+        list[str] | None,
+        typer.Argument(metavar="[GROUP=NAME] [KEY=VALUE]", help="Options of `aiayn train`."),
     ] = None,
 ) -> None:
     """Prepares a corpus for `aiayn train` with the same options.
@@ -24,7 +25,9 @@ def prepare(
 
     composed = compose_training(options or [])
     if composed.init_from is not None:
-        raise ConfigError(f"init_from={composed.init_from}: its vocabulary is taken over when the training starts")
+        raise ConfigError(
+            f"init_from={composed.init_from}: its vocabulary is taken over when the training starts"
+        )
     logging.basicConfig(format="%(message)s")
     logging.getLogger("aiayn").setLevel(logging.INFO)
     check_text(composed.data)

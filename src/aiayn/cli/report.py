@@ -8,13 +8,17 @@ import typer
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A run such as outputs/quickstart, or a folder of runs.")
+        Path,
+        typer.Argument(
+            metavar="FOLDER", help="A run such as outputs/quickstart, or a folder of runs."
+        ),
     ],
 ) -> None:
     """Writes FOLDER/report.html: curves, scores, samples, options.
 
-    The page is one file and needs no network; it also describes corpus and machine. For a folder of runs it compares
-    scores, curves and options; curves are means over seeds in a band from the lowest to the highest.
+    The page is one file and needs no network; it also describes corpus and machine. For a folder of
+    runs it compares scores, curves and options; curves are means over seeds in a band from the
+    lowest to the highest.
     """
     from aiayn.reports.report import write_report
 

@@ -19,27 +19,38 @@ if TYPE_CHECKING:
 
 def score(
     run: RunArgument,
-    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text, or a file of pairs: .tsv, .jsonl, .tmx.")],
+    src: Annotated[
+        Path,
+        typer.Argument(metavar="SRC", help="Source text, or a file of pairs: .tsv, .jsonl, .tmx."),
+    ],
     *,
-    style: Annotated[str, typer.Option("--format", help="text, or jsonl: JSON objects with every token.")] = "text",
+    style: Annotated[
+        str, typer.Option("--format", help="text, or jsonl: JSON objects with every token.")
+    ] = "text",
     each_token: Annotated[
-        bool, typer.Option("--per-token", help="Divide by the number of subwords, the end mark included.")
+        bool,
+        typer.Option(
+            "--per-token", help="Divide by the number of subwords, the end mark included."
+        ),
     ] = False,
     model: ModelChoice,
     tgt: Annotated[
-        Path | None, typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz.")
+        Path | None,
+        typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz."),
     ] = None,
 ) -> None:
     """Prints log P of given translations, line by line.
 
-    It is the log-probability, in nats, of the line's subwords and the end mark after them: what `aiayn translate
-    --format jsonl` calls log_prob if the text is cut into the same subwords. The perplexity of all lines goes to
-    standard error.
+    It is the log-probability, in nats, of the line's subwords and the end mark after them: what
+    `aiayn translate --format jsonl` calls log_prob if the text is cut into the same subwords. The
+    perplexity of all lines goes to standard error.
 
-    With --per-token it is divided by the number of these subwords, which tells wrong pairs from right ones.
+    With --per-token it is divided by the number of these subwords, which tells wrong pairs from
+    right ones.
 
-    With --format jsonl every pair is one JSON object: index, source, translation, log_prob, score (log_prob divided by
-    the length penalty), tokens, and token_log_probs: log P of each token given those before it.
+    With --format jsonl every pair is one JSON object: index, source, translation, log_prob, score
+    (log_prob divided by the length penalty), tokens, and token_log_probs: log P of each token given
+    those before it.
     """
     one_of("--format", style, ("text", "jsonl"))
     if each_token and style != "text":
@@ -48,7 +59,10 @@ def score(
     from aiayn.data.text_files import suffix
 
     if tgt is None and suffix(src.name) not in FORMATS:
-        raise ConfigError(f"{src}: name the file with its translations, too, or one file of pairs (.tsv, .jsonl, .tmx)")
+        raise ConfigError(
+            f"{src}: name the file with its translations, too, or one file of pairs (.tsv, "
+            ".jsonl, .tmx)"
+        )
     lines = _aligned_lines(src, tgt) if tgt else None
     translator = model.load(run)
     sources, targets = lines or FileText("SRC", [str(src)], translator.languages).read()
@@ -58,13 +72,17 @@ def score(
     with show_progress(len(sources)) as progress:
         for start in range(0, len(sources), FILE_LINES):
             chunk = slice(start, start + FILE_LINES)
-            on_batch = progress and (lambda now, _, start=start: progress(start + now, len(sources)))
+            on_batch = progress and (
+                lambda now, _, start=start: progress(start + now, len(sources))
+            )
             pairs = translator.score(sources[chunk], targets[chunk], on_batch, start + 1)
             if style == "jsonl":
                 texts = zip(sources[chunk], targets[chunk], pairs, strict=True)
                 write_lines(_as_json(translator, start + n, *one) for n, one in enumerate(texts))
             else:
-                write_lines(f"{per_token(pair) if each_token else pair.log_prob:.6f}" for pair in pairs)
+                write_lines(
+                    f"{per_token(pair) if each_token else pair.log_prob:.6f}" for pair in pairs
+                )
             log_prob += sum(pair.log_prob for pair in pairs)
             tokens += sum(len(pair.tokens) for pair in pairs)
     said = f"({len(sources)} lines, {tokens} subwords with end marks)"
@@ -83,13 +101,23 @@ def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
     sources, targets = read_lines(src), read_lines(tgt)
     if len(sources) != len(targets):
         raise DataError(
-            f"{src} has {len(sources)} lines and {tgt} has {len(targets)}: line N of one must translate line N of the "
-            "other (only LF ends a line)"
+            f"{src} has {len(sources)} lines and {tgt} has {len(targets)}: line N of one must "
+            "translate line N of the other (only LF ends a line)"
         )
     return sources, targets
 
 
-def _as_json(translator: "Translator", index: int, source: str, target: str, pair: "ScoredPair") -> str:
+def _as_json(
+    translator: "Translator", index: int, source: str, target: str, pair: "ScoredPair"
+) -> str:
     tokens = translator.tokenizer.tokens(pair.tokens)
-    fields = {"index": index, "source": source, "translation": target, "log_prob": pair.log_prob, "score": pair.score}
-    return json.dumps(fields | {"tokens": tokens, "token_log_probs": pair.token_log_probs}, ensure_ascii=False)
+    fields = {
+        "index": index,
+        "source": source,
+        "translation": target,
+        "log_prob": pair.log_prob,
+        "score": pair.score,
+    }
+    return json.dumps(
+        fields | {"tokens": tokens, "token_log_probs": pair.token_log_probs}, ensure_ascii=False
+    )

@@ -11,15 +11,17 @@ from aiayn.server.options import ServeOptions, read_keys
 def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch) -> None:
     """Serves a page to translate on, and LibreTranslate's API.
 
-    Paths are /translate, /translate_file, /detect, /languages, /frontend/settings and /health; /metrics is for
-    Prometheus. Requests that wait are translated together; answers are those of `aiayn translate`. By default only this
-    machine can connect. SIGTERM and Ctrl-C end the server once accepted requests are answered; SIGHUP reloads model and
-    keys.
+    Paths are /translate, /translate_file, /detect, /languages, /frontend/settings and /health;
+    /metrics is for Prometheus. Requests that wait are translated together; answers are those of
+    `aiayn translate`. By default only this machine can connect. SIGTERM and Ctrl-C end the server
+    once accepted requests are answered; SIGHUP reloads model and keys.
 
     Needs the extra `serve`.
     """
     if hasattr(signal, "SIGHUP"):  # not on Windows
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a reload while the model is being loaded would end the command
+        signal.signal(
+            signal.SIGHUP, signal.SIG_IGN
+        )  # a reload while the model is being loaded would end the command
     if options.api_key_file:
         read_keys(options.api_key_file)  # errors of options come before slow imports
     try:
@@ -34,5 +36,7 @@ def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch) -> Non
             return Served(translator, api_keys, str(find_checkpoint(run, model.checkpoint)), engine)
 
     service = Service(load)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # once all is answered: systemd takes no exit code for a clean end
+    signal.signal(
+        signal.SIGTERM, signal.SIG_DFL
+    )  # once all is answered: systemd takes no exit code for a clean end
     serve_until_stopped(service, run.resolve().name, options)

@@ -10,7 +10,10 @@ from aiayn.config.rules import language_code, require, tagged
 
 
 def split(
-    files: Annotated[list[str], typer.Argument(metavar="FILES", help="Prefixes, or files of pairs, as in data.train.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILES", help="Prefixes, or files of pairs, as in data.train."),
+    ],
     src_lang: Annotated[str, typer.Option(metavar="LANG", help="Source language.")],
     tgt_lang: Annotated[str, typer.Option(metavar="LANG", help="Target language.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Writes train, val and test there.")],
@@ -20,25 +23,30 @@ def split(
 ) -> None:
     """Divides parallel text: training, development and test set.
 
-    There is no leakage: held-out pairs are drawn evenly from all, and a pair that shares its source or its target with
-    one of them, ignoring case and punctuation, is left out of the training text.
+    There is no leakage: held-out pairs are drawn evenly from all, and a pair that shares its source
+    or its target with one of them, ignoring case and punctuation, is left out of the training text.
     """
     for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
         language_code(option, code)
-    require(src_lang != tgt_lang, f"--src-lang and --tgt-lang are both {src_lang}: name two languages")
+    require(
+        src_lang != tgt_lang, f"--src-lang and --tgt-lang are both {src_lang}: name two languages"
+    )
     from aiayn.data.held_out import hold_out
     from aiayn.data.languages import TARGET_TAG
 
     train, leaking, report = hold_out(files, (src_lang, tgt_lang), (val, test), seed, out)
     print(
-        f"{len(train):,} pairs for training, {val:,} for development, {test:,} for the test; left out: "
-        f"{leaking:,} with a side in common with the held-out ones, {report.dropped.total():,} unusable"
+        f"{len(train):,} pairs for training, {val:,} for development, {test:,} for the test; left "
+        f"out: {leaking:,} with a side in common with the held-out ones, "
+        f"{report.dropped.total():,} unusable"
     )
     if report.dropped:
         print(f"unusable, with the place of the first: {report.reasons()}")
     texts = f"data.train={out}/train data.val={out}/val data.test={out}/test"
     print(f"next     {program.typed('train')} data=files {texts} \\")
     tags, first = {tagged(name)[0] for name in files}, {src.partition(" ")[0] for src, _ in train}
-    words = ",".join(f'"{word}"' for word in sorted(first) if word in tags or TARGET_TAG.fullmatch(word))
+    words = ",".join(
+        f'"{word}"' for word in sorted(first) if word in tags or TARGET_TAG.fullmatch(word)
+    )
     symbols = f" 'data.symbols=[{words}]'" if words else ""
     print(f"           data.src_lang={src_lang} data.tgt_lang={tgt_lang}{symbols} name=mine")

@@ -1,4 +1,6 @@
-"""`aiayn table`: runs grouped by what differs, and the paper's tables with measured beside published values."""
+"""`aiayn table`: runs grouped by what differs, and the paper's tables with measured beside
+published values.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,48 +15,81 @@ FORMATS = ("text", "markdown", "latex", "csv", "json")
 
 def table(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUNS", help="Runs, or folders of runs: outputs/sweeps/NAME.")
+        list[Path] | None,
+        typer.Argument(metavar="RUNS", help="Runs, or folders of runs: outputs/sweeps/NAME."),
     ] = None,
     by: Annotated[
         list[str] | None,
-        typer.Option(metavar="OPTIONS", help="Options to group by, such as model.n_heads,optim.lr_scale."),
+        typer.Option(
+            metavar="OPTIONS", help="Options to group by, such as model.n_heads,optim.lr_scale."
+        ),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A run's folder, or KEY=VALUE,...: what others differ from.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A run's folder, or KEY=VALUE,...: what others differ from."
+        ),
     ] = None,
     metrics: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAMES", help="Scores and logged series, such as val/ppl,sacrebleu,perplexity,accuracy."),
+        typer.Option(
+            metavar="NAMES",
+            help="Scores and logged series, such as val/ppl,sacrebleu,perplexity,accuracy.",
+        ),
     ] = None,
-    split: Annotated[str | None, typer.Option(help="Scores of val or test only; by default of both.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Scores of val or test only; by default of both.")
+    ] = None,
     form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.")] = "text",
     only: Annotated[
-        str | None, typer.Option("--table", metavar="NAME", help="One table: groups, table_2, table_3, table_4, ...")
+        str | None,
+        typer.Option(
+            "--table", metavar="NAME", help="One table: groups, table_2, table_3, table_4, ..."
+        ),
     ] = None,
-    every_row: Annotated[bool, typer.Option("--all", help="Also the paper's tables without a run.")] = False,
+    every_row: Annotated[
+        bool, typer.Option("--all", help="Also the paper's tables without a run.")
+    ] = False,
     parameters: Annotated[
-        bool, typer.Option("--parameters", help="Only the parameter counts of Table 3, which need no run.")
+        bool,
+        typer.Option(
+            "--parameters", help="Only the parameter counts of Table 3, which need no run."
+        ),
     ] = False,
     vocab_size: Annotated[
-        int | None, typer.Option(min=1, help="With --parameters: the vocabulary size to count with; default 37000.")
+        int | None,
+        typer.Option(
+            min=1, help="With --parameters: the vocabulary size to count with; default 37000."
+        ),
     ] = None,
 ) -> None:
     """Prints means and differences of runs, and the paper's tables.
 
-    Each group has its mean and standard deviation; Tables 2, 3 and 4 of the paper follow. Groups with the same seeds
-    are compared seed by seed. Differences from the baseline come with 95 % intervals of Student's t; p-values are
-    corrected for the whole table (Holm), and only what survives is marked. Missing and damaged files are listed below
-    the tables. CSV holds one table: the first, or that of --table.
+    Each group has its mean and standard deviation; Tables 2, 3 and 4 of the paper follow. Groups
+    with the same seeds are compared seed by seed. Differences from the baseline come with 95 %
+    intervals of Student's t; p-values are corrected for the whole table (Holm), and only what
+    survives is marked. Missing and damaged files are listed below the tables. CSV holds one table:
+    the first, or that of --table.
     """
     one_of("--format", form, FORMATS)
     one_of("--split", split or "val", ("val", "test"))
     if parameters == bool(runs):
-        raise ConfigError("name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none")
-    of_runs = {"--by": by, "--baseline": baseline, "--metrics": metrics, "--split": split, "--all": every_row}
+        raise ConfigError(
+            "name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none"
+        )
+    of_runs = {
+        "--by": by,
+        "--baseline": baseline,
+        "--metrics": metrics,
+        "--split": split,
+        "--all": every_row,
+    }
     if parameters and (given := [name for name in of_runs if of_runs[name]]):
         raise ConfigError(f"--parameters reads no run: leave out {', '.join(given)}")
     if vocab_size and not parameters:
-        raise ConfigError("--vocab-size only works with --parameters; runs have their own vocabulary")
+        raise ConfigError(
+            "--vocab-size only works with --parameters; runs have their own vocabulary"
+        )
     from aiayn.reports import tables as writers
     from aiayn.reports.comparison import comparisons
     from aiayn.reports.paper_tables import paper_tables, parameter_table
@@ -66,16 +101,22 @@ def table(
     else:
         measured, notes = read_runs(runs or [])
         splits = (split,) if split else SPLITS
-        own = comparisons(measured, _comma_separated(by), baseline, _comma_separated(metrics), splits)
+        own = comparisons(
+            measured, _comma_separated(by), baseline, _comma_separated(metrics), splits
+        )
         paper = paper_tables(measured, every_row)
         tables, records = [*own, *paper.tables], paper.records | {"notes": notes}
     if only:
         names = [shown.name for shown in tables if shown.records]
         if only not in names:
-            raise ConfigError(f"--table {only}: there is none of these runs; choose one of {', '.join(names)}")
+            raise ConfigError(
+                f"--table {only}: there is none of these runs; choose one of {', '.join(names)}"
+            )
         tables, records = [shown for shown in tables if shown.name == only], {}
     if form == "json":
-        text = writers.json_text({shown.name: shown.all_records for shown in tables if shown.records} | records)
+        text = writers.json_text(
+            {shown.name: shown.all_records for shown in tables if shown.records} | records
+        )
     elif form == "csv":  # one table
         text = writers.csv_text(tables[0])
     else:

@@ -15,7 +15,9 @@ STREAM_BYTES = 1 << 17  # translated at once from a stream: up to 2,000 lines or
 
 @dataclass(frozen=True)
 class Chunk:
-    """Lines that are translated together, and a function from their translations to output lines."""
+    """Lines that are translated together, and a function from their translations to output
+    lines.
+    """
 
     lines: list[str]
     written: Callable[[list[str]], Iterable[str]] = list
@@ -24,7 +26,8 @@ class Chunk:
 def file_chunks(file: Path) -> tuple[int, Iterator[Chunk]]:
     """Returns how many lines a file has, and these.
 
-    It is read twice if it can be: errors in it come before a model is loaded, and it need not fit into memory.
+    It is read twice if it can be: errors in it come before a model is loaded, and it need not fit
+    into memory.
     """
     from aiayn.data.text_files import decoded_lines
 
@@ -40,7 +43,9 @@ def file_chunks(file: Path) -> tuple[int, Iterator[Chunk]]:
 
 
 def stream_chunks() -> Iterator[Chunk]:
-    """The whole lines read so far from standard input, so that output starts before the input ends."""
+    """The whole lines read so far from standard input, so that output starts before the input
+    ends.
+    """
     from aiayn.data.text_files import MAX_LINE_BYTES
 
     pending, done = b"", 0
@@ -51,7 +56,9 @@ def stream_chunks() -> Iterator[Chunk]:
         if lines:
             yield Chunk(_decoded(lines, done))
             done += len(lines)
-        if len(pending) > 2 * MAX_LINE_BYTES:  # too long, whatever follows: the error for it is raised now
+        if (
+            len(pending) > 2 * MAX_LINE_BYTES
+        ):  # too long, whatever follows: the error for it is raised now
             _decoded([pending], done)
     if pending:
         yield Chunk(_decoded([pending], done))
@@ -63,7 +70,10 @@ def _decoded(lines: list[bytes], done: int) -> list[str]:
 
     if not done:
         lines = [lines[0].removeprefix(b"\xef\xbb\xbf"), *lines[1:]]
-    return [decode(line.removesuffix(b"\r"), "standard input", number) for number, line in enumerate(lines, done + 1)]
+    return [
+        decode(line.removesuffix(b"\r"), "standard input", number)
+        for number, line in enumerate(lines, done + 1)
+    ]
 
 
 def prompted_chunks(greeting: str) -> Iterator[Chunk]:
@@ -89,11 +99,18 @@ def column_chunks(chunks: Iterable[Chunk], column: int) -> Iterator[Chunk]:
         rows = [line.split("\t") if line else [] for line in chunk.lines]
         for number, row in enumerate(rows, done + 1):
             if 0 < len(row) < column:
-                raise DataError(f"line {number} has {len(row)} columns: --tsv {column} needs {column}; correct it")
+                raise DataError(
+                    f"line {number} has {len(row)} columns: --tsv {column} needs {column}; "
+                    "correct it"
+                )
         done += len(rows)
 
         def written(translations: list[str], rows: list[list[str]] = rows) -> Iterator[str]:
             for row, text in zip(rows, translations, strict=True):
-                yield "\t".join([*row[: column - 1], text.replace("\t", " "), *row[column:]]) if row else ""
+                yield (
+                    "\t".join([*row[: column - 1], text.replace("\t", " "), *row[column:]])
+                    if row
+                    else ""
+                )
 
         yield Chunk([row[column - 1] if row else "" for row in rows], written)

@@ -1,4 +1,6 @@
-"""`aiayn train` and `aiayn evaluate`: the same as `python train.py` and `python evaluate.py`, from any folder."""
+"""`aiayn train` and `aiayn evaluate`: the same as `python train.py` and `python evaluate.py`, from
+any folder.
+"""
 
 import sys
 

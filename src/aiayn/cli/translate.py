@@ -28,28 +28,49 @@ class OutputOptions:
 
     n_best: Annotated[
         int | None,
-        Option(metavar="N", min=1, max=MAX_BEAM_SIZE, help="N translations per line, as INDEX ||| TEXT ||| SCORE."),
+        Option(
+            metavar="N",
+            min=1,
+            max=MAX_BEAM_SIZE,
+            help="N translations per line, as INDEX ||| TEXT ||| SCORE.",
+        ),
     ] = None
-    scores: Annotated[bool, Option("--scores", help="Append a tab and the score to every translation.")] = False
+    scores: Annotated[
+        bool, Option("--scores", help="Append a tab and the score to every translation.")
+    ] = False
     given_style: Annotated[
         str | None,
         Option(
             "--format",
-            help="text: lines, whatever the suffix of FILE; jsonl: JSON with scores and alignments; of a parser tree "
-            "(indented) or brackets.",
+            help="text: lines, whatever the suffix of FILE; jsonl: JSON with scores and "
+            "alignments; of a parser tree (indented) or brackets.",
         ),
     ] = None
     tsv: Annotated[
         int | None,
-        Option("--tsv", metavar="N", min=1, help="Translate column N of tab-separated lines, keep the others."),
+        Option(
+            "--tsv",
+            metavar="N",
+            min=1,
+            help="Translate column N of tab-separated lines, keep the others.",
+        ),
     ] = None
     markup: Annotated[
-        bool, Option("--markup", help="Keep tags, {name}, %s and web addresses, and put them where they belong.")
+        bool,
+        Option(
+            "--markup",
+            help="Keep tags, {name}, %s and web addresses, and put them where they belong.",
+        ),
     ] = False
-    paragraphs: Annotated[bool, Option("--paragraphs", help="Translate a line's sentences one by one.")] = False
+    paragraphs: Annotated[
+        bool, Option("--paragraphs", help="Translate a line's sentences one by one.")
+    ] = False
     tag: Annotated[
         str | None,
-        Option(metavar="TAG", help="Begins every text, as a tag of data.train began its sources: '<2de>'."),
+        Option(
+            metavar="TAG",
+            help="Begins every text, as a tag of data.train began its sources: '<2de>'.",
+        ),
     ] = None
 
     def __post_init__(self) -> None:
@@ -64,34 +85,56 @@ class OutputOptions:
         return self.given_style or "text"
 
     def require_one_translation(self, what: str, sample: bool = False) -> None:
-        """Raises ConfigError for options that write more, or something else, than one translation for each text."""
+        """Raises ConfigError for options that write more, or something else, than one translation
+        for each text.
+        """
         if self.n_best or self.scores or self.style != "text" or sample:
             given = "--sample" if sample else "--n-best, --scores and --format"
-            raise ConfigError(f"{what} writes one translation, the best, for each text; leave out {given}")
+            raise ConfigError(
+                f"{what} writes one translation, the best, for each text; leave out {given}"
+            )
 
 
 @dataclass(kw_only=True, frozen=True)
 class SampleOptions:
     """Translations that are drawn instead of searched."""
 
-    sample: Annotated[bool, Option("--sample", help="Draw a translation at random instead of searching.")] = False
+    sample: Annotated[
+        bool, Option("--sample", help="Draw a translation at random instead of searching.")
+    ] = False
     seed: Annotated[int | None, Option(help="Of --sample; by default 0.")] = None
-    temperature: Annotated[float | None, Option(help="Of --sample: below 1 less, above 1 more random.")] = None
-    top_k: Annotated[int | None, Option(help="Of --sample: only among the k most probable tokens.")] = None
-    top_p: Annotated[float | None, Option(help="Of --sample: only among the tokens that make up this probability.")] = (
-        None
-    )
+    temperature: Annotated[
+        float | None, Option(help="Of --sample: below 1 less, above 1 more random.")
+    ] = None
+    top_k: Annotated[
+        int | None, Option(help="Of --sample: only among the k most probable tokens.")
+    ] = None
+    top_p: Annotated[
+        float | None,
+        Option(help="Of --sample: only among the tokens that make up this probability."),
+    ] = None
 
     def config(self, n_best: int | None, beam_size: int | None) -> SamplingConfig | None:
-        """Returns None without --sample. Raises ConfigError for options that contradict each other."""
-        given = {name: value for name, value in vars(self).items() if name != "sample" and value is not None}
+        """Returns None without --sample. Raises ConfigError for options that contradict each
+        other.
+        """
+        given = {
+            name: value
+            for name, value in vars(self).items()
+            if name != "sample" and value is not None
+        }
         if not self.sample:
             for name in given:
-                raise ConfigError(f"--{name.replace('_', '-')} is an option of --sample; add --sample or leave it out")
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} is an option of --sample; add --sample or leave "
+                    "it out"
+                )
             return None
         for name, value in (("--n-best", n_best), ("--beam-size", beam_size)):
             if value is not None:
-                raise ConfigError(f"--sample draws one translation per line, without a beam; leave out {name}")
+                raise ConfigError(
+                    f"--sample draws one translation per line, without a beam; leave out {name}"
+                )
         return SamplingConfig(**given)
 
 
@@ -101,37 +144,48 @@ def translate(
     sampling: SampleOptions,
     model: ModelAndSearch,
     file: Annotated[
-        Path | None, Positional(metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing.")
+        Path | None,
+        Positional(
+            metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing."
+        ),
     ] = None,
-    devices: Annotated[int, Option(min=1, metavar="N", help="GPUs, or parts of the cores, for the lines of FILE.")] = 1,
+    devices: Annotated[
+        int, Option(min=1, metavar="N", help="GPUs, or parts of the cores, for the lines of FILE.")
+    ] = 1,
 ) -> None:
     """Translates text, one line for one line.
 
-    The order is kept, and blank lines stay blank. Without FILE, on a terminal, it prompts for lines.
+    The order is kept, and blank lines stay blank. Without FILE, on a terminal, it prompts for
+    lines.
 
-    Web pages (.html), Markdown (.md), catalogues (.po), .xliff and subtitles (.srt) are translated whole, and all that
-    is no text stays as it is. A .jsonl file gets the translation as one more field of each object, a .tmx file becomes
-    a translation memory of both languages, and a .tsv or .csv file with the languages over its columns gets the
-    target's filled; translations that are there stay. With --tsv 2 every line is a row of columns with tabs between
-    them, and the translation takes the place of the second one. Files with other suffixes are lines of text where
+    Web pages (.html), Markdown (.md), catalogues (.po), .xliff and subtitles (.srt) are translated
+    whole, and all that is no text stays as it is. A .jsonl file gets the translation as one more
+    field of each object, a .tmx file becomes a translation memory of both languages, and a .tsv or
+    .csv file with the languages over its columns gets the target's filled; translations that are
+    there stay. With --tsv 2 every line is a row of columns with tabs between them, and the
+    translation takes the place of the second one. Files with other suffixes are lines of text where
     --format text says so.
 
-    A score is the log-probability of the translation divided by its length penalty. With --n-best every line gives up
-    to N lines, best first; INDEX counts input lines from 0, as in Moses.
+    A score is the log-probability of the translation divided by its length penalty. With --n-best
+    every line gives up to N lines, best first; INDEX counts input lines from 0, as in Moses.
 
-    With --format jsonl every translation is one JSON object: index, source, translation, score, log_prob,
-    source_tokens, tokens, and alignment: for each token the index of the source token that was attended to most.
+    With --format jsonl every translation is one JSON object: index, source, translation, score,
+    log_prob, source_tokens, tokens, and alignment: for each token the index of the source token
+    that was attended to most.
 
-    A parser (data=treebank) reads words with spaces between them, as in its treebank: `It is n't here .`. It writes
-    linear trees without words; with --format tree indented trees, with --format brackets a Penn tree per line.
+    A parser (data=treebank) reads words with spaces between them, as in its treebank: `It is n't
+    here .`. It writes linear trees without words; with --format tree indented trees, with --format
+    brackets a Penn tree per line.
 
-    With --with RUN2 several runs with one vocabulary translate as one model: by the mean of their log-probabilities.
+    With --with RUN2 several runs with one vocabulary translate as one model: by the mean of their
+    log-probabilities.
 
-    With --sample every line's translation is drawn from the model's distribution. What is drawn depends on the seed and
-    the line's number only, so the same command gives the same text.
+    With --sample every line's translation is drawn from the model's distribution. What is drawn
+    depends on the seed and the line's number only, so the same command gives the same text.
 
-    CTranslate2 does the search wherever it can; for that the model is converted once, into a folder beside its
-    checkpoint. In torch are --sample, --with, --patience 0, and models with parts of extensions.
+    CTranslate2 does the search wherever it can; for that the model is converted once, into a folder
+    beside its checkpoint. In torch are --sample, --with, --patience 0, and models with parts of
+    extensions.
     """
     drawing = sampling.config(output.n_best, model.beam_size)
     at_least("search.beam_size", model.beam_size, 1)  # before the run is looked for
@@ -139,11 +193,16 @@ def translate(
         output.require_one_translation(name, sampling.sample and name != "--tsv")
     kind = _kind(run, file, output, sampling.sample)
     if devices > 1 and kind == "stream":
-        raise ConfigError(f"--devices {devices}: for a FILE only; leave it out to translate a stream")
+        raise ConfigError(
+            f"--devices {devices}: for a FILE only; leave it out to translate a stream"
+        )
     from aiayn.data.text_files import suffix
 
     count, chunks = texts.file_chunks(file) if file and kind == "lines" else (0, _stream(run))
-    with model.open(run, devices, "--sample draws in torch" if drawing else None) as (translator, engine):
+    with model.open(run, devices, "--sample draws in torch" if drawing else None) as (
+        translator,
+        engine,
+    ):
         _check_task(translator, run, output)
         print(engine, file=sys.stderr, flush=True)
         places = Counter[str]()
@@ -152,26 +211,33 @@ def translate(
         else:
             if file and kind == "unknown":
                 if (ending := suffix(file.name)) not in translator.languages:
-                    raise DataError(f"{file}: .{ending} files are not known; if it is lines of text, add --format text")
+                    raise DataError(
+                        f"{file}: .{ending} files are not known; if it is lines of text, add "
+                        "--format text"
+                    )
                 count, chunks = texts.file_chunks(file)
             with show_progress(count) as progress:
                 done = 0
                 for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
                     on_batch = _within(progress, done, len(chunk.lines), count)
-                    write_lines(_translated(translator, output, drawing, chunk, done, places, on_batch))
+                    write_lines(
+                        _translated(translator, output, drawing, chunk, done, places, on_batch)
+                    )
                     done += len(chunk.lines)
         if output.markup or any(places.values()):
             total = places.total() - places["removed"]
             print(
-                f"mark-up: {total} tags and placeholders: {places['by_model']} as the model wrote them, "
-                f"{places['by_alignment']} put where the alignment says, {places['guessed']} where it says nothing; "
-                f"{places['removed']} removed that the source does not have",
+                f"mark-up: {total} tags and placeholders: {places['by_model']} as the model wrote "
+                f"them, {places['by_alignment']} put where the alignment says, "
+                f"{places['guessed']} where it says nothing; {places['removed']} removed that the "
+                "source does not have",
                 file=sys.stderr,
             )
 
 
 def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> str:
-    """Returns how FILE is read: stream, lines, document, or unknown if only the run's languages can tell.
+    """Returns how FILE is read: stream, lines, document, or unknown if only the run's languages can
+    tell.
 
     Raises DataError for files that are not read.
     """
@@ -195,7 +261,9 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
         return "document"
     if remedy := OTHER_FORMATS.get(ending):
         raise DataError(f"{file}: {remedy}")
-    is_language = short_code(ending) in LANGUAGE_CODES.values() or re.fullmatch("[a-z]{2,3}[-_][a-z]{2,4}", ending)
+    is_language = short_code(ending) in LANGUAGE_CODES.values() or re.fullmatch(
+        "[a-z]{2,3}[-_][a-z]{2,4}", ending
+    )
     return "lines" if is_language else "unknown"
 
 
@@ -210,20 +278,30 @@ def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) 
     from aiayn.evaluation.tasks import task_of
 
     if output.tag and output.tag not in (known := translator.tokenizer.source.symbols):
-        raise ConfigError(f"--tag {output.tag}: {run} has learned {', '.join(known) or 'none'}; name one, or none")
+        raise ConfigError(
+            f"--tag {output.tag}: {run} has learned {', '.join(known) or 'none'}; name one, or none"
+        )
     task = task_of(translator.task)
     if output.style not in (known := ("text", "jsonl", *task.formats)):
-        raise ConfigError(f"--format {output.style}: {run} has learned {translator.task}; use {' or '.join(known)}")
+        raise ConfigError(
+            f"--format {output.style}: {run} has learned {translator.task}; use "
+            f"{' or '.join(known)}"
+        )
     if (output.markup or output.paragraphs) and not task.reads_prose:
-        raise ConfigError(f"--markup, --paragraphs: {run} has learned {translator.task}; leave them out")
+        raise ConfigError(
+            f"--markup, --paragraphs: {run} has learned {translator.task}; leave them out"
+        )
     kept = translator.search.beam_size
     if output.n_best and output.n_best > kept:
         raise ConfigError(
-            f"--n-best {output.n_best}: the search keeps {kept} translations; add --beam-size {output.n_best} or more"
+            f"--n-best {output.n_best}: the search keeps {kept} translations; add --beam-size "
+            f"{output.n_best} or more"
         )
 
 
-def _write_document(translator: "LineTranslator", file: Path, output: OutputOptions, places: Counter[str]) -> None:
+def _write_document(
+    translator: "LineTranslator", file: Path, output: OutputOptions, places: Counter[str]
+) -> None:
     """Writes a document's translation; all that is no text is copied."""
     from aiayn.data.languages import target_language
     from aiayn.documents.document import read_document
@@ -237,7 +315,10 @@ def _write_document(translator: "LineTranslator", file: Path, output: OutputOpti
     with show_progress(total) as progress:
         for group in document.groups(FILE_LINES):
             count = sum(isinstance(piece, Part) for piece in group)
-            paragraphs, on_batch = output.paragraphs or document.is_prose, _within(progress, done, count, total)
+            paragraphs, on_batch = (
+                output.paragraphs or document.is_prose,
+                _within(progress, done, count, total),
+            )
             [text], found = translate_texts(
                 translator, [group], document.markup, paragraphs, on_batch, done + 1, output.tag
             )
@@ -246,7 +327,10 @@ def _write_document(translator: "LineTranslator", file: Path, output: OutputOpti
             places.update(found)
             done += count
     if document.is_prose and not output.tag and (known := translator.tokenizer.source.symbols):
-        print(f"{file}: without --tag, though this model has learned {', '.join(known)}", file=sys.stderr)
+        print(
+            f"{file}: without --tag, though this model has learned {', '.join(known)}",
+            file=sys.stderr,
+        )
     for remark in document.remarks + [f"{file}: there is no text to translate in it"] * (not total):
         print(remark, file=sys.stderr)
 
@@ -270,7 +354,9 @@ def _translated(
     if output.markup or output.paragraphs:
         from aiayn.search.texts import translate_texts
 
-        found, counted = translate_texts(translator, lines, output.markup, output.paragraphs, on_batch, done + 1)
+        found, counted = translate_texts(
+            translator, lines, output.markup, output.paragraphs, on_batch, done + 1
+        )
         places.update(counted)
         return chunk.written(found)
     lines = [task.source_line(line) for line in lines]
@@ -282,19 +368,28 @@ def _translated(
     if output.style == "jsonl":
         return as_json(translator, lines, results, done)
     if show:
-        return (show(line, one.text) for line, best in zip(lines, results, strict=True) for one in best)
+        return (
+            show(line, one.text) for line, best in zip(lines, results, strict=True) for one in best
+        )
     if output.n_best:
-        return (f"{n} ||| {one.text} ||| {one.score:.4f}" for n, best in enumerate(results, done) for one in best)
+        return (
+            f"{n} ||| {one.text} ||| {one.score:.4f}"
+            for n, best in enumerate(results, done)
+            for one in best
+        )
     if output.scores:
         return (f"{best.text}\t{best.score:.4f}" for best, *_ in results)
     translations = [best.text for best, *_ in results]
     if task.reads_prose:  # a line without letters, such as 1984, is its own translation
         translations = [
-            text if has_letters(line) else line for line, text in zip(chunk.lines, translations, strict=True)
+            text if has_letters(line) else line
+            for line, text in zip(chunk.lines, translations, strict=True)
         ]
     return chunk.written(translations)
 
 
 def _within(progress: "Progress | None", done: int, count: int, total: int) -> "Progress | None":
-    """Progress within `count` lines that come after `done` lines; what it counts may be sentences."""
+    """Progress within `count` lines that come after `done` lines; what it counts may be
+    sentences.
+    """
     return progress and (lambda now, of: progress(done + now * count // max(of, 1), total))

@@ -1,4 +1,6 @@
-"""From arguments and the files of conf/ to checked options: Hydra's composition, for commands, sweeps and Python."""
+"""From arguments and the files of conf/ to checked options: Hydra's composition, for commands,
+sweeps and Python.
+"""
 
 import os
 import re
@@ -36,18 +38,33 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DataclassInstance")
 
 # Variables of the environment whose values may be stored. Any other may hold a secret.
-STORABLE = ("HOME", "USER", "LOGNAME", "HOSTNAME", "PWD", "TMPDIR", "SCRATCH", "WORK", "DATA", "SEED")
+STORABLE = (
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "HOSTNAME",
+    "PWD",
+    "TMPDIR",
+    "SCRATCH",
+    "WORK",
+    "DATA",
+    "SEED",
+)
 STORABLE_BEGINNINGS = ("SLURM_JOB_", "SLURM_ARRAY_", "SLURM_N", "AIAYN_OUTPUTS", "AIAYN_FOLDER")
 STORABLE_ENDINGS = ("_DIR", "_HOME", "_ROOT", "_SCRATCH", "_WORK")
 
-ELEMENT = re.compile(r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)""")  # a value, or one of a list of them
+ELEMENT = re.compile(
+    r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)"""
+)  # a value, or one of a list of them
 
 
 def for_hydra(override: str, schema: type) -> str:
-    """Returns an override as Hydra has to read it: without +, and a value that is text with the characters as typed.
+    """Returns an override as Hydra has to read it: without +, and a value that is text with the
+    characters as typed.
 
-    Hydra would read name=2_16 as 216, data.train=1e6 as 1000000.0, and name=true as True. It would not read ~/text,
-    whose ~ becomes the home folder. + would add an option, and there is none to add: it is checked like all others.
+    Hydra would read name=2_16 as 216, data.train=1e6 as 1000000.0, and name=true as True. It would
+    not read ~/text, whose ~ becomes the home folder. + would add an option, and there is none to
+    add: it is checked like all others.
     """
     key, sign, value = override.lstrip("+").partition("=")
     option = options_of(schema).get(key)
@@ -68,8 +85,12 @@ def for_hydra(override: str, schema: type) -> str:
 
 
 def register(schema: type) -> None:
-    """Makes a schema class the first entry of the defaults list, so that Hydra checks names and types against it."""
-    ConfigStore.instance().store(name="schema", node=_schema_node(schema))  # the store copies the node
+    """Makes a schema class the first entry of the defaults list, so that Hydra checks names and
+    types against it.
+    """
+    ConfigStore.instance().store(
+        name="schema", node=_schema_node(schema)
+    )  # the store copies the node
 
 
 @cache
@@ -81,7 +102,9 @@ def _schema_node(schema: type) -> DictConfig:
 
 
 def _nullable(schema: Any) -> type:
-    """Returns a class of the same options for Hydra: without values, and null for those inferred from data."""
+    """Returns a class of the same options for Hydra: without values, and null for those inferred
+    from data.
+    """
     options: list[tuple[str, Any, Any]] = []
     for option in fields(schema):
         option_type: Any = option.type
@@ -89,15 +112,21 @@ def _nullable(schema: Any) -> type:
             option_type = _nullable(option_type)
             options.append((option.name, option_type, field(default_factory=option_type)))
         else:
-            option_type = option_type | None if option.metadata["inferred_from_data"] else option_type
-            empty = field(default_factory=dict) if get_origin(option_type) is dict else field(default=MISSING)
+            option_type = (
+                option_type | None if option.metadata["inferred_from_data"] else option_type
+            )
+            empty = (
+                field(default_factory=dict)
+                if get_origin(option_type) is dict
+                else field(default=MISSING)
+            )
             options.append((option.name, option_type, empty))
     return make_dataclass(schema.__name__, options, kw_only=True)
 
 
 def check_config(composed: DictConfig, schema: type[T]) -> T:
-    """Returns the composed options as an instance of the schema. Raises ConfigError as `_plain_values` does, and for
-    impossible ones.
+    """Returns the composed options as an instance of the schema. Raises ConfigError as
+    `_plain_values` does, and for impossible ones.
     """
     return from_plain(schema, _plain_values(composed))
 
@@ -105,13 +134,16 @@ def check_config(composed: DictConfig, schema: type[T]) -> T:
 def _plain_values(composed: DictConfig) -> dict[str, Any]:
     """Returns composed options as plain values, interpolations resolved.
 
-    Raises ConfigError for missing ones, and for those with a variable of the environment other than those that hold
-    folders and the like: options are stored, where no secret may be.
+    Raises ConfigError for missing ones, and for those with a variable of the environment other than
+    those that hold folders and the like: options are stored, where no secret may be.
     """
     OmegaConf.register_new_resolver("oc.env", _storable_variable, replace=True)
     try:
         missing = OmegaConf.missing_keys(composed)
-        require(not missing, f"{min(missing, default='')} is missing: set {min(missing, default='')}=VALUE")
+        require(
+            not missing,
+            f"{min(missing, default='')} is missing: set {min(missing, default='')}=VALUE",
+        )
         resolved: Any = OmegaConf.to_container(composed, resolve=True)
     finally:
         OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
@@ -119,17 +151,24 @@ def _plain_values(composed: DictConfig) -> dict[str, Any]:
 
 
 def _storable_variable(name: str, *default: str | None) -> str | None:
-    """Takes the place of OmegaConf's `${oc.env:NAME}`. Raises ConfigError for a variable that may hold a secret."""
-    is_storable = name in STORABLE or name.startswith(STORABLE_BEGINNINGS) or name.endswith(STORABLE_ENDINGS)
+    """Takes the place of OmegaConf's `${oc.env:NAME}`. Raises ConfigError for a variable that may
+    hold a secret.
+    """
+    is_storable = (
+        name in STORABLE or name.startswith(STORABLE_BEGINNINGS) or name.endswith(STORABLE_ENDINGS)
+    )
     if not is_storable:
         raise ConfigError(
-            f"${{oc.env:{name}}}: takes its value from the environment, and may be a secret: options are stored in "
-            f"config.yaml and in every checkpoint; if it is not a secret let the shell insert it, KEY=${name}"
+            f"${{oc.env:{name}}}: takes its value from the environment, and may be a secret: "
+            "options are stored in config.yaml and in every checkpoint; if it is not a secret "
+            f"let the shell insert it, KEY=${name}"
         )
     return oc.env(name, *default)
 
 
-def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str]) -> Config:
+def resolve_options(
+    composed: DictConfig, choices: Mapping[str, str], overrides: Sequence[str]
+) -> Config:
     """Returns the checked options of one training run, with its name. Raises ConfigError.
 
     choices are the files of each group that were chosen, overrides the arguments that chose them.
@@ -143,8 +182,12 @@ def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides:
     options = from_plain(Config, values)
     if "wandb" in options.logger.kinds and (mode := os.environ.get("WANDB_MODE")):
         one_of("WANDB_MODE", mode, WANDB_MODES)
-    if options.optim.peak_lr is not None and {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(overrides):
-        raise ConfigError("optim.lr_scale and optim.peak_lr: each sets the learning rate; leave one out")
+    if options.optim.peak_lr is not None and {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(
+        overrides
+    ):
+        raise ConfigError(
+            "optim.lr_scale and optim.peak_lr: each sets the learning rate; leave one out"
+        )
     if options.init_from is None:  # else the model is that run's
         check_open_model(options)
     options.outputs_folder  # noqa: B018  (checked before anything starts)
@@ -152,7 +195,9 @@ def resolve_options(composed: DictConfig, choices: Mapping[str, str], overrides:
 
 
 def _names_files(data: Mapping[str, Any], overrides: Sequence[str]) -> bool:
-    """Whether data.train names files, and not a split of a data set of the hub, which has no slash in its name."""
+    """Whether data.train names files, and not a split of a data set of the hub, which has no slash
+    in its name.
+    """
     if isinstance(data["train"], list) or "/" in f"{data['train']}":
         return True
     is_typed = typed_keys(overrides) & {"data.train", "data.source"} == {"data.train"}
@@ -166,7 +211,9 @@ def typed_keys(overrides: Sequence[str]) -> set[str]:
 
 
 def chosen_options(overrides: Sequence[str], options: Config) -> set[str]:
-    """Returns the options that these arguments set, by name or, for the model's, through the files they choose."""
+    """Returns the options that these arguments set, by name or, for the model's, through the files
+    they choose.
+    """
     typed = typed_keys(overrides)
     if "model" in typed:
         return typed | {name for name in options_of(Config) if name.startswith("model.")}
@@ -178,13 +225,19 @@ def chosen_options(overrides: Sequence[str], options: Config) -> set[str]:
 
 
 def default_name(choices: Mapping[str, str], init_from: str | None = None) -> str:
-    """Returns a run's name from the chosen groups: data and model, and the row of Table 3 where it is not base.
+    """Returns a run's name from the chosen groups: data and model, and the row of Table 3 where it
+    is not base.
 
-    A run that starts from another run's weights also has its model: its name is made of the data and that run's name.
+    A run that starts from another run's weights also has its model: its name is made of the data
+    and that run's name.
     """
     if init_from is not None:
         path = PurePath(init_from)
-        run = path.parent.parent.name if path.parent.name == "checkpoints" else path.name.removesuffix(".ckpt")
+        run = (
+            path.parent.parent.name
+            if path.parent.name == "checkpoints"
+            else path.name.removesuffix(".ckpt")
+        )
         return f"{choices['data']}-from-" + "".join(c if c in NAME_CHARACTERS else "-" for c in run)
     row = choices.get("ablation", "base").rpartition("/")[2]  # quarter/a_h1: a_h1
     return "-".join([choices["data"], choices["model"]] + ([row] if row != "base" else []))
@@ -192,7 +245,9 @@ def default_name(choices: Mapping[str, str], init_from: str | None = None) -> st
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a composition begins: conf/NAME.yaml, unless `--config-path` or `--config-dir` say otherwise."""
+    """Where a composition begins: conf/NAME.yaml, unless `--config-path` or `--config-dir` say
+    otherwise.
+    """
 
     name: str
     path: str | None = None  # instead of conf/
@@ -200,18 +255,25 @@ class Sources:
 
 
 @contextmanager
-def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Iterator[tuple[DictConfig, DictConfig]]:
-    """Composes options outside Hydra's applications. Yields them, unchecked, and Hydra's own settings.
+def composition(
+    sources: Sources, overrides: Sequence[str], schema: type
+) -> Iterator[tuple[DictConfig, DictConfig]]:
+    """Composes options outside Hydra's applications. Yields them, unchecked, and Hydra's own
+    settings.
 
     Raises ConfigError.
     """
     register(schema)
-    searched = [f"hydra.searchpath=[file://{os.path.abspath(sources.folder)}]"] if sources.folder else []
+    searched = (
+        [f"hydra.searchpath=[file://{os.path.abspath(sources.folder)}]"] if sources.folder else []
+    )
     with initialize_config_dir(os.path.abspath(sources.path or conf_folder()), version_base="1.3"):
         try:
             refuse_unsupported(overrides, schema)
             overrides = [for_hydra(override, schema) for override in overrides]
-            composed = compose(sources.name, overrides=[*overrides, *searched], return_hydra_config=True)
+            composed = compose(
+                sources.name, overrides=[*overrides, *searched], return_hydra_config=True
+            )
             HydraConfig.instance().set_config(composed)  # for ${hydra:runtime.choices.model}
             yield without_hydra(composed), composed.hydra
         except COMPOSITION_ERRORS as error:
@@ -219,7 +281,9 @@ def composition(sources: Sources, overrides: Sequence[str], schema: type) -> Ite
 
 
 def without_hydra(composed: DictConfig) -> DictConfig:
-    """Returns the options without the section `hydra`, with all types; `masked_copy` would lose some of the types."""
+    """Returns the options without the section `hydra`, with all types; `masked_copy` would lose
+    some of the types.
+    """
     options = composed.copy()
     with read_write(options), open_dict(options):
         del options["hydra"]
@@ -232,7 +296,9 @@ def compose_training(overrides: Sequence[str], sources: Sources = Sources("train
         return resolve_options(composed, hydra.runtime.choices, overrides)
 
 
-def compose_evaluation(overrides: Sequence[str], sources: Sources = Sources("evaluate")) -> "EvaluateConfig":
+def compose_evaluation(
+    overrides: Sequence[str], sources: Sources = Sources("evaluate")
+) -> "EvaluateConfig":
     """Returns the checked options of `evaluate OVERRIDES`. Raises ConfigError."""
     from aiayn.config.evaluate import EvaluateConfig
 

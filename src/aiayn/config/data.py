@@ -27,7 +27,9 @@ _text = partial(path_or_paths, "a prefix of text files, a split's name,")
 @dataclass(frozen=True, kw_only=True)
 @defaults_in_conf("train", "data")
 class DataConfig:
-    """Section 5.1: which text, how it is cleaned and cut into subwords, and the tokens of a step."""
+    """Section 5.1: which text, how it is cleaned and cut into subwords, and the tokens of a
+    step.
+    """
 
     source: str = option("where text comes from", choices=("hub", "files", "phrasebook"))
     task: str = option("parsing goes with data=treebank", choices=tuple(TASKS))
@@ -35,12 +37,15 @@ class DataConfig:
     hub_name: str | None = option("hub: its configuration")
     hub_revision: str | None = option("hub: a commit, to pin the text; null: the newest")
     train: Paths = option(
-        "files: a prefix, a file of pairs, or a list of them, each with a tag if need be: <2de>PREFIX",
+        "files: a prefix, a file of pairs, or a list of them, each with a tag if need be: "
+        "<2de>PREFIX",
         _text,
     )
     val: Paths = option("as train", _text)
     test: Paths = option("as train; null: none", _text, mutable_on_resume=True)
-    src_lang: str = option("source language: the ending of its files, or the column of the data set", language_code)
+    src_lang: str = option(
+        "source language: the ending of its files, or the column of the data set", language_code
+    )
     tgt_lang: str = option("target language", language_code)
     folder: str = option("where prepared corpora are kept", mutable_on_resume=True)
     vocab_size: int = option(  # more than the bytes and special tokens
@@ -67,17 +72,22 @@ class DataConfig:
         absent=1.0,
     )
     weights: list[float] | None = option(
-        "one for each name of train: how often an epoch has each of its pairs; [3, 0.5]: 3 times, half",
+        "one for each name of train: how often an epoch has each of its pairs; [3, 0.5]: 3 "
+        "times, half",
         absent=None,
     )
-    lowercase: bool = option("true: as published for some small texts; translations have no capitals", absent=False)
+    lowercase: bool = option(
+        "true: as published for some small texts; translations have no capitals", absent=False
+    )
     tags: str = option("of words, in parsing", choices=("kept", "xx"), absent="kept")
     drop_duplicates: str | None = option(
         "of equal training pairs the first stays; normalised ignores case and punctuation",
         choices=("exact", "normalised"),
         absent=None,
     )
-    drop_equal: bool = option("training pairs whose sides are equal, ignoring case and punctuation", absent=False)
+    drop_equal: bool = option(
+        "training pairs whose sides are equal, ignoring case and punctuation", absent=False
+    )
     drop_placeholder_mismatch: bool = option(
         "training pairs whose tags, {name}, %s, &amp;, addresses differ", absent=False
     )
@@ -99,7 +109,9 @@ class DataConfig:
         "longest side / shortest side, in subwords; a difference of 5 is always allowed", least=1
     )
     tokenizer_pairs: int | None = option("null: learn the BPE on all pairs", least=1)
-    tokens_per_step: int = option("tokens of each language in an optimizer step", least=1, inferred_from_data=True)
+    tokens_per_step: int = option(
+        "tokens of each language in an optimizer step", least=1, inferred_from_data=True
+    )
     parts_per_step: int = option(
         "a step mixes pairs of this many lengths, as the eight GPUs of the paper did",
         least=1,
@@ -108,7 +120,8 @@ class DataConfig:
     )
     # It only sets the number of micro-batches, which is stored with the run.
     max_tokens_per_device: int | None = option(
-        "padded tokens, per side, in one micro-batch; null: 16,384; on a GPU 4,096 to 32,768, by its memory",
+        "padded tokens, per side, in one micro-batch; null: 16,384; on a GPU 4,096 to 32,768, by "
+        "its memory",
         least=1,
         mutable_on_resume=True,
     )
@@ -134,7 +147,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         check_rules("data.", self)
         require(
-            self.tags == "kept" or self.task == "parsing", f"data.tags={self.tags}: only data.task=parsing has tags"
+            self.tags == "kept" or self.task == "parsing",
+            f"data.tags={self.tags}: only data.task=parsing has tags",
         )
         require(
             self.source != "hub" or bool(self.hub_path),
@@ -142,22 +156,35 @@ class DataConfig:
         )
         require(
             not self.lowercase or self.task == "translation",
-            f"data.lowercase=true: the labels of data.task={self.task} are in capitals; leave it false",
+            f"data.lowercase=true: the labels of data.task={self.task} are in capitals; leave it "
+            "false",
         )
         require(
             self.tokenizer in ("bpe", "unigram") or self.tokenizer.endswith(".json"),
-            f"data.tokenizer={self.tokenizer}: choose one of bpe, unigram, or name the tokenizer.json of a corpus",
+            f"data.tokenizer={self.tokenizer}: choose one of bpe, unigram, or name the "
+            "tokenizer.json of a corpus",
         )
         for symbol in self.symbols:
             good = re.fullmatch(TAG, symbol) and symbol not in ("<pad>", "<s>", "</s>", "<unk>")
-            require(bool(good), f"data.symbols: {symbol}: write a word in angle brackets, such as <2de>")
+            require(
+                bool(good), f"data.symbols: {symbol}: write a word in angle brackets, such as <2de>"
+            )
         if self.weights is not None:
             names, weights = len(listed(self.train)), f"data.weights={self.weights}"
-            require(len(self.weights) == names, f"{weights}: give one for each name of data.train, which has {names}")
-            require(self.temperature == 1, f"{weights} and data.temperature={self.temperature:g}: leave one out")
+            require(
+                len(self.weights) == names,
+                f"{weights}: give one for each name of data.train, which has {names}",
+            )
+            require(
+                self.temperature == 1,
+                f"{weights} and data.temperature={self.temperature:g}: leave one out",
+            )
             for weight in self.weights:
                 at_least("data.weights", weight, 0, most=1000)
-            require(max(self.weights) >= 1, f"{weights}: how often an epoch has each pair; one must be 1 or more")
+            require(
+                max(self.weights) >= 1,
+                f"{weights}: how often an epoch has each pair; one must be 1 or more",
+            )
         require(
             self.src_lang != self.tgt_lang,
             f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
@@ -165,14 +192,15 @@ class DataConfig:
         parts, count = self.parts_per_step, self.micro_batches
         require(
             count is None or count % parts == 0 or parts % count == 0,
-            f"data.micro_batches={count}: neither a multiple nor a divisor of data.parts_per_step={parts}; set one",
+            f"data.micro_batches={count}: neither a multiple nor a divisor of "
+            f"data.parts_per_step={parts}; set one",
         )
         for name in ("tokens_per_step", "max_tokens_per_device"):
             value = getattr(self, name)
             require(
                 value is None or value > self.max_length,
-                f"data.{name}={value}: the longest sentence (data.max_length={self.max_length} and its "
-                f"end token) does not fit; raise data.{name} or lower data.max_length",
+                f"data.{name}={value}: the longest sentence (data.max_length={self.max_length} "
+                f"and its end token) does not fit; raise data.{name} or lower data.max_length",
             )
 
     @property

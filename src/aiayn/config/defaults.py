@@ -21,7 +21,10 @@ def defaults_in_conf(command: str, section: str = "") -> Callable[[type[T]], typ
 
     def decorate(schema: type[T]) -> type[T]:
         for name, declared in vars(schema).items():
-            if isinstance(declared, Field) and declared.default is declared.default_factory is MISSING:
+            if (
+                isinstance(declared, Field)
+                and declared.default is declared.default_factory is MISSING
+            ):
                 key = f"{section}.{name}" if section else name
                 declared.default_factory = partial(_default_value, command, key)
         return schema

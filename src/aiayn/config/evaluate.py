@@ -5,7 +5,16 @@ from functools import partial
 from pathlib import Path, PurePath
 
 from aiayn.config.defaults import defaults_in_conf
-from aiayn.config.rules import Paths, check_rules, listed, option, outputs_folder, path_or_paths, require, section
+from aiayn.config.rules import (
+    Paths,
+    check_rules,
+    listed,
+    option,
+    outputs_folder,
+    path_or_paths,
+    require,
+    section,
+)
 from aiayn.config.search import SearchOverrides
 
 
@@ -15,14 +24,20 @@ class EvaluateConfig:
     """All options of `evaluate.py`."""
 
     run: str = option("a run's folder, or its name below outputs")
-    outputs: str | None = option("the root of all runs; null: $AIAYN_OUTPUTS, or else the folder outputs")
+    outputs: str | None = option(
+        "the root of all runs; null: $AIAYN_OUTPUTS, or else the folder outputs"
+    )
     split: str = option("", choices=("val", "test"))
     checkpoint: str | None = option(
-        "averaged | best | last | a file; null: averaged (best where that validated better), else last"
+        "averaged | best | last | a file; null: averaged (best where that validated better), "
+        "else last"
     )
-    test: str | None = option("PREFIX of text files, PREFIX.SRC and PREFIX.TGT, to score instead of the split")
+    test: str | None = option(
+        "PREFIX of text files, PREFIX.SRC and PREFIX.TGT, to score instead of the split"
+    )
     trusted: bool = option(
-        "true: read the run's own text wherever its path leads; else below this folder and the run's only"
+        "true: read the run's own text wherever its path leads; else below this folder and the "
+        "run's only"
     )
     references: Paths = option(
         "a file or [FILE,...]: further references, beside that of the split or of test=",
@@ -36,7 +51,8 @@ class EvaluateConfig:
     accelerator: str = option("", choices=("auto", "cpu", "gpu"))
     devices: int = option("processes that share the translation", least=1, most=1000)
     extensions: list[str] = option(
-        "[FILE,...]: Python files of one's own, for a model with parts of theirs, and for their metrics"
+        "[FILE,...]: Python files of one's own, for a model with parts of theirs, and for their "
+        "metrics"
     )
     debug: bool = option("true: tracebacks")
     search: SearchOverrides = section(SearchOverrides)
@@ -47,12 +63,14 @@ class EvaluateConfig:
         name = PurePath(self.test or "").name
         require(
             self.test is None or (name.isprintable() and not name.startswith(".") and name != ""),
-            f"test={self.test!r}: the results go to a folder named after the last part of the path; name the files "
-            "FOLDER/NAME, where NAME does not begin with a dot",
+            f"test={self.test!r}: the results go to a folder named after the last part of the "
+            "path; name the files FOLDER/NAME, where NAME does not begin with a dot",
         )
 
     def found(self) -> "EvaluateConfig":
-        """Returns the options with the runs' folders, those that are named alone below `outputs`."""
+        """Returns the options with the runs' folders, those that are named alone below
+        `outputs`.
+        """
 
         def folder(run: str) -> str:
             below = outputs_folder(self.outputs) / run

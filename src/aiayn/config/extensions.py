@@ -1,7 +1,9 @@
-"""Files outside this program that a run names with `extensions=[FILE.py]`, and the options that they declare.
+"""Files outside this program that a run names with `extensions=[FILE.py]`, and the options that
+they declare.
 
-A file's options are the fields of its dataclass `Options`; they are written `extension.NAME.OPTION=value`, where NAME
-is the file's name without `.py`. Only what the user names on a command line or in a configuration file is imported.
+A file's options are the fields of its dataclass `Options`; they are written
+`extension.NAME.OPTION=value`, where NAME is the file's name without `.py`. Only what the user names
+on a command line or in a configuration file is imported.
 """
 
 import difflib
@@ -37,7 +39,10 @@ def load_extension(path: str) -> Extension:
     Raises ConfigError if it is missing, has no usable name, or fails.
     """
     file = Path(path).expanduser()
-    require(file.suffix == ".py" and file.stem.isidentifier(), f"extensions: {path}: name a Python file, NAME.py")
+    require(
+        file.suffix == ".py" and file.stem.isidentifier(),
+        f"extensions: {path}: name a Python file, NAME.py",
+    )
     try:
         source = file.read_bytes()
     except OSError as error:
@@ -59,14 +64,18 @@ def _imported(path: str, file: Path, source: bytes) -> Extension:
         raise
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ConfigError(f"extensions: {path}: fails when imported ({reason:.200}); debug=true shows where") from error
+        raise ConfigError(
+            f"extensions: {path}: fails when imported ({reason:.200}); debug=true shows where"
+        ) from error
     options = getattr(module, "Options", None)
     options = options if is_section(options) else None
     return Extension(file.stem, file, hashlib.sha256(source).hexdigest(), module, options)
 
 
 def load_extensions(paths: Sequence[str]) -> list[Extension]:
-    """Imports the files in order. Raises ConfigError as `load_extension` does, and if two have the same name."""
+    """Imports the files in order. Raises ConfigError as `load_extension` does, and if two have the
+    same name.
+    """
     found = [load_extension(path) for path in paths]
     names = [extension.name for extension in found]
     for name in names:
@@ -75,32 +84,53 @@ def load_extensions(paths: Sequence[str]) -> list[Extension]:
 
 
 def check_extensions(paths: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of all extensions with their defaults, as plain values by the extension's name.
+    """Returns the options of all extensions with their defaults, as plain values by the extension's
+    name.
 
     Raises ConfigError for options of no extension, and for unknown, mistyped or impossible ones.
     """
     extensions = {extension.name: extension for extension in load_extensions(paths)}
     for name in given:
-        missing = f"extension.{name}: no such extension; name its file as well, extensions=[{name}.py]"
+        missing = (
+            f"extension.{name}: no such extension; name its file as well, extensions=[{name}.py]"
+        )
         require(name in extensions, missing)
-    found = {name: _options_of(extension, given.get(name, {})) for name, extension in extensions.items()}
+    found = {
+        name: _options_of(extension, given.get(name, {})) for name, extension in extensions.items()
+    }
     return {name: to_plain(options) for name, options in found.items() if options is not None}
 
 
 def _options_of(extension: Extension, values: Any) -> Any:
-    """Returns an instance of the dataclass that declares the extension's options; None if it has none."""
+    """Returns an instance of the dataclass that declares the extension's options; None if it has
+    none.
+    """
     prefix = f"extension.{extension.name}"
     require(isinstance(values, Mapping), f"{prefix}: write {prefix}.OPTION=value")
-    kinds = {option.name: option.type for option in fields(extension.options)} if extension.options else {}
+    kinds = (
+        {option.name: option.type for option in fields(extension.options)}
+        if extension.options
+        else {}
+    )
     for key in values:
         near = difflib.get_close_matches(key, kinds, n=1)
-        hint = f"did you mean {prefix}.{near[0]}?" if near else f"it has {', '.join(kinds) or 'none'}"
+        hint = (
+            f"did you mean {prefix}.{near[0]}?" if near else f"it has {', '.join(kinds) or 'none'}"
+        )
         require(key in kinds, f"{prefix}.{key}: no such option; {hint}")
     if extension.options is None:
         return None
     # What Hydra does to options of this program: 1 and 1.0 would be two rows of a table.
-    floats = [key for key, one in values.items() if kinds[key] in (float, float | None) and type(one) is int]
+    floats = [
+        key
+        for key, one in values.items()
+        if kinds[key] in (float, float | None) and type(one) is int
+    ]
     try:
-        return from_plain(extension.options, {**values, **{key: float(values[key]) for key in floats}}, f"{prefix}.")
+        return from_plain(
+            extension.options,
+            {**values, **{key: float(values[key]) for key in floats}},
+            f"{prefix}.",
+        )
     except (ValueError, TypeError) as error:  # from its __post_init__
         raise ConfigError(f"{prefix}: {error}") from error

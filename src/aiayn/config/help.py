@@ -15,20 +15,28 @@ WIDTH = 40  # columns before an option's help
 
 
 def help_text(sources: Sources, overrides: Sequence[str], schema: type) -> str:
-    """Returns the page for the options that these overrides compose to. Raises ConfigError if they do not."""
+    """Returns the page for the options that these overrides compose to. Raises ConfigError if they
+    do not.
+    """
     with composition(sources, overrides, schema) as (composed, hydra):
-        folders = [Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"]
+        folders = [
+            Path(source.path) for source in hydra.runtime.config_sources if source.schema == "file"
+        ]
         introduction, options = hydra.help.template.rstrip(), list(_option_lines(composed, schema))
     for command in ("train", "evaluate"):
         introduction = introduction.replace(f"python {command}.py", program.typed(command))
     lines = [introduction, ""]
     if groups(schema):
         lines += ["== Groups (group=name) ==", *_group_files(folders, groups(schema)), ""]
-    return "\n".join([*lines, "== Options (SECTION.OPTION=value), as they are composed ==", *options])
+    return "\n".join(
+        [*lines, "== Options (SECTION.OPTION=value), as they are composed ==", *options]
+    )
 
 
 def _option_lines(composed: DictConfig, schema: type) -> Iterator[str]:
-    """Yields each option as YAML has it, `  d_k: null  # null: d_model / n_heads`, and before it its section."""
+    """Yields each option as YAML has it, `  d_k: null  # null: d_model / n_heads`, and before it
+    its section.
+    """
     section, values = "", flatten(OmegaConf.to_container(composed))
     for key, option in options_of(schema).items():
         home, _, name = key.rpartition(".")

@@ -19,7 +19,9 @@ class LoggerConfig:
     project: str = option("wandb: where runs go")
     entity: str | None = option("wandb: whose account; null: the default")
     group: str | None = option("null: the sweep of a run")
-    mode: str = option("auto: online where a key is found, else offline", choices=("auto", "online", "offline"))
+    mode: str = option(
+        "auto: online where a key is found, else offline", choices=("auto", "online", "offline")
+    )
     samples: bool = option(
         "wandb: also send validation sentences, their translations, pictures of their attention",
         absent=False,

@@ -1,6 +1,7 @@
 """What is wrong with a command line or a file of options, in one line, also where Hydra finds it.
 
-Hydra's errors are told apart by their types; what has none of its own there is refused before Hydra sees it.
+Hydra's errors are told apart by their types; what has none of its own there is refused before Hydra
+sees it.
 """
 
 import difflib
@@ -33,64 +34,115 @@ WITHOUT_EFFECT = (
     *("hydra/job_logging", "hydra/hydra_logging", "hydra/output"),
 )
 # And those that have one on sweeps only.
-OF_SWEEPS = ("hydra/launcher", "hydra.launcher", "hydra/sweeper", "hydra.sweeper", "hydra.verbose", "hydra.callbacks")
+OF_SWEEPS = (
+    "hydra/launcher",
+    "hydra.launcher",
+    "hydra/sweeper",
+    "hydra.sweeper",
+    "hydra.verbose",
+    "hydra.callbacks",
+)
 
-# What PyTorch Lightning, Hugging Face, fairseq, OpenNMT, JoeyNMT and Sockeye call options of this program.
+# What PyTorch Lightning, Hugging Face, fairseq, OpenNMT, JoeyNMT and Sockeye call options of this
+# program.
 OTHER_NAMES = {
     "optim.peak_lr": "lr learning_rate initial_learning_rate max_lr base_lr peak_learning_rate",
-    "optim.warmup_steps": "warmup warmup_updates num_warmup_steps learning_rate_warmup n_warmup_steps",
+    "optim.warmup_steps": (
+        "warmup warmup_updates num_warmup_steps learning_rate_warmup n_warmup_steps"
+    ),
     "optim.label_smoothing": "smoothing label_smoothing_factor",
     "optim.beta1": "adam_beta1 adam_betas betas",
     "optim.beta2": "adam_beta2",
     "optim.eps": "adam_eps adam_epsilon epsilon",
     "optim.weight_decay": "wd decay",
-    "data.tokens_per_step": "batch_size train_batch_size global_batch_size per_device_train_batch_size batch_type bsz",
+    "data.tokens_per_step": (
+        "batch_size train_batch_size global_batch_size per_device_train_batch_size batch_type bsz"
+    ),
     "data.max_tokens_per_device": "max_tokens micro_batch_size tokens_per_batch",
-    "data.micro_batches": "accumulate_grad_batches gradient_accumulation_steps update_freq accum_count "
-    "batch_multiplier update_interval",
-    "data.vocab_size": "vocab bpe_size bpe_operations num_operations num_words src_vocab tgt_vocab voc_limit",
-    "data.max_length": "max_len max_seq_len max_seq_length max_sent_length max_source_positions src_seq_length",
+    "data.micro_batches": (
+        "accumulate_grad_batches gradient_accumulation_steps update_freq accum_count "
+        "batch_multiplier update_interval"
+    ),
+    "data.vocab_size": (
+        "vocab bpe_size bpe_operations num_operations num_words src_vocab tgt_vocab voc_limit"
+    ),
+    "data.max_length": (
+        "max_len max_seq_len max_seq_length max_sent_length max_source_positions src_seq_length"
+    ),
     "data.src_lang": "src source_lang source_language lang_pair",
     "data.tgt_lang": "tgt trg target target_lang target_language trg_lang",
     "data.train": "trainpref train_file train_data train_src data_dir",
     "data.val": "dev valid validation validpref valid_data validation_file dev_file",
     "data.test": "testpref test_file test_data",
-    "model.n_layers": "layers num_layers encoder_layers enc_layers num_hidden_layers n_layer num_encoder_layers",
+    "model.n_layers": (
+        "layers num_layers encoder_layers enc_layers num_hidden_layers n_layer num_encoder_layers"
+    ),
     "model.n_decoder_layers": "decoder_layers dec_layers num_decoder_layers",
-    "model.d_model": "hidden_size emb_size embed_dim embedding_dim encoder_embed_dim n_embd rnn_size model_dim",
-    "model.d_ff": "ffn_dim ff_size ffn_size dim_feedforward filter_size transformer_ff encoder_ffn_embed_dim "
-    "intermediate_size",
-    "model.n_heads": "heads num_heads nhead n_head attention_heads encoder_attention_heads num_attention_heads",
-    "model.tie_embeddings": "share_all_embeddings tied_embeddings share_embeddings weight_tying tie_word_embeddings",
-    "trainer.max_steps": "steps num_steps train_steps training_steps max_update max_updates max_iters updates",
+    "model.d_model": (
+        "hidden_size emb_size embed_dim embedding_dim encoder_embed_dim n_embd rnn_size model_dim"
+    ),
+    "model.d_ff": "ffn_dim ff_size ffn_size dim_feedforward filter_size transformer_ff "
+    "encoder_ffn_embed_dim intermediate_size",
+    "model.n_heads": (
+        "heads num_heads nhead n_head attention_heads encoder_attention_heads num_attention_heads"
+    ),
+    "model.tie_embeddings": (
+        "share_all_embeddings tied_embeddings share_embeddings weight_tying tie_word_embeddings"
+    ),
+    "trainer.max_steps": (
+        "steps num_steps train_steps training_steps max_update max_updates max_iters updates"
+    ),
     "trainer.max_epochs": "epochs num_epochs n_epochs epoch max_epoch num_train_epochs",
     "trainer.devices": "gpus num_gpus n_gpus n_gpu gpu_ranks world_size nproc_per_node num_devices",
     "trainer.num_nodes": "nodes nnodes n_nodes",
     "trainer.accelerator": "device use_cuda use_cpu no_cuda cuda gpu cpu",
     "trainer.precision": "fp16 bf16 amp mixed_precision dtype half",
     "trainer.compile": "torch_compile use_compile",
-    "trainer.val_every": "eval_steps eval_every eval_interval evaluation_steps validation_freq valid_steps "
-    "val_check_interval check_val_every_n_epoch validate_interval_updates",
-    "trainer.checkpoint_every": "save_steps save_every save_interval save_interval_updates save_checkpoint_steps "
-    "checkpoint_interval every_n_train_steps",
+    "trainer.val_every": (
+        "eval_steps eval_every eval_interval evaluation_steps validation_freq valid_steps "
+        "val_check_interval check_val_every_n_epoch validate_interval_updates"
+    ),
+    "trainer.checkpoint_every": (
+        "save_steps save_every save_interval save_interval_updates save_checkpoint_steps "
+        "checkpoint_interval every_n_train_steps"
+    ),
     "trainer.log_every": "logging_steps logging_freq log_interval log_every_n_steps report_every",
-    "trainer.average_last": "keep_last keep_last_epochs keep_checkpoint save_total_limit avg_checkpoints save_top_k",
+    "trainer.average_last": (
+        "keep_last keep_last_epochs keep_checkpoint save_total_limit avg_checkpoints save_top_k"
+    ),
     "trainer.patience": "early_stopping early_stopping_patience stop_after",
-    "trainer.best_metric": "metric_for_best_model best_checkpoint_metric early_stopping_metric monitor",
-    "trainer.gradient_clip_val": "clip clip_norm grad_clip max_grad_norm gradient_clipping clip_grad_norm",
+    "trainer.best_metric": (
+        "metric_for_best_model best_checkpoint_metric early_stopping_metric monitor"
+    ),
+    "trainer.gradient_clip_val": (
+        "clip clip_norm grad_clip max_grad_norm gradient_clipping clip_grad_norm"
+    ),
     "trainer.limit_train_steps": "limit_train_batches",
     "trainer.overfit_steps": "overfit_batches",
     "search.beam_size": "beam beams num_beams beam_width",
     "search.length_penalty": "lenpen alpha beam_alpha length_alpha lp_alpha",
-    "search.max_extra_tokens": "max_output_length max_new_tokens max_decode_length max_output_len max_len_b",
+    "search.max_extra_tokens": (
+        "max_output_length max_new_tokens max_decode_length max_output_len max_len_b"
+    ),
     "logger.project": "wandb_project",
     "logger": "report_to use_wandb wandb tensorboard loggers",
-    "name": "output_dir save_dir out_dir model_dir run_name exp_name experiment_name save_model log_dir",
-    "init_from": "train_from finetune_from pretrained load_model finetune_from_model model_name_or_path",
+    "name": "output_dir save_dir out_dir model_dir run_name exp_name experiment_name save_model "
+    "log_dir",
+    "init_from": (
+        "train_from finetune_from pretrained load_model finetune_from_model model_name_or_path"
+    ),
     "seed": "random_seed manual_seed seed_everything",
     "extensions": "user_dir plugins",
 }
-RESUMES = ("resume", "resume_from", "resume_from_checkpoint", "ckpt_path", "restore_file", "continue", "restart")
+RESUMES = (
+    "resume",
+    "resume_from",
+    "resume_from_checkpoint",
+    "ckpt_path",
+    "restore_file",
+    "continue",
+    "restart",
+)
 OTHER_TOOLKITS = {name: option for option, names in OTHER_NAMES.items() for name in names.split()}
 
 
@@ -99,7 +151,9 @@ def one_line(error: BaseException, schema: type) -> str:
     if (refused := _cause(error, ConfigError)) is not None:  # of a resolver
         return str(refused)
     file = None  # of the configuration, if the error is in one
-    while isinstance(error, HydraException) and not isinstance(error, (OverrideParseException, MissingConfigException)):
+    while isinstance(error, HydraException) and not isinstance(
+        error, (OverrideParseException, MissingConfigException)
+    ):
         inner = error.__cause__ or error.__context__
         if not isinstance(inner, COMPOSITION_ERRORS):
             break
@@ -114,7 +168,10 @@ def one_line(error: BaseException, schema: type) -> str:
         if file is None:
             return told
         if error.full_key == file[1].partition("/")[0] in FILE_GROUPS:
-            told = "its first line must be # @package _global_, without which its options are of no section"
+            told = (
+                "its first line must be # @package _global_, without which its options are of no "
+                "section"
+            )
         return f"{file[1]}: {told}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
@@ -153,12 +210,17 @@ def _unknown_file(path: str, options: Sequence[str]) -> str:
         files = sorted((conf_folder() / group / folder).glob("*.yaml"))
         options = [f"{folder}/{file.stem}" for file in files] or options
     near = difflib.get_close_matches(name.lower(), options, n=1)
-    listed = f": choose one of {', '.join(options)}" if options else " in the folder of the configuration"
+    listed = (
+        f": choose one of {', '.join(options)}"
+        if options
+        else " in the folder of the configuration"
+    )
     return f"there is no '{path}'{listed}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = False) -> None:
-    """Raises ConfigError for overrides that Hydra would misread, ignore, or refuse without naming the key.
+    """Raises ConfigError for overrides that Hydra would misread, ignore, or refuse without naming
+    the key.
 
     Raises OverrideParseException for those that are no key=value.
     """
@@ -166,7 +228,9 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
     for override in overrides:
         key, sign, value = override.lstrip("+").partition("=")
         if override.startswith("~"):
-            raise ConfigError(f"{override}: options cannot be removed; set it to another value with key=value")
+            raise ConfigError(
+                f"{override}: options cannot be removed; set it to another value with key=value"
+            )
         if override.startswith("="):
             raise ConfigError(f"{override}: a value without a key; write key=value, without spaces")
         if sign and schema is not Config and re.split("[./]", key)[0] not in first_names:
@@ -177,8 +241,8 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
             raise ConfigError(f"{override}: is for the rows of a sweep: add -m, or leave it out")
         if key.startswith(WITHOUT_EFFECT) and (key, value.lower()) != ("hydra.job.chdir", "false"):
             raise ConfigError(
-                f"{key}: has no effect, Hydra writes no files here; a run is the folder OUTPUTS/NAME, a sweep "
-                "OUTPUTS/sweeps/SWEEP: set outputs=, name= or sweep="
+                f"{key}: has no effect, Hydra writes no files here; a run is the folder "
+                "OUTPUTS/NAME, a sweep OUTPUTS/sweeps/SWEEP: set outputs=, name= or sweep="
             )
         [parsed] = OverridesParser.create().parse_overrides([override])
         if parsed.is_sweep_override() and not multirun:
@@ -186,12 +250,18 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
             raise ConfigError(f"{override}: several values; {as_list}add -m for a sweep over them")
         chosen: Any = parsed.value()
         chosen = chosen.list if isinstance(chosen, ChoiceSweep) else [chosen]
-        if key in groups(schema) and not all(isinstance(name, (str, dict, Glob, Sweep)) for name in chosen):
-            raise ConfigError(f"{override}: give the name of one file; --help lists all groups and files")
+        if key in groups(schema) and not all(
+            isinstance(name, (str, dict, Glob, Sweep)) for name in chosen
+        ):
+            raise ConfigError(
+                f"{override}: give the name of one file; --help lists all groups and files"
+            )
 
 
 def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
-    """Raises ConfigError for a key that is given twice, of which Hydra would silently take the last value."""
+    """Raises ConfigError for a key that is given twice, of which Hydra would silently take the last
+    value.
+    """
     values: dict[str, list[str]] = {}
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
@@ -202,7 +272,10 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
         rows = f"{key}={','.join(given)}"
         if not multirun:
             remedy = f"give it once, or for a row each: -m {rows}"
-        elif any(OverridesParser.create().parse_override(f"{key}={value}").is_sweep_override() for value in given):
+        elif any(
+            OverridesParser.create().parse_override(f"{key}={value}").is_sweep_override()
+            for value in given
+        ):
             remedy = "both fixed and swept, or swept twice: leave one out"
         else:
             remedy = f"for a row each write {rows}"
@@ -212,7 +285,9 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
 
 
 def _changes_of_rows(names: Sequence[str]) -> str:
-    """Returns the options that files of conf/ablation set, as arguments; of an option in several files the last."""
+    """Returns the options that files of conf/ablation set, as arguments; of an option in several
+    files the last.
+    """
     changes: dict[str, Any] = {}
     for name in names:
         file = conf_folder() / "ablation" / f"{name}.yaml"
@@ -227,20 +302,29 @@ def groups(schema: type) -> list[str]:
 
 
 def no_such_option(key: str, schema: type) -> str:
-    """Returns the line that refuses an unknown option, with the option or group that was probably meant."""
+    """Returns the line that refuses an unknown option, with the option or group that was probably
+    meant.
+    """
     near = nearest_option(key, schema)
     of_train = schema is not Config and key in (*options_of(Config), *groups(Config))
     if key.lower().rpartition(".")[2] in RESUMES and schema is Config:
         remedy = "the same command resumes a run; init_from=RUN starts a new one from its weights"
     else:
-        remedy = f"did you mean {near}?" if near else "leave it out" if of_train else "--help lists them all"
+        remedy = (
+            f"did you mean {near}?"
+            if near
+            else "leave it out"
+            if of_train
+            else "--help lists them all"
+        )
     return f"{key}: {'an option of train' if of_train else 'no such option'}; {remedy}"
 
 
 def nearest_option(key: str, schema: type) -> str | None:
     """Returns the option or group that a misspelt key meant, or None.
 
-    The same option in another section comes first, then what other toolkits call by that name, then likeness.
+    The same option in another section comes first, then what other toolkits call by that name, then
+    likeness.
     """
     names = [*groups(schema), *options_of(schema)]
     section, _, last = key.lower().replace("/", ".").replace("-", "_").rpartition(".")
@@ -253,4 +337,7 @@ def nearest_option(key: str, schema: type) -> str | None:
     if last in OTHER_TOOLKITS:
         return None
     similar = [by_last[name] for name in difflib.get_close_matches(last, by_last, n=3, cutoff=0.7)]
-    return next((name for name in similar if name.rpartition(".")[0] == section), similar[0] if similar else None)
+    return next(
+        (name for name in similar if name.rpartition(".")[0] == section),
+        similar[0] if similar else None,
+    )

@@ -27,7 +27,9 @@ class ModelConfig:
         choices=("all", "decoder", "none"),
         absent="all",
     )
-    attention_window: int | None = option("r: self-attention reaches r // 2 positions to each side; null: all", least=1)
+    attention_window: int | None = option(
+        "r: self-attention reaches r // 2 positions to each side; null: all", least=1
+    )
     parts: str | None = option(
         "set by the program: the extensions whose parts take the place of the paper's", absent=None
     )
@@ -37,7 +39,8 @@ class ModelConfig:
         d_model, n_heads = self.d_model, self.n_heads
         require(
             self.positions == "learned" or d_model is None or d_model % 2 == 0,
-            f"model.d_model={d_model}: sinusoids come in pairs; choose an even d_model or model.positions=learned",
+            f"model.d_model={d_model}: sinusoids come in pairs; choose an even d_model or "
+            "model.positions=learned",
         )
         if d_model is None or n_heads is None:
             return

@@ -11,7 +11,9 @@ from aiayn.config.rules import check_rules, fraction, option, positive
 class OptimConfig:
     """Sections 5.3 and 5.4."""
 
-    warmup_steps: int = option("steps in which the learning rate rises", least=1, inferred_from_data=True)
+    warmup_steps: int = option(
+        "steps in which the learning rate rises", least=1, inferred_from_data=True
+    )
     lr_scale: float = option("multiplies equation (3)", positive, inferred_from_data=True)
     peak_lr: float | None = option(
         "the highest learning rate, at the end of the warm-up, instead of lr_scale",
@@ -21,7 +23,9 @@ class OptimConfig:
     beta1: float = option("of Adam", fraction)
     beta2: float = option("of Adam", fraction)
     eps: float = option("of Adam", positive)
-    weight_decay: float = option("of matrices, decoupled (AdamW); the paper has none", fraction, absent=0.0)
+    weight_decay: float = option(
+        "of matrices, decoupled (AdamW); the paper has none", fraction, absent=0.0
+    )
     label_smoothing: float = option("epsilon_ls", fraction)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,6 @@
-"""How this process was started, `python train.py` or `aiayn train`, and so what starts its other processes."""
+"""How this process was started, `python train.py` or `aiayn train`, and so what starts its other
+processes.
+"""
 
 import os
 import shlex
@@ -15,7 +17,9 @@ _subcommand: str | None = None  # train or evaluate, after `aiayn`
 
 @contextmanager
 def started_as(script: str | None, subcommand: str | None) -> Iterator[None]:
-    """Within the context the process is known to be `python SCRIPT ...` or `aiayn SUBCOMMAND ...`."""
+    """Within the context the process is known to be `python SCRIPT ...` or `aiayn SUBCOMMAND
+    ...`.
+    """
     global _script, _subcommand
     before = _script, _subcommand
     _script, _subcommand = Path(script).resolve() if script else None, subcommand
@@ -26,7 +30,9 @@ def started_as(script: str | None, subcommand: str | None) -> Iterator[None]:
 
 
 def conf_folder() -> Path:
-    """Returns conf/ beside the script that was started, or in the installed package, or in this file's checkout."""
+    """Returns conf/ beside the script that was started, or in the installed package, or in this
+    file's checkout.
+    """
     here = Path(__file__).resolve()
     folders = [_script.with_name("conf")] if _script else []
     folders += [here.parents[1] / "conf", here.parents[3] / "conf"]
@@ -34,7 +40,9 @@ def conf_folder() -> Path:
 
 
 def process(command: str) -> list[str]:
-    """Returns the beginning of the command that starts `train` or `evaluate` in a process of its own."""
+    """Returns the beginning of the command that starts `train` or `evaluate` in a process of its
+    own.
+    """
     if _script:
         return [sys.executable, str(_script.with_name(f"{command}.py"))]
     return [sys.executable, "-m", "aiayn", command]
@@ -49,19 +57,24 @@ def same_again() -> list[str]:
         return [sys.executable, "-m", "aiayn", _subcommand, *sys.argv[1:]]
     if _in_notebook() or not os.path.isfile(sys.argv[0]):
         raise ConfigError(
-            "trainer.devices: a notebook trains on one device; for more use aiayn train trainer.devices=N"
+            "trainer.devices: a notebook trains on one device; for more use aiayn train "
+            "trainer.devices=N"
         )
     return [sys.executable, os.path.abspath(sys.argv[0]), *sys.argv[1:]]
 
 
 def _in_notebook() -> bool:
-    """Whether this process is a notebook's kernel; other programs may have imported ipykernel, too."""
+    """Whether this process is a notebook's kernel; other programs may have imported ipykernel,
+    too.
+    """
     kernel = sys.modules.get("ipykernel.kernelapp")
     return kernel is not None and kernel.IPKernelApp.initialized()
 
 
 def typed(command: str) -> str:
-    """Returns the beginning of a command as people type it here: `python evaluate.py` or `aiayn translate`."""
+    """Returns the beginning of a command as people type it here: `python evaluate.py` or `aiayn
+    translate`.
+    """
     if _script is None or command not in ("train", "evaluate"):
         return f"{_in_environment('aiayn')} {command}"
     script = Path(sys.argv[0]).with_name(f"{command}.py")
@@ -70,12 +83,18 @@ def typed(command: str) -> str:
 
 def typed_again() -> str:
     """Returns the command line of this process as people type it."""
-    program = [_in_environment("aiayn"), _subcommand] if _subcommand else [_in_environment("python"), sys.argv[0]]
+    program = (
+        [_in_environment("aiayn"), _subcommand]
+        if _subcommand
+        else [_in_environment("python"), sys.argv[0]]
+    )
     return shlex.join([*program, *sys.argv[1:]])
 
 
 def _in_environment(name: str) -> str:
-    """Returns a program's name, with its folder if this environment is not active in the shell, as under `make`."""
+    """Returns a program's name, with its folder if this environment is not active in the shell, as
+    under `make`.
+    """
     folder = Path(sys.executable).parent
     on_path = str(folder) in os.environ.get("PATH", "").split(os.pathsep)
     if on_path or sys.prefix == sys.base_prefix or not (folder / name).exists():

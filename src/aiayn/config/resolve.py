@@ -1,7 +1,7 @@
 """Options left to the program, null in the configuration: sizes and steps that fit the text.
 
-They are inferred when a run first starts, printed with their reason, and stored with the run, which continues with
-them.
+They are inferred when a run first starts, printed with their reason, and stored with the run, which
+continues with them.
 """
 
 import logging
@@ -33,16 +33,22 @@ class SizePreset:
     dropout: float
 
 
-# Models, vocabularies and epochs are about those published for Multi30k (29,000 pairs; Wu et al. 2021), IWSLT14
-# (160,000 pairs) and WMT14 (4.5 M pairs); the vocabulary of the smallest texts is that of Sennrich and Zhang (2019).
+# Models, vocabularies and epochs are about those published for Multi30k (29,000 pairs; Wu et al.
+# 2021), IWSLT14 (160,000 pairs) and WMT14 (4.5 M pairs); the vocabulary of the smallest texts is
+# that of Sennrich and Zhang (2019).
 SIZE_PRESETS = (
     SizePreset(20_000, 100, 2000, 2048, n_layers=4, d_model=128, d_ff=256, n_heads=4, dropout=0.3),
     SizePreset(100_000, 100, 8000, 4096, n_layers=4, d_model=128, d_ff=256, n_heads=4, dropout=0.3),
-    SizePreset(1_000_000, 40, 10_000, 8192, n_layers=6, d_model=512, d_ff=1024, n_heads=4, dropout=0.3),
-    SizePreset(math.inf, 20, 37_000, 25_000, n_layers=6, d_model=512, d_ff=2048, n_heads=8, dropout=0.1),
+    SizePreset(
+        1_000_000, 40, 10_000, 8192, n_layers=6, d_model=512, d_ff=1024, n_heads=4, dropout=0.3
+    ),
+    SizePreset(
+        math.inf, 20, 37_000, 25_000, n_layers=6, d_model=512, d_ff=2048, n_heads=8, dropout=0.1
+    ),
 )
 MAX_STEPS, MAX_WARMUP, MAX_INTERVAL = 100_000, 4000, 1500  # base's values
-MIN_VALIDATION = 250  # steps; more often, validation with its translations would take longer than training itself
+# steps; more often, validation with its translations would take longer than training itself
+MIN_VALIDATION = 250
 
 
 def preset_for(pairs: int) -> SizePreset:
@@ -56,13 +62,18 @@ def usual_steps(pairs: int, steps_per_epoch: int) -> int:
 
 
 def usual_peak(d_model: int) -> float:
-    """The highest rate of base, 0.0007 at d_model 512, in proportion to 1 / d_model: 0.0028 at 128, as for Multi30k."""
+    """The highest rate of base, 0.0007 at d_model 512, in proportion to 1 / d_model: 0.0028 at 128,
+    as for Multi30k.
+    """
     return (512 * 4000) ** -0.5 * 512 / d_model
 
 
 def model_of(preset: SizePreset) -> dict[str, Any]:
     """Returns the model of a preset by dotted names."""
-    return {f"model.{name}": getattr(preset, name) for name in ("n_layers", "d_model", "d_ff", "n_heads", "dropout")}
+    return {
+        f"model.{name}": getattr(preset, name)
+        for name in ("n_layers", "d_model", "d_ff", "n_heads", "dropout")
+    }
 
 
 def check_open_model(options: Config) -> None:
@@ -72,7 +83,11 @@ def check_open_model(options: Config) -> None:
         return
     message = ""
     for preset in SIZE_PRESETS:
-        sizes = {key.removeprefix("model."): value for key, value in model_of(preset).items() if key in unset}
+        sizes = {
+            key.removeprefix("model."): value
+            for key, value in model_of(preset).items()
+            if key in unset
+        }
         try:
             replace(options.model, **sizes)
             return
@@ -83,12 +98,16 @@ def check_open_model(options: Config) -> None:
 
 def open_options(options: Config) -> set[str]:
     """Returns the options that are null and still to be inferred."""
-    inferred = [key for key, option in options_of(Config).items() if option.metadata["inferred_from_data"]]
+    inferred = [
+        key for key, option in options_of(Config).items() if option.metadata["inferred_from_data"]
+    ]
     return {key for key in inferred if attrgetter(key)(options) is None}
 
 
 def fill(options: Config, values: Mapping[str, Any], reason: str | None = None) -> Config:
-    """Returns the options, those that are open set to these values by dotted name; a reason is printed with them."""
+    """Returns the options, those that are open set to these values by dotted name; a reason is
+    printed with them.
+    """
     still_open = open_options(options)
     chosen = {key: value for key, value in values.items() if key in still_open}
     if reason:
@@ -99,11 +118,15 @@ def fill(options: Config, values: Mapping[str, Any], reason: str | None = None) 
     for key, value in chosen.items():
         section, _, name = key.partition(".")
         sections.setdefault(section, {})[name] = value
-    return replace(options, **{name: replace(getattr(options, name), **of) for name, of in sections.items()})
+    return replace(
+        options, **{name: replace(getattr(options, name), **of) for name, of in sections.items()}
+    )
 
 
 def infer_sizes(options: Config, count_pairs: Callable[[], int]) -> Config:
-    """Returns the options with vocabulary, tokens per step and model; counts the training pairs if that matters."""
+    """Returns the options with vocabulary, tokens per step and model; counts the training pairs if
+    that matters.
+    """
     if any(key.startswith(("model.", "data.")) for key in open_options(options)):
         pairs = count_pairs()
         preset = preset_for(pairs)
@@ -124,19 +147,24 @@ class CorpusSize:
 
 
 class RunConfig(Config):
-    """The configuration of one start of a run. It is only read: every option has its value, and the run a name."""
+    """The configuration of one start of a run. It is only read: every option has its value, and the
+    run a name.
+    """
 
 
 def resolve(options: Config, corpus: CorpusSize) -> RunConfig:
     """Infers steps, warm-up, learning rate and intervals, and returns the configuration of a run.
 
-    Raises ConfigError for options that have no value yet, and for values that contradict each other.
+    Raises ConfigError for options that have no value yet, and for values that contradict each
+    other.
     """
     trainer, optim = options.trainer, options.optim
     last_step = trainer.last_step(corpus.steps_per_epoch)
     steps = last_step or usual_steps(corpus.pairs, corpus.steps_per_epoch)
     if last_step is None:
-        log.info("fitted   to %d epochs: trainer.max_steps=%d", preset_for(corpus.pairs).epochs, steps)
+        log.info(
+            "fitted   to %d epochs: trainer.max_steps=%d", preset_for(corpus.pairs).epochs, steps
+        )
     intervals = {
         "optim.warmup_steps": max(1, min(MAX_WARMUP, steps // 10)),
         "trainer.val_every": min(MAX_INTERVAL, max(steps // 20, min(steps, MIN_VALIDATION))),
@@ -144,7 +172,9 @@ def resolve(options: Config, corpus: CorpusSize) -> RunConfig:
     }
     inferred = {key: value for key, value in intervals.items() if key in open_options(options)}
     _log_inferred(f"{steps:,} steps", inferred)
-    of_trainer = {key.removeprefix("trainer."): value for key, value in inferred.items() if "trainer." in key}
+    of_trainer = {
+        key.removeprefix("trainer."): value for key, value in inferred.items() if "trainer." in key
+    }
     warmup = inferred.get("optim.warmup_steps", optim.warmup_steps)
     # Equation (3) with lr_scale 1 has its peak at (d_model * warmup)^-0.5.
     d_model, scale = options.model.d_model, optim.lr_scale
@@ -163,7 +193,9 @@ def resolve(options: Config, corpus: CorpusSize) -> RunConfig:
 
 
 def run_config(options: Config, **sections: Any) -> RunConfig:
-    """Returns the options, some of their sections exchanged, as those of a run. Raises ConfigError if any is open."""
+    """Returns the options, some of their sections exchanged, as those of a run. Raises ConfigError
+    if any is open.
+    """
     if isinstance(options, RunConfig) and not sections:
         return options
     resolved = RunConfig(**{**vars(options), "name": options.run_name, **sections})
@@ -174,4 +206,8 @@ def run_config(options: Config, **sections: Any) -> RunConfig:
 
 def _log_inferred(reason: str, values: Mapping[str, Any]) -> None:
     if values:
-        log.info("fitted   to %s: %s", reason, " ".join(f"{key}={value}" for key, value in values.items()))
+        log.info(
+            "fitted   to %s: %s",
+            reason,
+            " ".join(f"{key}={value}" for key, value in values.items()),
+        )

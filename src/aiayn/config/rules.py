@@ -1,6 +1,8 @@
-"""How options are declared, and the rules that they share: each raises ConfigError with one line that names the option.
+"""How options are declared, and the rules that they share: each raises ConfigError with one line
+that names the option.
 
-Type, help, rule, and what may become of an option later stand where it is declared; its value stands in conf/.
+Type, help, rule, and what may become of an option later stand where it is declared; its value
+stands in conf/.
 """
 
 import math
@@ -23,7 +25,8 @@ else:
     # OmegaConf has no unions with lists; the options' own checks look at the type.
     OneOrMore = Paths = Any
 
-# The largest count that all libraries take. Options that exhaust a machine long before it have smaller limits.
+# The largest count that all libraries take. Options that exhaust a machine long before it have
+# smaller limits.
 MAX_COUNT = 2**31 - 1
 
 TAG = r"<[^<>\s]+>"  # of a corpus, and other words that are never divided
@@ -45,18 +48,21 @@ def option(
     """Returns the field of an option.
 
     help: what `--help` says about it.
-    rule, called with the option's name and its value, or least and most, or choices: what `check_rules` checks.
-    default: only where conf/ has none, see `defaults_in_conf`.
+    rule, called with the option's name and its value, or least and most, or choices: what
+    `check_rules` checks. default: only where conf/ has none, see `defaults_in_conf`.
     absent: of an option that was added later, the value that runs had which were stored without it.
-    inferred_from_data: the option may be null until `config/resolve.py` infers it from the training text.
-    mutable_on_resume: the option may change between two starts of a run, because no training step depends on it. All
-    others define the training, and a run continues only with the values that it began with.
+    inferred_from_data: the option may be null until `config/resolve.py` infers it from the training
+    text. mutable_on_resume: the option may change between two starts of a run, because no training
+    step depends on it. All others define the training, and a run continues only with the values
+    that it began with.
     """
     if least is not None:
         rule = partial(at_least, least=least, most=most)
     elif choices:
         rule = partial(one_of, choices=choices)
-        help = "; ".join(filter(None, [" | ".join(str(as_option(choice)) for choice in choices), help]))
+        help = "; ".join(
+            filter(None, [" | ".join(str(as_option(choice)) for choice in choices), help])
+        )
     metadata = {
         "help": help,
         "rule": rule,
@@ -68,12 +74,15 @@ def option(
 
 
 def section(schema: type, mutable_on_resume: bool = False) -> Any:
-    """Returns the field of a section of options. mutable_on_resume: every one of its options is, see `option`."""
+    """Returns the field of a section of options. mutable_on_resume: every one of its options is,
+    see `option`.
+    """
     return field(default_factory=schema, metadata={"mutable_on_resume": mutable_on_resume})
 
 
 def check_rules(prefix: str, options: Any, declared: Any = None) -> None:
-    """Checks all options of a section, each by the rule that it was declared with, there or in a class above it.
+    """Checks all options of a section, each by the rule that it was declared with, there or in a
+    class above it.
 
     null breaks no rule.
     """
@@ -93,7 +102,9 @@ def options_of(schema: "type[DataclassInstance]") -> "dict[str, Field[Any]]":
     found: dict[str, Field[Any]] = {}
     for each in fields(schema):
         below = options_of(each.type) if is_section(each.type) else {}
-        found |= {f"{each.name}.{name}": option for name, option in below.items()} or {each.name: each}
+        found |= {f"{each.name}.{name}": option for name, option in below.items()} or {
+            each.name: each
+        }
     return found
 
 
@@ -113,7 +124,10 @@ def one_of(key: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 def at_least(key: str, value: float | None, least: float, most: float = MAX_COUNT) -> None:
-    require(value is None or least <= value < math.inf, f"{key}={value}: must be at least {least:g}, and finite")
+    require(
+        value is None or least <= value < math.inf,
+        f"{key}={value}: must be at least {least:g}, and finite",
+    )
     require(value is None or value <= most, f"{key}={value}: must be at most {most}")
 
 
@@ -127,15 +141,25 @@ def positive(key: str, value: float) -> None:
 
 def valid_name(key: str, name: str) -> None:
     """Refuses names of runs that would leave their root or need quoting on a command line."""
-    good = all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in name.split("/"))
-    require(good, f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit")
+    good = all(
+        part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in name.split("/")
+    )
+    require(
+        good,
+        f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit",
+    )
 
 
 def language_code(key: str, code: str) -> None:
-    """Refuses languages that are no codes: they are parts of file names, which must not lead anywhere else."""
+    """Refuses languages that are no codes: they are parts of file names, which must not lead
+    anywhere else.
+    """
     require(code != "", f"{key} is empty: set it, for example {key}=en")
     good = bool(re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]*", code))
-    require(good, f"{key}={code}: a language is a code of letters, digits, '-' and '_', such as en or pt-BR")
+    require(
+        good,
+        f"{key}={code}: a language is a code of letters, digits, '-' and '_', such as en or pt-BR",
+    )
 
 
 def path_or_paths(what: str, key: str, value: Any, may_be_empty: bool = False) -> None:
@@ -154,9 +178,14 @@ def tagged(name: str) -> tuple[str, str]:
 
 
 def known_tags(key: str, names: Paths, known: Collection[str]) -> None:
-    """Refuses tags before names that a model has not learned: it would read them letter by letter."""
+    """Refuses tags before names that a model has not learned: it would read them letter by
+    letter.
+    """
     for tag in filter(None, (tagged(name)[0] for name in listed(names))):
-        require(tag in known, f"{key}: {tag} is no tag of the training text ({', '.join(known) or 'it has none'})")
+        require(
+            tag in known,
+            f"{key}: {tag} is no tag of the training text ({', '.join(known) or 'it has none'})",
+        )
 
 
 def listed(values: Paths) -> list[str]:
@@ -165,11 +194,13 @@ def listed(values: Paths) -> list[str]:
 
 
 def outputs_folder(typed: str | None) -> Path:
-    """Returns the root of all runs. Raises ConfigError if its name would need quoting on a command line."""
+    """Returns the root of all runs. Raises ConfigError if its name would need quoting on a command
+    line.
+    """
     folder = typed or os.environ.get("AIAYN_OUTPUTS") or "outputs"
     require(
         all(letter.isalnum() or letter in "/._-+@~" for letter in folder),
-        f"{'outputs' if typed else 'AIAYN_OUTPUTS'}={folder}: use letters, digits, '/', '.', '_' and '-', so that "
-        "printed commands need no quotes",
+        f"{'outputs' if typed else 'AIAYN_OUTPUTS'}={folder}: use letters, digits, '/', '.', '_' "
+        "and '-', so that printed commands need no quotes",
     )
     return Path(folder).expanduser()

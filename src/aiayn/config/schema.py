@@ -1,11 +1,14 @@
 """All options of `train.py`.
 
 The options of a group, such as those of `conf/model/`, have a file of that name here, with their
-types, rules and help; rules across groups stand in `Config`. Values stand in `conf/`. An option that
+types, rules and help; rules across groups stand in `Config`. Values stand in `conf/`. An option
+that
 is added later declares the value of runs that were stored without it (`absent`).
 
-A field with `inferred_from_data` may be null until `config/resolve.py` has fitted it to the text: its
-type is what it has from then on, and all rooms behind `train` see only such configurations. Elsewhere
+A field with `inferred_from_data` may be null until `config/resolve.py` has fitted it to the text:
+its
+type is what it has from then on, and all rooms behind `train` see only such configurations.
+Elsewhere
 None means "none", as the help says.
 
 Nothing here imports torch: configuration errors are reported before anything slow happens.
@@ -21,7 +24,15 @@ from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.logger import LoggerConfig
 from aiayn.config.model import ModelConfig
 from aiayn.config.optim import OptimConfig
-from aiayn.config.rules import check_rules, one_of, option, outputs_folder, require, section, valid_name
+from aiayn.config.rules import (
+    check_rules,
+    one_of,
+    option,
+    outputs_folder,
+    require,
+    section,
+    valid_name,
+)
 from aiayn.config.search import SearchConfig
 from aiayn.config.tasks import TASKS
 from aiayn.config.trainer import TrainerConfig
@@ -47,7 +58,9 @@ class Config:
         valid_name,
         mutable_on_resume=True,
     )
-    init_from: str | None = option("fine-tuning: the folder of a finished run, or a checkpoint file, to start from")
+    init_from: str | None = option(
+        "fine-tuning: the folder of a finished run, or a checkpoint file, to start from"
+    )
     init_fingerprint: str | None = option("SHA-256 of its weights; null: taken as found")
     seed: int = option("for weights, dropout and the order of steps")
     optimized_metric: str = option(
@@ -74,7 +87,10 @@ class Config:
     def __post_init__(self) -> None:
         check_rules("", self)
         require(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
-        require(self.init_from != "", "init_from is empty: name a run's folder or a checkpoint file, or null")
+        require(
+            self.init_from != "",
+            "init_from is empty: name a run's folder or a checkpoint file, or null",
+        )
         if self.init_from is not None:  # without the slash of a completed `outputs/NAME/`
             object.__setattr__(self, "init_from", str(PurePath(self.init_from)))
         require(
@@ -83,53 +99,68 @@ class Config:
         )
         require(
             self.data.src_vocab_size is None or self.model.tie_embeddings != "all",
-            f"data.src_vocab_size={self.data.src_vocab_size}: two vocabularies have no matrix in common; set "
-            "model.tie_embeddings=decoder (or none)",
+            f"data.src_vocab_size={self.data.src_vocab_size}: two vocabularies have no matrix in "
+            "common; set model.tie_embeddings=decoder (or none)",
         )
         learns = self.data.tokenizer == "unigram" and self.init_from is None
         require(
             not learns or self.trainer.num_nodes == 1 or not self.data.prepare_per_node,
-            "data.tokenizer=unigram: no two machines learn the same; set data.prepare_per_node=false, or give them one "
-            "tokenizer.json",
+            "data.tokenizer=unigram: no two machines learn the same; set "
+            "data.prepare_per_node=false, or give them one tokenizer.json",
         )
-        require(self.data.train is not None, "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT")
-        require(self.data.val is not None, "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT")
+        require(
+            self.data.train is not None,
+            "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT",
+        )
+        require(
+            self.data.val is not None,
+            "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT",
+        )
         score = TASKS[self.data.task].val_metric
         one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
-        chosen = {"optimized_metric": self.optimized_metric, "trainer.best_metric": self.trainer.best_metric}
+        chosen = {
+            "optimized_metric": self.optimized_metric,
+            "trainer.best_metric": self.trainer.best_metric,
+        }
         for key, metric in chosen.items():
             require(
                 metric in ("val/loss", "val/ppl") or self.trainer.val_bleu_sentences != 0,
-                f"{key}={metric}: there is none with trainer.val_bleu_sentences=0; raise that, or set {key}=val/loss",
+                f"{key}={metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "
+                f"set {key}=val/loss",
             )
         require(
-            self.trainer.best_metric in ("val/loss", score) or bool(self.extensions),  # which may bring others
-            f"trainer.best_metric={self.trainer.best_metric}: data.task={self.data.task} has val/loss and {score}",
+            self.trainer.best_metric in ("val/loss", score)
+            or bool(self.extensions),  # which may bring others
+            f"trainer.best_metric={self.trainer.best_metric}: data.task={self.data.task} has "
+            f"val/loss and {score}",
         )
         count, world = self.data.micro_batches, self.trainer.world_size
         require(
             count is None or count % world == 0,
-            f"data.micro_batches={count}: {world} devices cannot share it evenly; set a multiple of {world}, or null",
+            f"data.micro_batches={count}: {world} devices cannot share it evenly; set a multiple "
+            f"of {world}, or null",
         )
         trainer = self.trainer
         if trainer.patience is not None:
             require(
                 trainer.limit_val_batches > 0,
-                f"trainer.patience={trainer.patience}: trainer.limit_val_batches=0 leaves no validation to wait for; "
-                "raise that, or set trainer.patience=null",
+                f"trainer.patience={trainer.patience}: trainer.limit_val_batches=0 leaves no "
+                "validation to wait for; raise that, or set trainer.patience=null",
             )
             is_validated = (trainer.val_every or 0) <= (trainer.max_steps or math.inf)
             require(
                 is_validated,
-                f"trainer.patience={trainer.patience}: trainer.val_every={trainer.val_every} of trainer.max_steps="
-                f"{trainer.max_steps} validates at the end only; lower trainer.val_every",
+                f"trainer.patience={trainer.patience}: trainer.val_every={trainer.val_every} of "
+                f"trainer.max_steps={trainer.max_steps} validates at the end only; lower "
+                "trainer.val_every",
             )
         if self.model.positions == "learned":
             longest = self.data.max_length + self.search.max_extra_tokens + 1
             require(
                 self.model.max_positions >= longest,
-                f"model.max_positions={self.model.max_positions}: outputs reach {longest} positions (data.max_length + "
-                f"search.max_extra_tokens + 1); set model.max_positions={longest} or more, or lower data.max_length",
+                f"model.max_positions={self.model.max_positions}: outputs reach {longest} "
+                "positions (data.max_length + search.max_extra_tokens + 1); set "
+                f"model.max_positions={longest} or more, or lower data.max_length",
             )
 
     @property
@@ -141,5 +172,7 @@ class Config:
 
     @property
     def outputs_folder(self) -> Path:
-        """The root of all runs. Raises ConfigError if its name would need quoting on a command line."""
+        """The root of all runs. Raises ConfigError if its name would need quoting on a command
+        line.
+        """
         return outputs_folder(self.outputs)

@@ -1,4 +1,6 @@
-"""Options of the group `search`, and how else a translation may be made: by sampling, in another number format."""
+"""Options of the group `search`, and how else a translation may be made: by sampling, in another
+number format.
+"""
 
 import math
 from dataclasses import asdict, dataclass
@@ -6,7 +8,11 @@ from dataclasses import asdict, dataclass
 from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import check_rules, option, require
 
-PRECISIONS = ("float32", "bfloat16", "int8")  # the number formats that a translation can be computed in
+PRECISIONS = (
+    "float32",
+    "bfloat16",
+    "int8",
+)  # the number formats that a translation can be computed in
 ENGINES = ("auto", "ctranslate2", "torch")
 
 MAX_BEAM_SIZE = 1000
@@ -14,14 +20,22 @@ MAX_BEAM_SIZE = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOverrides:
-    """Section 6.1: beam search. In `evaluate.py` and `aiayn translate` None means as the run was configured."""
+    """Section 6.1: beam search. In `evaluate.py` and `aiayn translate` None means as the run was
+    configured.
+    """
 
-    # Useful values are far below the most: with these, one sentence takes seconds and not hours, no score overflows.
+    # Useful values are far below the most: with these, one sentence takes seconds and not hours, no
+    # score overflows.
     beam_size: int | None = option(
-        "hypotheses kept per sentence; 1 is greedy search", least=1, most=MAX_BEAM_SIZE, default=None
+        "hypotheses kept per sentence; 1 is greedy search",
+        least=1,
+        most=MAX_BEAM_SIZE,
+        default=None,
     )
     length_penalty: float | None = option("alpha", least=0, most=5, default=None)
-    penalty: str | None = option("((5 + |Y|) / 6)^alpha, or |Y|^alpha", choices=("gnmt", "power"), default=None)
+    penalty: str | None = option(
+        "((5 + |Y|) / 6)^alpha, or |Y|^alpha", choices=("gnmt", "power"), default=None
+    )
     max_extra_tokens: int | None = option(
         "an output has at most |X| + this many tokens", least=1, most=10_000, default=None
     )
@@ -42,7 +56,9 @@ class SearchOverrides:
         check_rules("search.", self, SearchOverrides)  # whose rules are those of SearchConfig, too
 
     def apply(self, search: "SearchConfig") -> "SearchConfig":
-        return SearchConfig(**asdict(search) | {k: v for k, v in asdict(self).items() if v is not None})
+        return SearchConfig(
+            **asdict(search) | {k: v for k, v in asdict(self).items() if v is not None}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +87,13 @@ class SamplingConfig:
     top_p: float | None = None  # draw among the fewest tokens whose probabilities sum to p
 
     def __post_init__(self) -> None:
-        require(0 < self.temperature < math.inf, f"--temperature {self.temperature}: must be above 0 and finite")
+        require(
+            0 < self.temperature < math.inf,
+            f"--temperature {self.temperature}: must be above 0 and finite",
+        )
         require(self.top_k is None or self.top_k >= 1, f"--top-k {self.top_k}: must be at least 1")
-        require(self.top_p is None or 0 < self.top_p <= 1, f"--top-p {self.top_p}: must be above 0 and at most 1")
+        require(
+            self.top_p is None or 0 < self.top_p <= 1,
+            f"--top-p {self.top_p}: must be above 0 and at most 1",
+        )
         require(self.top_k is None or self.top_p is None, "--top-k and --top-p: choose one of them")

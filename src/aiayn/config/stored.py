@@ -1,4 +1,6 @@
-"""Options as plain data: dotted names, dictionaries, what a run stored, and what may change when it continues."""
+"""Options as plain data: dotted names, dictionaries, what a run stored, and what may change when it
+continues.
+"""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -41,26 +43,37 @@ def short_names(keys: Sequence[str]) -> list[str]:
 
 
 def to_plain(options: Any) -> dict[str, Any]:
-    """Returns options as nested dictionaries of plain values, fit for JSON, YAML and checkpoints."""
+    """Returns options as nested dictionaries of plain values, fit for JSON, YAML and
+    checkpoints.
+    """
     return asdict(options)
 
 
 def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     """Rebuilds options from what `to_plain` returned.
 
-    Options added since have the value that they declare for that (`absent`). Messages begin their names with prefix.
-    Values are only data: nothing in `tree` can name code.
+    Options added since have the value that they declare for that (`absent`). Messages begin their
+    names with prefix. Values are only data: nothing in `tree` can name code.
     Raises ConfigError for unknown, mistyped or impossible options, and for a missing section.
     """
-    require(isinstance(tree, Mapping), f"{prefix.rstrip('.') or 'what is stored'} is not a table of options")
-    unknown = sorted(f"{prefix}{key}" for key in {*tree} - {option.name for option in fields(schema)})
+    require(
+        isinstance(tree, Mapping),
+        f"{prefix.rstrip('.') or 'what is stored'} is not a table of options",
+    )
+    unknown = sorted(
+        f"{prefix}{key}" for key in {*tree} - {option.name for option in fields(schema)}
+    )
     require(not unknown, f"stored are unknown options: {', '.join(unknown)}")
     values = {}
     for option in fields(schema):
         key = prefix + option.name
         if option.name not in tree:
-            absent = option.metadata["absent"] if "absent" in option.metadata else _own_default(option)
-            require(absent is not MISSING and not is_section(option.type), f"stored options lack {key}")
+            absent = (
+                option.metadata["absent"] if "absent" in option.metadata else _own_default(option)
+            )
+            require(
+                absent is not MISSING and not is_section(option.type), f"stored options lack {key}"
+            )
             values[option.name] = deepcopy(absent)
         elif is_section(option.type):
             values[option.name] = from_plain(option.type, tree[option.name], f"{key}.")
@@ -75,7 +88,9 @@ def _own_default(option: "Field[Any]") -> Any:
 
 
 def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
-    """Returns the value of an option. Raises ConfigError if it is not of the option's type, such as `int | None`."""
+    """Returns the value of an option. Raises ConfigError if it is not of the option's type, such as
+    `int | None`.
+    """
     kind = option.type
     either = get_args(kind) if get_origin(kind) not in (list, dict) else ()
     kinds = tuple(get_origin(one) or one for one in either or (kind,))
@@ -83,18 +98,28 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     kinds += (type(None),) if option.metadata.get("inferred_from_data") else ()
     name = kind.__name__ if isinstance(kind, type) else kind
     require(kind is Any or type(value) in kinds, f"{key}={value!s:.80}: must be of type {name}")
-    texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
-    require(not any("\0" in text for text in texts), f"{key}={value!r:.80}: contains a NUL character")
+    texts = [
+        text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)
+    ]
+    require(
+        not any("\0" in text for text in texts), f"{key}={value!r:.80}: contains a NUL character"
+    )
     return value
 
 
 def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a run's stored options by dotted name, with those added since; sizes of heads that follow are None."""
+    """Returns a run's stored options by dotted name, with those added since; sizes of heads that
+    follow are None.
+    """
     absent = {key: option.metadata["absent"] for key, option in options_of(Config).items()}
     options = {key: value for key, value in absent.items() if value is not MISSING} | flatten(tree)
     d_model, n_heads = options["model.d_model"], options["model.n_heads"]
     for key in ("model.d_k", "model.d_v"):
-        if isinstance(d_model, int) and isinstance(n_heads, int) and options[key] == d_model // max(1, n_heads):
+        if (
+            isinstance(d_model, int)
+            and isinstance(n_heads, int)
+            and options[key] == d_model // max(1, n_heads)
+        ):
             options[key] = None
     return options
 
@@ -102,7 +127,8 @@ def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
 def filled(options: Config, stored: Mapping[str, Any]) -> Config:
     """Returns the options; those that are open get the values that the run's first start inferred.
 
-    Another `max_epochs` than the stored one infers the steps anew: they may have followed from that.
+    Another `max_epochs` than the stored one infers the steps anew: they may have followed from
+    that.
     """
     values = stored_options(stored)
     if values["trainer.max_epochs"] not in (None, options.trainer.max_epochs):
@@ -111,12 +137,16 @@ def filled(options: Config, stored: Mapping[str, Any]) -> Config:
 
 
 def stored_config(tree: Mapping[str, Any]) -> RunConfig:
-    """Rebuilds a run's configuration from what it stored. Raises ConfigError as `from_plain` and `run_config` do."""
+    """Rebuilds a run's configuration from what it stored. Raises ConfigError as `from_plain` and
+    `run_config` do.
+    """
     return run_config(from_plain(Config, tree))
 
 
 def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str]:
-    """Returns what defines the training and differs from stored options: {"model.d_k": "null -> 64"}."""
+    """Returns what defines the training and differs from stored options: {"model.d_k": "null ->
+    64"}.
+    """
     before, now = stored_options(stored), stored_options(to_plain(options))
     defining = [key for key in before | now if not mutable_on_resume(key)]
     changed = [key for key in defining if _differ(key, before.get(key), now.get(key))]
@@ -128,13 +158,19 @@ def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str
 
 
 def too_late(stored: Mapping[str, Any], options: Config) -> str:
-    """Returns the options that differ from stored ones and that a finished run cannot follow; empty without any."""
+    """Returns the options that differ from stored ones and that a finished run cannot follow; empty
+    without any.
+    """
     before, now = stored_options(stored), stored_options(to_plain(options))
-    changed = [f"{key}: {before[key]} -> {now[key]}" for key in UNTIL_THE_END if before[key] != now[key]]
+    changed = [
+        f"{key}: {before[key]} -> {now[key]}" for key in UNTIL_THE_END if before[key] != now[key]
+    ]
     return "; ".join(changed)
 
 
 def _differ(key: str, one: Any, other: Any) -> bool:
-    """Whether two values of an option mean something else: 1 is one step of an epoch, and 1.0 are all of them."""
+    """Whether two values of an option mean something else: 1 is one step of an epoch, and 1.0 are
+    all of them.
+    """
     counted = key in ("trainer.limit_train_steps", "trainer.overfit_steps")
     return one != other or (counted and {str(one), str(other)} == {"1", "1.0"})

@@ -1,4 +1,5 @@
-"""The tasks that a run can learn (`data.task`): the names of their scores, and the interface that each implements.
+"""The tasks that a run can learn (`data.task`): the names of their scores, and the interface that
+each implements.
 
 `evaluation/tasks.py` implements translation, `parsing/task.py` parsing.
 """
@@ -22,10 +23,19 @@ class TaskNames:
 
 TASKS: dict[str, TaskNames] = {
     "translation": TaskNames(
-        metric="sacrebleu", metric_title="sacreBLEU", val_metric="val/bleu", val_title="BLEU", splits_at_spaces=False
+        metric="sacrebleu",
+        metric_title="sacreBLEU",
+        val_metric="val/bleu",
+        val_title="BLEU",
+        splits_at_spaces=False,
     ),
     "parsing": TaskNames(
-        metric="f1", metric_title="F1", val_metric="val/f1", val_title="F1", scored_on=("test",), splits_at_spaces=True
+        metric="f1",
+        metric_title="F1",
+        val_metric="val/f1",
+        val_title="F1",
+        scored_on=("test",),
+        splits_at_spaces=True,
     ),
 }
 VAL_METRICS = tuple(names.val_metric for names in TASKS.values())
@@ -40,12 +50,15 @@ class TaskScores:
     signatures: dict[str, str | None]
     lines: int
     details: dict[str, Any] = field(default_factory=dict)
-    recomposed: dict[str, int] | None = None  # lines that were not in NFC, of hypotheses and references
+    recomposed: dict[str, int] | None = (
+        None  # lines that were not in NFC, of hypotheses and references
+    )
     brackets: dict[str, Any] | None = None  # of a parser
 
 
 class Task:
-    """What differs between tasks: the checks before a search, the scores after it, and how outputs are shown.
+    """What differs between tasks: the checks before a search, the scores after it, and how outputs
+    are shown.
 
     The defaults are those of running text that needs no check and is shown as it is.
     """
@@ -59,7 +72,9 @@ class Task:
     reads_prose: bool = True  # its source is running text, which may have paragraphs and mark-up
 
     def check_text(self, sources: list[str], references: list[str], tgt_lang: str) -> None:
-        """Raises DataError for references that cannot be scored, ConfigError where a library for that is missing."""
+        """Raises DataError for references that cannot be scored, ConfigError where a library for
+        that is missing.
+        """
 
     def source_line(self, line: str) -> str:
         """Returns a typed line as the model's training text has it."""
@@ -74,9 +89,13 @@ class Task:
     def val_scores(
         self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str
     ) -> dict[str, float]:
-        """Returns the scores that training logs by their names: in per cent, and what stands beside them."""
+        """Returns the scores that training logs by their names: in per cent, and what stands beside
+        them.
+        """
         raise NotImplementedError
 
     def score_rows(self, brackets: Mapping[str, Any] | None) -> Sequence[tuple[str, str]]:
-        """Returns (name, text) of what the printed table says below the scores of an evaluation.json."""
+        """Returns (name, text) of what the printed table says below the scores of an
+        evaluation.json.
+        """
         return []

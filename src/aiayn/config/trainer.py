@@ -1,4 +1,6 @@
-"""Options of the group `trainer`: length of the training, devices, and how often something is done."""
+"""Options of the group `trainer`: length of the training, devices, and how often something is
+done.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -24,7 +26,9 @@ def _count_or_share(key: str, value: int | float) -> None:
 
 
 def limited(limit: int | float, count: int) -> int:
-    """Returns how many of `count` a limit leaves: a number, or a share, which leaves at least one."""
+    """Returns how many of `count` a limit leaves: a number, or a share, which leaves at least
+    one.
+    """
     return min(limit, count) if isinstance(limit, int) else max(1, int(limit * count))
 
 
@@ -36,9 +40,13 @@ class TrainerConfig:
     All intervals are counted in optimizer steps.
     """
 
-    max_steps: int = option("the training ends here", least=1, inferred_from_data=True, mutable_on_resume=True)
+    max_steps: int = option(
+        "the training ends here", least=1, inferred_from_data=True, mutable_on_resume=True
+    )
     accelerator: str = option("", choices=("auto", "cpu", "gpu"), mutable_on_resume=True)
-    devices: int = option("per node; the steps stay the same", least=1, most=1000, mutable_on_resume=True)
+    devices: int = option(
+        "per node; the steps stay the same", least=1, most=1000, mutable_on_resume=True
+    )
     num_nodes: int = option("machines", least=1, most=1000, mutable_on_resume=True)
     strategy: str = option(
         "the last one for steps that leave parameters out",
@@ -46,7 +54,8 @@ class TrainerConfig:
         mutable_on_resume=True,
     )
     precision: str = option(
-        "auto is bf16-mixed where the hardware computes in it, else 16-mixed on GPUs with tensor cores, else 32-true",
+        "auto is bf16-mixed where the hardware computes in it, else 16-mixed on GPUs with tensor "
+        "cores, else 32-true",
         choices=TRAINING_PRECISIONS,
     )
     compile: bool | str = option(
@@ -59,12 +68,15 @@ class TrainerConfig:
         absent="auto",
     )
     graphs: bool | str = option(
-        "a step as two CUDA graphs, which start all of its kernels at once; auto: for packed sentences",
+        "a step as two CUDA graphs, which start all of its kernels at once; auto: for packed "
+        "sentences",
         choices=("auto", True, False),
         absent="auto",
         mutable_on_resume=True,
     )
-    val_every: int = option("steps between validations", least=1, inferred_from_data=True, mutable_on_resume=True)
+    val_every: int = option(
+        "steps between validations", least=1, inferred_from_data=True, mutable_on_resume=True
+    )
     val_bleu_sentences: int = option(
         "validation sentences translated for val/bleu or val/f1; 0: none",
         least=0,
@@ -89,7 +101,9 @@ class TrainerConfig:
         absent=10.0,
         mutable_on_resume=True,
     )
-    average_last: int = option("checkpoints whose mean is the result", least=1, mutable_on_resume=True)
+    average_last: int = option(
+        "checkpoints whose mean is the result", least=1, mutable_on_resume=True
+    )
     log_every: int = option("steps between lines of progress", least=1, mutable_on_resume=True)
     max_skipped_steps: int = option(
         "steps skipped for a NaN or infinite gradient before the run ends",
@@ -98,7 +112,9 @@ class TrainerConfig:
     )
     timeout: int = option("seconds that ranks wait for each other", least=1, mutable_on_resume=True)
     # As in Lightning's Trainer, but for the two that count steps, which do not depend on devices.
-    max_epochs: int | None = option("ends the training before max_steps", least=1, absent=None, mutable_on_resume=True)
+    max_epochs: int | None = option(
+        "ends the training before max_steps", least=1, absent=None, mutable_on_resume=True
+    )
     max_time: str | None = option(
         "DD:HH:MM:SS of training, over all starts; the run ends as after its last step",
         _duration,
@@ -110,8 +126,12 @@ class TrainerConfig:
         least=1e-9,
         absent=None,
     )
-    gradient_clip_algorithm: str = option("what gradient_clip_val limits", choices=("norm", "value"), absent="norm")
-    limit_train_steps: int | float = option("steps of each epoch, or a share of them", _count_or_share, absent=1.0)
+    gradient_clip_algorithm: str = option(
+        "what gradient_clip_val limits", choices=("norm", "value"), absent="norm"
+    )
+    limit_train_steps: int | float = option(
+        "steps of each epoch, or a share of them", _count_or_share, absent=1.0
+    )
     limit_val_batches: int | float = option(
         "batches of a validation on all devices, or a share of them",
         _count_or_share,
@@ -144,23 +164,34 @@ class TrainerConfig:
     detect_anomaly: bool = option(
         "finds the operation whose gradient is NaN; slow", absent=False, mutable_on_resume=True
     )
-    deterministic: bool = option("refuses operations whose result differs from time to time (GPUs)", absent=False)
-    enable_progress_bar: bool = option("the live display, on a terminal", absent=True, mutable_on_resume=True)
+    deterministic: bool = option(
+        "refuses operations whose result differs from time to time (GPUs)", absent=False
+    )
+    enable_progress_bar: bool = option(
+        "the live display, on a terminal", absent=True, mutable_on_resume=True
+    )
 
     def __post_init__(self) -> None:
         check_rules("trainer.", self)
-        require(self.limit_train_steps > 0, "trainer.limit_train_steps=0: nothing would be trained; set 1 or more")
+        require(
+            self.limit_train_steps > 0,
+            "trainer.limit_train_steps=0: nothing would be trained; set 1 or more",
+        )
 
     @property
     def world_size(self) -> int:
         return self.devices * self.num_nodes
 
     def steps_of_epoch(self, steps: int) -> int:
-        """Returns how many of an epoch's steps are taken, by `overfit_steps` or `limit_train_steps`."""
+        """Returns how many of an epoch's steps are taken, by `overfit_steps` or
+        `limit_train_steps`.
+        """
         return limited(self.overfit_steps or self.limit_train_steps, steps)
 
     def last_step(self, steps_per_epoch: int) -> int | None:
-        """Returns the step that ends a training: `max_steps`, or the end of `max_epochs` if it comes before."""
+        """Returns the step that ends a training: `max_steps`, or the end of `max_epochs` if it
+        comes before.
+        """
         if self.max_epochs is None:
             return self.max_steps
         steps = self.max_epochs * self.steps_of_epoch(steps_per_epoch)

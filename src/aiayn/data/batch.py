@@ -1,4 +1,6 @@
-"""Batches: padded or packed, end marks, the right shift of the decoder's input, and what may attend to what."""
+"""Batches: padded or packed, end marks, the right shift of the decoder's input, and what may attend
+to what.
+"""
 
 import math
 from collections.abc import Callable
@@ -22,7 +24,9 @@ class OnDevice:
     """What batches of every kind can do: their tensors go to a device together."""
 
     def to(self, device: torch.device) -> Self:
-        """Copies the batch to a device, without waiting for a GPU that is still busy with the previous batch."""
+        """Copies the batch to a device, without waiting for a GPU that is still busy with the
+        previous batch.
+        """
         return self._map(lambda ids: ids.to(device, non_blocking=device.type == "cuda"))
 
     def pin_memory(self) -> Self:
@@ -37,9 +41,13 @@ class OnDevice:
 
 
 class Counted:
-    """What a micro-batch knows about its tokens on the host: counting on a GPU would launch kernels there."""
+    """What a micro-batch knows about its tokens on the host: counting on a GPU would launch kernels
+    there.
+    """
 
-    lengths: tuple[np.ndarray, np.ndarray]  # real tokens of each source and each target, (B,) int64; (0,) without pairs
+    lengths: tuple[
+        np.ndarray, np.ndarray
+    ]  # real tokens of each source and each target, (B,) int64; (0,) without pairs
 
     @property
     def n_src_tokens(self) -> int:
@@ -103,8 +111,8 @@ class Slot(IntEnum):
 class PackedBatch(OnDevice, Counted):
     """A micro-batch whose sentences lie one after the other, without padding, in N token slots.
 
-    All that a pass reads is one tensor, whose shape is the same for every batch. An empty slot has no target, and
-    attends to itself and to no source.
+    All that a pass reads is one tensor, whose shape is the same for every batch. An empty slot has
+    no target, and attends to itself and to no source.
     """
 
     number: int  # number of the micro-batch, counted over the whole run
@@ -145,7 +153,9 @@ class PackedBatch(OnDevice, Counted):
     @property
     def tgt_ranges(self) -> tuple[Tensor, ...]:
         """Those of the decoder's: a token attends to its sentence up to itself."""
-        return tuple(self.slots[slot] for slot in (Slot.TGT_START, Slot.NEXT, Slot.HERE, Slot.TGT_END))
+        return tuple(
+            self.slots[slot] for slot in (Slot.TGT_START, Slot.NEXT, Slot.HERE, Slot.TGT_END)
+        )
 
     @property
     def cross_ranges(self) -> tuple[Tensor, ...]:
@@ -170,23 +180,33 @@ TrainingBatch = Batch | PackedBatch
 
 
 def _by_value(batch: TrainingBatch) -> tuple[Callable[..., TrainingBatch], tuple[Any, ...]]:
-    values = {name: value.numpy() if isinstance(value, Tensor) else value for name, value in vars(batch).items()}
+    values = {
+        name: value.numpy() if isinstance(value, Tensor) else value
+        for name, value in vars(batch).items()
+    }
     return _from_arrays, (type(batch), values)
 
 
 def _from_arrays(batch_class: type[TrainingBatch], values: dict[str, Any]) -> TrainingBatch:
-    values |= {name: torch.from_numpy(value) for name, value in values.items() if isinstance(value, np.ndarray)}
+    values |= {
+        name: torch.from_numpy(value)
+        for name, value in values.items()
+        if isinstance(value, np.ndarray)
+    }
     return batch_class(**values)
 
 
-# From a loader's process: for each tensor, torch would open a connection, which costs the training's process more.
+# From a loader's process: for each tensor, torch would open a connection, which costs the
+# training's process more.
 ForkingPickler.register(Batch, _by_value)
 ForkingPickler.register(PackedBatch, _by_value)
 
 
 @dataclass(eq=False)
 class SourceBatch(OnDevice):
-    """Sources to translate. A rank without work gets a dummy: no `lines`, and one row with an end mark only."""
+    """Sources to translate. A rank without work gets a dummy: no `lines`, and one row with an end
+    mark only.
+    """
 
     lines: list[int]  # line numbers of the B sources, from 0
     src: Tensor  # (B, S) int64, rows end with eos
@@ -203,9 +223,13 @@ def source_mask(src: Tensor) -> Tensor:
 
 
 def collate(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch:
-    """Gathers the pairs of a micro-batch from the prepared ids. `number` is its number in the run."""
+    """Gathers the pairs of a micro-batch from the prepared ids. `number` is its number in the
+    run.
+    """
     if len(micro_batch.pairs):
-        (src, src_lengths), (tgt, tgt_lengths) = (padded(side, micro_batch.pairs) for side in (split.src, split.tgt))
+        (src, src_lengths), (tgt, tgt_lengths) = (
+            padded(side, micro_batch.pairs) for side in (split.src, split.tgt)
+        )
     else:
         src, tgt = torch.tensor([[EOS_ID]]), torch.tensor([[PAD_ID]])
         src_lengths = tgt_lengths = np.empty(0, np.int64)
@@ -214,7 +238,9 @@ def collate(split: PreparedSplit, micro_batch: MicroBatch, number: int) -> Batch
 
 
 def shift_right(tgt_out: Tensor) -> Tensor:
-    """Puts bos in front and drops the last column. Inputs at padded positions of tgt_out do not matter."""
+    """Puts bos in front and drops the last column. Inputs at padded positions of tgt_out do not
+    matter.
+    """
     start = torch.full_like(tgt_out[:, :1], BOS_ID)
     return torch.cat([start, tgt_out[:, :-1]], dim=1)
 
@@ -235,8 +261,12 @@ def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
     return torch.from_numpy(padded), lengths + 1
 
 
-def pack(split: PreparedSplit, micro_batch: MicroBatch, number: int, n_slots: int, max_length: int) -> PackedBatch:
-    """`collate` without padding: all sentences of a side one after the other, in `n_slots`, or in more if needed."""
+def pack(
+    split: PreparedSplit, micro_batch: MicroBatch, number: int, n_slots: int, max_length: int
+) -> PackedBatch:
+    """`collate` without padding: all sentences of a side one after the other, in `n_slots`, or in
+    more if needed.
+    """
     (src, src_lengths), (tgt, tgt_lengths) = (
         _with_end_marks(side, micro_batch.pairs) for side in (split.src, split.tgt)
     )
@@ -252,7 +282,9 @@ def pack(split: PreparedSplit, micro_batch: MicroBatch, number: int, n_slots: in
         slots[slot] = empty
         slots[slot, : len(values)] = values
 
-    of_src, of_tgt = (np.repeat(np.arange(len(lengths)), lengths) for lengths in (src_lengths, tgt_lengths))
+    of_src, of_tgt = (
+        np.repeat(np.arange(len(lengths)), lengths) for lengths in (src_lengths, tgt_lengths)
+    )
     fill(Slot.SRC, src, PAD_ID)
     fill(Slot.TGT_OUT, tgt, PAD_ID)
     fill(Slot.TGT_IN, np.append(BOS_ID, tgt)[: len(tgt)], PAD_ID)
@@ -270,11 +302,15 @@ def pack(split: PreparedSplit, micro_batch: MicroBatch, number: int, n_slots: in
     fill(Slot.TGT_START_OF_SRC, tgt_starts[of_src], len(tgt))
     fill(Slot.TGT_END_OF_SRC, tgt_ends[of_src], len(tgt))
     counts = (src_lengths, tgt_lengths), micro_batch.step_tokens
-    return PackedBatch(number, torch.from_numpy(slots), *counts, max_length, micro_batch.micro_batches)
+    return PackedBatch(
+        number, torch.from_numpy(slots), *counts, max_length, micro_batch.micro_batches
+    )
 
 
 def _with_end_marks(side: Sentences, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of sentences, each followed by eos, (tokens,), and their lengths with eos, (B,) int64."""
+    """Returns the ids of sentences, each followed by eos, (tokens,), and their lengths with eos,
+    (B,) int64.
+    """
     sentences = side.take(numbers)
     lengths = np.diff(sentences.starts) + 1
     ends = lengths.cumsum() - 1

@@ -1,23 +1,27 @@
 """Which pairs make up optimizer step k: a pure function of the corpus, the seed and k.
 
-The paper's eight GPUs took batches of eight different lengths in every step (section 5.1 and tensor2tensor's buckets).
-So a step is put together from P parts, `data.parts_per_step`. A part is some pairs whose longer side has about the same
-length, so that little is padded; their shorter sides, and with them the ratios of lengths, vary. Epoch e does this:
+The paper's eight GPUs took batches of eight different lengths in every step (section 5.1 and
+tensor2tensor's buckets). So a step is put together from P parts, `data.parts_per_step`. A part is
+some pairs whose longer side has about the same length, so that little is padded; their shorter
+sides, and with them the ratios of lengths, vary. Epoch e does this:
 
 1. All pairs are shuffled, from (seed, e), and sorted by the length of their longer side.
 2. This order is cut into steps x P parts of equal tokens.
-3. The order's first P-th holds the first part of every step, the second P-th the second, and so on, in an order drawn
-   for each of them. So the mean length and the mean ratio of a step are near those of the corpus, and every epoch
-   contains every pair once.
+3. The order's first P-th holds the first part of every step, the second P-th the second, and so on,
+   in an order drawn for each of them. So the mean length and the mean ratio of a step are near
+   those of the corpus, and every epoch contains every pair once.
 
-Pairs that an epoch repeats are dealt to as many sections of it, each of which is made up like this, so that a step has
-no pair twice.
+Pairs that an epoch repeats are dealt to as many sections of it, each of which is made up like this,
+so that a step has no pair twice.
 
-A step of one part would hold one length: it biases the model towards that length and its ratio (docs/fidelity.md).
+A step of one part would hold one length: it biases the model towards that length and its ratio
+(docs/fidelity.md).
 
-The parts of a step are computed in M micro-batches, shared evenly by the devices; M does not change which pairs make
-up a step. Padded, a micro-batch is a part, some neighbouring parts padded together, or a piece of a part. Packed
-sentences need no padding: the step's pairs are dealt to the micro-batches in turn, so that all are about as large.
+The parts of a step are computed in M micro-batches, shared evenly by the devices; M does not change
+which pairs make
+up a step. Padded, a micro-batch is a part, some neighbouring parts padded together, or a piece of a
+part. Packed sentences need no padding: the step's pairs are dealt to the micro-batches in turn, so
+that all are about as large.
 """
 
 import itertools
@@ -50,7 +54,9 @@ class MicroBatch:
 
 
 class BatchPlan:
-    """Every micro-batch of a training run, numbered from 0: number = step * micro_batches + place in the step."""
+    """Every micro-batch of a training run, numbered from 0: number = step * micro_batches + place
+    in the step.
+    """
 
     def __init__(
         self,
@@ -68,10 +74,11 @@ class BatchPlan:
     ):
         """src_lengths, tgt_lengths (pairs,): tokens with the end mark.
 
-        A step has about `tokens_per_step` tokens on the side that has more. Without `micro_batches`, M is the smallest
-        multiple of `devices`, and unless sentences are `packed` of `parts`, whose micro-batches have at most about
-        `max_tokens_per_device` positions a side, padding included. An epoch has each pair once, or on average as often
-        as `repetitions`, (pairs,), says. Raises ValueError for padded micro-batches that are neither a multiple nor a
+        A step has about `tokens_per_step` tokens on the side that has more. Without
+        `micro_batches`, M is the smallest multiple of `devices`, and unless sentences are `packed`
+        of `parts`, whose micro-batches have at most about `max_tokens_per_device` positions a side,
+        padding included. An epoch has each pair once, or on average as often as `repetitions`,
+        (pairs,), says. Raises ValueError for padded micro-batches that are neither a multiple nor a
         divisor of `parts`.
         """
         assert len(src_lengths) > 0, "a plan needs pairs"
@@ -89,14 +96,17 @@ class BatchPlan:
         if micro_batches is None:
             unit = devices if packed else math.lcm(parts, devices)
             counts = itertools.count(unit, unit)
-            micro_batches = next(count for count in counts if self.fits(count, max_tokens_per_device))
+            micro_batches = next(
+                count for count in counts if self.fits(count, max_tokens_per_device)
+            )
         self.cut_into(micro_batches)
 
     def cut_into(self, micro_batches: int) -> None:
         """Computes the same steps in another number of micro-batches."""
         if not self.packed and micro_batches % self.parts and self.parts % micro_batches:
             raise ValueError(
-                f"{micro_batches} micro-batches are neither a multiple nor a divisor of {self.parts} parts"
+                f"{micro_batches} micro-batches are neither a multiple nor a divisor of "
+                f"{self.parts} parts"
             )
         self.micro_batches = micro_batches
         vars(self).pop("n_slots", None)
@@ -106,7 +116,11 @@ class BatchPlan:
         step, place = divmod(number, self.micro_batches)
         if self._step is None or self._step[0] != step:
             parts = self.step(step)
-            self._step = step, parts, max(1, int(sum(self.tgt_lengths[part].sum() for part in parts)))
+            self._step = (
+                step,
+                parts,
+                max(1, int(sum(self.tgt_lengths[part].sum() for part in parts))),
+            )
         _, parts, tokens = self._step
         return MicroBatch(self._piece(parts, self.micro_batches, place), tokens, self.micro_batches)
 
@@ -117,14 +131,18 @@ class BatchPlan:
         return [order[cuts[part] : cuts[part + 1]] for part in dealt[:, place]]
 
     def _drawn(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns an epoch's order of all pairs, the cuts between its parts, and the parts of each step, (P, steps)."""
+        """Returns an epoch's order of all pairs, the cuts between its parts, and the parts of each
+        step, (P, steps).
+        """
         if self._epoch is None or self._epoch[0] != epoch:
             rng = np.random.default_rng([self.seed, epoch])
             orders, cuts, dealt, n_steps, n_pairs = [], [], [], 0, 0
             for order, steps in self._sections(epoch, rng):
                 rng.shuffle(order)
                 order = order[np.argsort(self._longer[order], kind="stable")]
-                tokens = np.cumsum(self.src_lengths[order] + self.tgt_lengths[order], dtype=np.int64)
+                tokens = np.cumsum(
+                    self.src_lengths[order] + self.tgt_lengths[order], dtype=np.int64
+                )
                 total, parts = tokens[-1] if len(tokens) else 0, steps * self.parts
                 cuts.append(n_pairs + np.searchsorted(tokens, total * np.arange(parts) / parts))
                 drawn = rng.permuted(np.arange(parts).reshape(self.parts, -1), axis=1)
@@ -136,18 +154,21 @@ class BatchPlan:
         return self._epoch[1:]
 
     def _sections(self, epoch: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
-        """Yields the pairs of each section of an epoch, and its steps; one section where no pair is repeated.
+        """Yields the pairs of each section of an epoch, and its steps; one section where no pair is
+        repeated.
 
-        A section has at most one copy of a pair, unless an epoch has more copies than steps: the copies of a pair lie
-        at equal distances over the epoch, from a place that is drawn. Of a pair that an epoch has half a time, every
-        second epoch has it.
+        A section has at most one copy of a pair, unless an epoch has more copies than steps: the
+        copies of a pair lie at equal distances over the epoch, from a place that is drawn. Of a
+        pair that an epoch has half a time, every second epoch has it.
         """
         pairs, steps = np.arange(len(self._longer), dtype=np.uint32), self.steps_per_epoch
         if self.repetitions is None:
             yield pairs, steps
             return
         phase = (np.random.default_rng(self.seed).permutation(len(pairs)) + 0.5) / len(pairs)
-        before, after = (np.floor(epochs * self.repetitions + phase) for epochs in (epoch, epoch + 1))
+        before, after = (
+            np.floor(epochs * self.repetitions + phase) for epochs in (epoch, epoch + 1)
+        )
         counts = (after - before).astype(int)
         copies = np.repeat(pairs, counts)
         number = np.arange(len(copies)) - np.repeat(counts.cumsum() - counts, counts)
@@ -158,13 +179,19 @@ class BatchPlan:
             yield copies[(places >= first / steps) & (places < end / steps)], end - first
 
     def fits(self, micro_batches: int, max_tokens_per_device: int) -> bool:
-        """Whether no micro-batch has more padded tokens on a side than allowed, in the first epoch."""
+        """Whether no micro-batch has more padded tokens on a side than allowed, in the first
+        epoch.
+        """
         sides, sample = (self.src_lengths, self.tgt_lengths), self._sample(micro_batches)
         largest = max(self._positions(side[pairs]) for pairs in sample for side in sides)
-        return largest <= max_tokens_per_device or micro_batches >= self.parts * len(self.src_lengths)
+        return largest <= max_tokens_per_device or micro_batches >= self.parts * len(
+            self.src_lengths
+        )
 
     def _piece(self, parts: list[np.ndarray], micro_batches: int, place: int) -> np.ndarray:
-        """Returns the pairs of micro-batch `place` of a step that is computed in `micro_batches`."""
+        """Returns the pairs of micro-batch `place` of a step that is computed in
+        `micro_batches`.
+        """
         if self.packed:
             return np.concatenate(parts)[place::micro_batches]
         if micro_batches <= len(parts):
@@ -175,9 +202,13 @@ class BatchPlan:
 
     @cached_property
     def n_slots(self) -> int:
-        """Token slots of a side that hold any packed micro-batch, but for rare ones of later epochs."""
+        """Token slots of a side that hold any packed micro-batch, but for rare ones of later
+        epochs.
+        """
         sides = self.src_lengths, self.tgt_lengths
-        largest = max(side[pairs].sum() for pairs in self._sample(self.micro_batches) for side in sides)
+        largest = max(
+            side[pairs].sum() for pairs in self._sample(self.micro_batches) for side in sides
+        )
         return SLOTS_UNIT * math.ceil(SLOTS_SPARE * largest / SLOTS_UNIT)
 
     def _positions(self, lengths: np.ndarray) -> int:
@@ -186,7 +217,9 @@ class BatchPlan:
 
     @property
     def padding(self) -> np.ndarray:
-        """The share of padding among the source and target positions of micro-batches of the first epoch, (n,)."""
+        """The share of padding among the source and target positions of micro-batches of the first
+        epoch, (n,).
+        """
         found = []
         for pairs in self._sample(self.micro_batches):
             sides = self.src_lengths[pairs], self.tgt_lengths[pairs]
@@ -194,10 +227,14 @@ class BatchPlan:
         return np.array(found)
 
     def _sample(self, micro_batches: int) -> Iterator[np.ndarray]:
-        """Yields the pairs of micro-batches of up to `SAMPLED` steps of the first epoch, none without pairs."""
+        """Yields the pairs of micro-batches of up to `SAMPLED` steps of the first epoch, none
+        without pairs.
+        """
         # The step with the longest pairs needs the most memory; there are few steps like it.
         longest = int(np.argmax(self._drawn(0)[2][-1]))
-        spread = np.linspace(0, self.steps_per_epoch - 1, min(SAMPLED, self.steps_per_epoch)).astype(int)
+        spread = np.linspace(
+            0, self.steps_per_epoch - 1, min(SAMPLED, self.steps_per_epoch)
+        ).astype(int)
         for step in {longest, *spread.tolist()}:
             parts = self.step(step)
             pieces = (self._piece(parts, micro_batches, place) for place in range(micro_batches))
@@ -205,9 +242,11 @@ class BatchPlan:
 
 
 def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:
-    """Returns batches of sentences, or pairs, of at most `max_tokens` padded tokens a side, the longest first.
+    """Returns batches of sentences, or pairs, of at most `max_tokens` padded tokens a side, the
+    longest first.
 
-    lengths: (sentences,) tokens of each side. A sentence that is longer than that is a batch of its own.
+    lengths: (sentences,) tokens of each side. A sentence that is longer than that is a batch of its
+    own.
     """
     longer = np.max(lengths, axis=0)
     order = np.argsort(-longer, kind="stable")
@@ -219,20 +258,26 @@ def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.nd
     return batches
 
 
-def repetitions(corpus: "PreparedCorpus", temperature: float, weights: list[float] | None = None) -> np.ndarray | None:
+def repetitions(
+    corpus: "PreparedCorpus", temperature: float, weights: list[float] | None = None
+) -> np.ndarray | None:
     """How often an epoch has each training pair on average, (pairs,); None: every pair once.
 
-    The weight of its file, or so often that file f has p_f ^ (1 / T) of the epoch, and the largest file each pair
+    The weight of its file, or so often that file f has p_f ^ (1 / T) of the epoch, and the largest
+    file each pair
     once. Raises DataError for text of one file.
     """
     if temperature == 1 and weights is None:
         return None
     pairs = np.array(corpus.report["train"].get("corpora", []))
     if len(pairs) < 2 or len(weights or pairs) != len(pairs):
-        option = f"data.temperature={temperature:g}" if weights is None else f"data.weights={weights}"
+        option = (
+            f"data.temperature={temperature:g}" if weights is None else f"data.weights={weights}"
+        )
         raise DataError(
-            f"{option}: it mixes several files of data.train, and {corpus.folder} has pairs of {len(pairs) or 1} or "
-            "is of an older version: name files with usable pairs, remove that folder, or leave the option out"
+            f"{option}: it mixes several files of data.train, and {corpus.folder} has pairs of "
+            f"{len(pairs) or 1} or is of an older version: name files with usable pairs, remove "
+            "that folder, or leave the option out"
         )
     return np.repeat(weights or (pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
 
@@ -240,8 +285,10 @@ def repetitions(corpus: "PreparedCorpus", temperature: float, weights: list[floa
 def describe_corpus(prepared: "PreparedCorpus", plan: BatchPlan) -> dict[str, Any]:
     """Returns plain values, fit for JSON.
 
-    `lengths` counts the training sentences of 0, 1, 2, ... subwords, by side; `padding` is the mean share of padding
-    in a micro-batch, and `padding_of_parts` counts micro-batches by their share, in `BINS` equal bins.
+    `lengths` counts the training sentences of 0, 1, 2, ... subwords, by side; `padding` is the mean
+    share of padding
+    in a micro-batch, and `padding_of_parts` counts micro-batches by their share, in `BINS` equal
+    bins.
     """
     train, padding = prepared.train, plan.padding
     return {
@@ -250,7 +297,9 @@ def describe_corpus(prepared: "PreparedCorpus", plan: BatchPlan) -> dict[str, An
         "vocab_size": prepared.tokenizer.vocab_size,
         "steps_per_epoch": plan.steps_per_epoch,
         "micro_batches": plan.micro_batches,
-        "lengths": {side: np.bincount(getattr(train, side).lengths - 1).tolist() for side in ("src", "tgt")},
+        "lengths": {
+            side: np.bincount(getattr(train, side).lengths - 1).tolist() for side in ("src", "tgt")
+        },
         "padding": float(padding.mean()),
         "padding_of_parts": np.histogram(padding, bins=BINS, range=(0, 1))[0].tolist(),
     }

@@ -1,4 +1,6 @@
-"""Which pairs are usable, and as what text: Unicode form, blanks, the rules, and the count of what they drop."""
+"""Which pairs are usable, and as what text: Unicode form, blanks, the rules, and the count of what
+they drop.
+"""
 
 import hashlib
 import re
@@ -20,16 +22,21 @@ if TYPE_CHECKING:
 
 # One table for the text of training and of translation. A line is blank if nothing is left of it.
 BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2800\u3164"  # become a space
-# Zero-width characters and soft hyphens go; U+200C and U+200D stay, they shape words of Persian and Indian languages.
+# Zero-width characters and soft hyphens go; U+200C and U+200D stay, they shape words of Persian and
+# Indian languages.
 INVISIBLE = "\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
 # Line ends of other systems and of Unicode. Inside a line they become spaces; CR LF counts as one.
 SEPARATORS = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
 REPLACED = ((re.compile(f"\r\n|[{SEPARATORS}{BLANKS}]"), " "), (re.compile(f"[{INVISIBLE}]"), ""))
 # C0 and C1 control characters, except TAB and the separators above.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
-TREE_TAG = re.compile(r"(?<!\S)[^()\s]\S*")  # in the linear form of a tree: a symbol that is no bracket
+TREE_TAG = re.compile(
+    r"(?<!\S)[^()\s]\S*"
+)  # in the linear form of a tree: a symbol that is no bracket
 
-Rule = Callable[[str, str], str | None]  # source and target; returns the reason why a pair is dropped, None to keep it
+Rule = Callable[
+    [str, str], str | None
+]  # source and target; returns the reason why a pair is dropped, None to keep it
 
 
 class CleanPair(NamedTuple):
@@ -38,7 +45,9 @@ class CleanPair(NamedTuple):
     raw: RawPair
     src: str
     tgt: str
-    is_normalised: bool = False  # its blanks, line ends, invisible characters or Unicode form were changed
+    is_normalised: bool = (
+        False  # its blanks, line ends, invisible characters or Unicode form were changed
+    )
 
 
 @dataclass
@@ -48,13 +57,19 @@ class CleaningReport:
     read: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)  # reason: pairs
-    first_dropped: dict[str, list[str]] = field(default_factory=dict)  # reason: places of the first five pairs
+    first_dropped: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # reason: places of the first five pairs
     normalised: int = 0  # kept pairs that are
-    corpora: Counter[int] = field(default_factory=Counter)  # training pairs of each name of the option
+    corpora: Counter[int] = field(
+        default_factory=Counter
+    )  # training pairs of each name of the option
     read_by_file: Counter[str] = field(default_factory=Counter, compare=False)
     not_utf8_by_file: Counter[str] = field(default_factory=Counter, compare=False)
     first_not_utf8: dict[str, str] = field(default_factory=dict, compare=False)  # file: place
-    on_drop: Callable[[RawPair, str], None] | None = None  # called with every dropped pair and its reason
+    on_drop: Callable[[RawPair, str], None] | None = (
+        None  # called with every dropped pair and its reason
+    )
 
     def drop(self, pair: RawPair, reason: str) -> None:
         self.dropped[reason] += 1
@@ -69,21 +84,26 @@ class CleaningReport:
     def check_encoding(self, text: RawText, most: float = 0.05) -> None:
         """Raises DataError if more than this share of the pairs of a file is not UTF-8.
 
-        Then the file is in another encoding, and dropping bad lines would lose exactly the sentences with accents. A
-        share of all files together would hide a small one.
+        Then the file is in another encoding, and dropping bad lines would lose exactly the
+        sentences with accents. A share of all files together would hide a small one.
         """
         for file, bad in self.not_utf8_by_file.items():
             read = self.read_by_file[file]
             if bad >= 20 and bad > most * read:
                 raise DataError(
                     f"{text.option}: {bad} of {read} pairs read are not UTF-8 (the first: "
-                    f"{self.first_not_utf8[file]}); convert the file, for example iconv -f ISO-8859-1 -t UTF-8"
+                    f"{self.first_not_utf8[file]}); convert the file, for example iconv -f "
+                    "ISO-8859-1 -t UTF-8"
                 )
 
     def reasons(self) -> str:
-        """Returns why pairs were dropped, how many, and the place of the first: `3 empty (FILE: line 7), ...`."""
+        """Returns why pairs were dropped, how many, and the place of the first: `3 empty (FILE:
+        line 7), ...`.
+        """
         places = self.first_dropped
-        return ", ".join(f"{count:,} {reason} ({places[reason][0]})" for reason, count in self.dropped.items())
+        return ", ".join(
+            f"{count:,} {reason} ({places[reason][0]})" for reason, count in self.dropped.items()
+        )
 
     def check(self, text: RawText, config: "DataConfig") -> None:
         """Raises DataError if no pair is usable, and if over 5 % of a file are not UTF-8."""
@@ -92,7 +112,8 @@ class CleaningReport:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items())
             raise DataError(
                 f"{text.option}: none of {self.read} pairs is usable ({reasons}); "
-                f"data.max_length={config.max_length}, data.max_length_ratio={config.max_length_ratio:g}"
+                f"data.max_length={config.max_length}, "
+                f"data.max_length_ratio={config.max_length_ratio:g}"
             )
 
     def as_dict(self) -> dict:
@@ -109,24 +130,32 @@ class CleaningReport:
 
 
 def with_plain_blanks(text: str) -> str:
-    """Returns a text with spaces for unusual blanks and line ends, and without invisible characters."""
+    """Returns a text with spaces for unusual blanks and line ends, and without invisible
+    characters.
+    """
     for pattern, replacement in () if is_plain(text) else REPLACED:
         text = pattern.sub(replacement, text)
     return text
 
 
 def composed(text: str) -> str:
-    """Returns a text in Unicode's form NFC, as nearly all text is: one character for a letter with its accent."""
+    """Returns a text in Unicode's form NFC, as nearly all text is: one character for a letter with
+    its accent.
+    """
     return unicodedata.normalize("NFC", text)
 
 
 def canonical(text: str) -> str:
-    """Returns a text as the tokenizer reads it: composed, with plain blanks and without invisible characters."""
+    """Returns a text as the tokenizer reads it: composed, with plain blanks and without invisible
+    characters.
+    """
     return composed(with_plain_blanks(text))
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text has printable characters only, as nearly every line has; ten times as fast as a search."""
+    """Whether a text has printable characters only, as nearly every line has; ten times as fast as
+    a search.
+    """
     # Python calls two of the blanks printable: those of Hangul and of Braille.
     return text.isprintable() and "\u3164" not in text and "\u2800" not in text
 
@@ -139,14 +168,19 @@ def normalise(text: str) -> str:
 def clean(
     pairs: Iterable[RawPair], report: CleaningReport, rules: Sequence[Rule] = (), tags: str = "kept"
 ) -> Iterator[CleanPair]:
-    """Yields the usable pairs as text and counts the others in `report`. One bad side drops the pair.
+    """Yields the usable pairs as text and counts the others in `report`. One bad side drops the
+    pair.
 
-    The rules are asked in their order, of pairs that are usable. `tags` is `data.tags`, see `learned_target`.
+    The rules are asked in their order, of pairs that are usable. `tags` is `data.tags`, see
+    `learned_target`.
     """
     for pair in pairs:
         report.read += 1
         report.read_by_file[pair.file] += 1
-        (src, src_changed, src_flaw), (tgt, tgt_changed, tgt_flaw) = _usable(pair.src), _usable(pair.tgt)
+        (src, src_changed, src_flaw), (tgt, tgt_changed, tgt_flaw) = (
+            _usable(pair.src),
+            _usable(pair.tgt),
+        )
         reason = pair.flaw or src_flaw or tgt_flaw
         for rule in rules:
             reason = reason or rule(src, tgt)
@@ -160,7 +194,9 @@ def clean(
 
 
 def learned_target(tgt: str, tags: str) -> str:
-    """Returns a target as the model learns it: with `data.tags=xx` every part-of-speech tag of a tree is XX."""
+    """Returns a target as the model learns it: with `data.tags=xx` every part-of-speech tag of a
+    tree is XX.
+    """
     return TREE_TAG.sub("XX", tgt) if tags == "xx" else tgt
 
 
@@ -179,7 +215,9 @@ def grouped(pairs: Iterable[CleanPair], size: int, characters: int) -> Iterator[
 
 
 def _usable(raw: bytes) -> tuple[str, bool, str]:
-    """Returns the text of a line, whether more than white space around it was replaced, and why it is unusable."""
+    """Returns the text of a line, whether more than white space around it was replaced, and why it
+    is unusable.
+    """
     if len(raw) > MAX_LINE_BYTES:
         return "", False, "too_many_bytes"
     try:
@@ -202,20 +240,30 @@ FILTERS = ("drop_duplicates", "drop_equal", "drop_placeholder_mismatch")
 def training_rules(config: "DataConfig") -> list[Rule]:
     """Returns the rules that the options ask for, made anew for one pass over the training text.
 
-    Duplicates are asked for last: a pair that another rule drops does not count as the first of its kind. They take
-    some 70 bytes of memory a pair.
+    Duplicates are asked for last: a pair that another rule drops does not count as the first of its
+    kind. They take some 70 bytes of memory a pair.
     """
     symbols = "|".join(map(re.escape, config.all_symbols))
     # The tag of a corpus, which only sources have, is no content.
     plain: Callable[[str], str] = partial(re.compile(symbols).sub, "") if symbols else str
     rules: list[Rule] = []
     if config.drop_equal:
-        rules.append(lambda src, tgt: "equal_sides" if normalised(plain(src)) == normalised(plain(tgt)) else None)
+        rules.append(
+            lambda src, tgt: (
+                "equal_sides" if normalised(plain(src)) == normalised(plain(tgt)) else None
+            )
+        )
     if config.drop_placeholder_mismatch:
-        rules.append(lambda src, tgt: "placeholders" if placeholders(plain(src)) != placeholders(plain(tgt)) else None)
+        rules.append(
+            lambda src, tgt: (
+                "placeholders" if placeholders(plain(src)) != placeholders(plain(tgt)) else None
+            )
+        )
     if config.drop_wrong_language:
         languages = wrong_languages((config.src_lang, config.tgt_lang))
-        rules.append(lambda src, tgt: "wrong_language" if languages(plain(src), plain(tgt)) else None)
+        rules.append(
+            lambda src, tgt: "wrong_language" if languages(plain(src), plain(tgt)) else None
+        )
     if config.drop_duplicates:
         seen: set[int] = set()
         ignoring_case = config.drop_duplicates == "normalised"
@@ -246,9 +294,11 @@ _FOLDED = _Folded()
 
 
 def normalised(text: str) -> str:
-    """Returns a text without case and punctuation, to compare it with others; the text itself if nothing else is in it.
+    """Returns a text without case and punctuation, to compare it with others; the text itself if
+    nothing else is in it.
 
-    Vowel signs of Hindi and accents are marks, which belong to their letters; `+` and `<` are symbols.
+    Vowel signs of Hindi and accents are marks, which belong to their letters; `+` and `<` are
+    symbols.
     """
     folded = unicodedata.normalize("NFKC", text).casefold().translate(_FOLDED)
     return " ".join(folded.split()) or text

@@ -1,4 +1,5 @@
-"""The prepared corpus on disk: ids in the order of the text, flat and memory-mapped, with the places of the sentences.
+"""The prepared corpus on disk: ids in the order of the text, flat and memory-mapped, with the
+places of the sentences.
 
     data/en-de-0123456789abcdef/
         manifest.json      what shaped the corpus, sizes and SHA-256 of the other files
@@ -84,10 +85,17 @@ class PreparedCorpus:
         return PreparedCorpus.open, (self.folder,)
 
 
-def store_split(folder: Path, name: str, ids: Iterable[tuple[Sentences, Sentences]]) -> dict[str, int]:
-    """Writes the ids of a split, sources and targets, some at a time. Returns the tokens of each side."""
+def store_split(
+    folder: Path, name: str, ids: Iterable[tuple[Sentences, Sentences]]
+) -> dict[str, int]:
+    """Writes the ids of a split, sources and targets, some at a time. Returns the tokens of each
+    side.
+    """
     lengths: list[list[np.ndarray]] = [[], []]
-    with open(folder / f"{name}.src.bin", "wb") as src, open(folder / f"{name}.tgt.bin", "wb") as tgt:
+    with (
+        open(folder / f"{name}.src.bin", "wb") as src,
+        open(folder / f"{name}.tgt.bin", "wb") as tgt,
+    ):
         for both in ids:
             for file, counts, sentences in zip((src, tgt), lengths, both, strict=True):
                 file.write(sentences.flat.data)
@@ -101,7 +109,9 @@ def store_split(folder: Path, name: str, ids: Iterable[tuple[Sentences, Sentence
 
 
 def open_sentences(path: Path) -> Sentences:
-    """Maps the files of a side, such as train.src. Raises ValueError if they do not belong together."""
+    """Maps the files of a side, such as train.src. Raises ValueError if they do not belong
+    together.
+    """
     starts, stored = np.load(f"{path}.npy", mmap_mode="r"), np.memmap(f"{path}.bin", mode="r")
     width, rest = divmod(len(stored), int(starts[-1]))
     if rest or width not in (2, 4):
@@ -128,13 +138,18 @@ def fingerprint_of(settings: dict[str, Any]) -> str:
 
 def write_manifest(folder: Path, settings: dict[str, Any]) -> None:
     """Writes what shaped the corpus, and sizes and checksums of its files."""
-    files = {path.name: {"size": path.stat().st_size, "sha256": sha256(path)} for path in sorted(folder.iterdir())}
+    files = {
+        path.name: {"size": path.stat().st_size, "sha256": sha256(path)}
+        for path in sorted(folder.iterdir())
+    }
     manifest = {"fingerprint": fingerprint_of(settings), "settings": settings, "files": files}
     atomic_write_text(folder / "manifest.json", json.dumps(manifest, indent=2))
 
 
 def open_verified(folder: Path) -> PreparedCorpus | str:
-    """Opens a corpus whose files have the sizes and checksums of its manifest; else returns what is wrong with it."""
+    """Opens a corpus whose files have the sizes and checksums of its manifest; else returns what is
+    wrong with it.
+    """
     name = "manifest.json"
     try:
         manifest = json.loads((folder / name).read_text("utf-8"))
@@ -145,7 +160,9 @@ def open_verified(folder: Path) -> PreparedCorpus | str:
             if sha256(folder / name) != expected["sha256"]:
                 return f"{name} has other content"
         fingerprint = fingerprint_of(manifest["settings"])
-        if manifest["fingerprint"] != fingerprint or not folder.name.endswith(f"-{fingerprint[:16]}"):
+        if manifest["fingerprint"] != fingerprint or not folder.name.endswith(
+            f"-{fingerprint[:16]}"
+        ):
             return "manifest.json is that of another corpus"
         return PreparedCorpus.open(folder)
     except FileNotFoundError as error:

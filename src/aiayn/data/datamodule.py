@@ -22,7 +22,16 @@ from torch.utils.data import DataLoader
 from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
 from aiayn.config.trainer import limited
-from aiayn.data.batch import Batch, PackedBatch, SourceBatch, TrainingBatch, collate, pack, pad_sources, padded
+from aiayn.data.batch import (
+    Batch,
+    PackedBatch,
+    SourceBatch,
+    TrainingBatch,
+    collate,
+    pack,
+    pad_sources,
+    padded,
+)
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, repetitions
 from aiayn.data.cleaning import learned_target
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
@@ -38,31 +47,45 @@ MAX_TOKENS_PER_DEVICE = 16_384  # where data.max_tokens_per_device is null
 
 
 class TranslationDataModule(pl.LightningDataModule):
-    """Section 5.1: text, cleaned and cut into subwords, in batches of about `data.tokens_per_step` tokens.
+    """Section 5.1: text, cleaned and cut into subwords, in batches of about `data.tokens_per_step`
+    tokens.
 
-    A step is the same on any number of devices and micro-batches. A Trainer's `accumulate_grad_batches` says in how
-    many parts a device computes its share of a step; it does not make the step larger.
+    A step is the same on any number of devices and micro-batches. A Trainer's
+    `accumulate_grad_batches` says in how many parts a device computes its share of a step; it does
+    not make the step larger.
     """
 
-    def __init__(self, config: DataConfig, *, seed: int = 0, devices: int = 1, tokenizer: Tokenizer | None = None):
+    def __init__(
+        self,
+        config: DataConfig,
+        *,
+        seed: int = 0,
+        devices: int = 1,
+        tokenizer: Tokenizer | None = None,
+    ):
         """`seed` orders the steps; `devices` share a step where there is no Trainer to ask.
 
-        Without a tokenizer, one is learned from the training text. Raises ConfigError for options that are null and can
-        be settled by `aiayn train` only.
+        Without a tokenizer, one is learned from the training text. Raises ConfigError for options
+        that are null and can be settled by `aiayn train` only.
         """
         super().__init__()
         if config.vocab_size is None or config.tokens_per_step is None:
             raise ConfigError(
                 f"data.vocab_size={as_option(config.vocab_size)}, data.tokens_per_step="
-                f"{as_option(config.tokens_per_step)}: null is chosen by the number of pairs, in `aiayn train` only; "
-                "set both"
+                f"{as_option(config.tokens_per_step)}: null is chosen by the number of pairs, in "
+                "`aiayn train` only; set both"
             )
         self.config = DataConfig(**vars(config))
-        self.prepare_data_per_node = self.config.prepare_per_node  # Lightning's name: who calls `prepare_data`
+        self.prepare_data_per_node = (
+            self.config.prepare_per_node
+        )  # Lightning's name: who calls `prepare_data`
         self.seed = seed
         self.devices = devices
-        self.packed = False  # whether training sentences lie one after the other, unpadded, in a `PackedBatch`
-        self.limit_val_batches: int | float = 1.0  # batches of all ranks together, or a share of them
+        # whether training sentences lie one after the other, unpadded, in a `PackedBatch`
+        self.packed = False
+        self.limit_val_batches: int | float = (
+            1.0  # batches of all ranks together, or a share of them
+        )
         self._given_tokenizer = tokenizer
         self._corpus: PreparedCorpus | None = None
         self._plan: BatchPlan | None = None
@@ -71,15 +94,18 @@ class TranslationDataModule(pl.LightningDataModule):
     # What Lightning calls.
 
     def prepare_data(self) -> None:
-        """Downloads, cleans, learns the BPE and encodes, unless that has been done: once for any number of processes.
+        """Downloads, cleans, learns the BPE and encodes, unless that has been done: once for any
+        number of processes.
 
-        Raises DataError for text that cannot be used, and for a folder that cannot be read or written.
+        Raises DataError for text that cannot be used, and for a folder that cannot be read or
+        written.
         """
         if self._corpus is None:
             self._corpus = prepare(self.config, self._given_tokenizer)
 
     def wait_for_data(self, silence: float) -> None:
-        """In place of `prepare_data`, where another process prepares; `silence`: seconds without a sign of it.
+        """In place of `prepare_data`, where another process prepares; `silence`: seconds without a
+        sign of it.
 
         Raises DataError as `prepare.wait_for` does.
         """
@@ -88,7 +114,8 @@ class TranslationDataModule(pl.LightningDataModule):
     def setup(self, stage: str | None = None) -> None:
         """Opens what a stage needs: fit, validate, test or predict; None: what training needs.
 
-        Raises ConfigError for a Trainer whose devices and accumulation do not fit the micro-batches of a step.
+        Raises ConfigError for a Trainer whose devices and accumulation do not fit the micro-batches
+        of a step.
         """
         self.prepare_data()
         if stage in (None, "fit"):
@@ -111,9 +138,10 @@ class TranslationDataModule(pl.LightningDataModule):
             batches = limited_batches(plan, trainer)
             if batches % trainer.accumulate_grad_batches:
                 raise ConfigError(
-                    f"Trainer(limit_train_batches={trainer.limit_train_batches}), which overfit_batches and "
-                    f"fast_dev_run set, too, takes {batches} batches and ends within a step of "
-                    f"accumulate_grad_batches={trainer.accumulate_grad_batches}: set a multiple of that"
+                    f"Trainer(limit_train_batches={trainer.limit_train_batches}), which "
+                    f"overfit_batches and fast_dev_run set, too, takes {batches} batches and ends "
+                    f"within a step of accumulate_grad_batches={trainer.accumulate_grad_batches}: "
+                    "set a multiple of that"
                 )
         numbers = (lambda: numbers_from(plan, trainer, trainer.global_step)) if trainer else None
         return self._loader(count, make, numbers, self.config.num_workers)
@@ -127,10 +155,15 @@ class TranslationDataModule(pl.LightningDataModule):
         return self._evaluation_loader(self._test_split())
 
     def predict_dataloader(self) -> DataLoader:
-        """This rank's share of the sources of the test set, to translate; blank ones are left out."""
+        """This rank's share of the sources of the test set, to translate; blank ones are left
+        out.
+        """
         sources = self._test_split().src
         lines = np.flatnonzero(sources.lengths > 1)
-        batches = [lines[batch] for batch in evaluation_batches([sources.lengths[lines]], self._max_tokens())]
+        batches = [
+            lines[batch]
+            for batch in evaluation_batches([sources.lengths[lines]], self._max_tokens())
+        ]
         return self._loader(len(batches), partial(_source_batch, sources, batches))
 
     # For inspection.
@@ -158,7 +191,8 @@ class TranslationDataModule(pl.LightningDataModule):
         return max(MAX_TOKENS_PER_DEVICE, self.config.max_length + 1) if limit is None else limit
 
     def _training_plan(self) -> BatchPlan:
-        """A plan whose steps have as many micro-batches as the Trainer takes; without a Trainer, as memory requires.
+        """A plan whose steps have as many micro-batches as the Trainer takes; without a Trainer, as
+        memory requires.
 
         Raises ConfigError for a Trainer whose devices and accumulation do not fit.
         """
@@ -184,9 +218,10 @@ class TranslationDataModule(pl.LightningDataModule):
         uneven = not plan.packed and taken % parts and parts % taken
         if config.micro_batches or uneven or not plan.fits(taken, limit):
             raise ConfigError(
-                f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on {trainer.world_size} devices "
-                f"takes {taken} micro-batches a step, and a step of data.tokens_per_step={config.tokens_per_step} in "
-                f"data.parts_per_step={parts} parts is made of {count}, as data.micro_batches or "
+                f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on "
+                f"{trainer.world_size} devices takes {taken} micro-batches a step, and a step of "
+                f"data.tokens_per_step={config.tokens_per_step} in data.parts_per_step={parts} "
+                f"parts is made of {count}, as data.micro_batches or "
                 f"data.max_tokens_per_device={limit} have it: set "
                 f"accumulate_grad_batches={-(-count // trainer.world_size)}"
             )
@@ -202,13 +237,21 @@ class TranslationDataModule(pl.LightningDataModule):
     def _evaluation_loader(self, split: PreparedSplit, limit: int | float = 1.0) -> DataLoader:
         batches = evaluation_batches([split.src.lengths, split.tgt.lengths], self._max_tokens())
         count = limited(limit, len(batches))
-        batches = [batches[number * len(batches) // count] for number in range(count)]  # of all lengths
+        batches = [
+            batches[number * len(batches) // count] for number in range(count)
+        ]  # of all lengths
         return self._loader(len(batches), partial(_evaluation_batch, split, batches))
 
     def _loader(
-        self, count: int, make: Callable[[Any], Any], numbers: Callable[[], range] | None = None, workers: int = 0
+        self,
+        count: int,
+        make: Callable[[Any], Any],
+        numbers: Callable[[], range] | None = None,
+        workers: int = 0,
     ) -> DataLoader:
-        """Loads what `make` returns for this rank's of `count` numbers, or of those that `numbers` returns."""
+        """Loads what `make` returns for this rank's of `count` numbers, or of those that `numbers`
+        returns.
+        """
         items: Any = range(sys.maxsize)  # each is its own number
         return StepLoader(
             items,
@@ -216,7 +259,8 @@ class TranslationDataModule(pl.LightningDataModule):
             batch_size=None,
             collate_fn=make,
             num_workers=workers,
-            pin_memory=self.trainer is not None and self.trainer.strategy.root_device.type == "cuda",
+            pin_memory=self.trainer is not None
+            and self.trainer.strategy.root_device.type == "cuda",
             persistent_workers=workers > 0,
             prefetch_factor=4 if workers else None,
             worker_init_fn=_ignore_signals,
@@ -227,12 +271,16 @@ def _padded_batch(split: PreparedSplit, plan: BatchPlan, number: int) -> Batch:
     return collate(split, plan.micro_batch(number), number)
 
 
-def _packed_batch(split: PreparedSplit, plan: BatchPlan, n_slots: int, max_length: int, number: int) -> PackedBatch:
+def _packed_batch(
+    split: PreparedSplit, plan: BatchPlan, n_slots: int, max_length: int, number: int
+) -> PackedBatch:
     return pack(split, plan.micro_batch(number), number, n_slots, max_length)
 
 
 def _evaluation_batch(split: PreparedSplit, batches: list[np.ndarray], number: int) -> Batch:
-    """Numbers beyond the last batch, for ranks with fewer batches than others, give batches without pairs."""
+    """Numbers beyond the last batch, for ranks with fewer batches than others, give batches without
+    pairs.
+    """
     pairs = batches[number] if number < len(batches) else np.empty(0, np.int64)
     return collate(split, MicroBatch(pairs, max(1, int(split.tgt.lengths[pairs].sum()))), number)
 
@@ -245,6 +293,8 @@ def _source_batch(sources: Sentences, batches: list[np.ndarray], number: int) ->
 
 
 def _ignore_signals(worker: int) -> None:
-    """Makes a loader worker ignore signals to the whole job: the training process needs it to finish the step."""
+    """Makes a loader worker ignore signals to the whole job: the training process needs it to
+    finish the step.
+    """
     for number in TERMINATION_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

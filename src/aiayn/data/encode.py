@@ -21,7 +21,10 @@ from aiayn.data.survey import Survey
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ResourceError
 
-CHUNK_PAIRS, CHUNK_CHARACTERS = 20_000, 8_000_000  # encoded at once; the second limits memory for long lines
+CHUNK_PAIRS, CHUNK_CHARACTERS = (
+    20_000,
+    8_000_000,
+)  # encoded at once; the second limits memory for long lines
 SEVERAL = 8  # chunks, from which on several processes are worth starting
 MAX_WORDS = 1_000_000  # in a cache; some 300 MB
 
@@ -57,14 +60,18 @@ class Sentences:
         """Returns the sentences of these numbers, (n,) integers, in their order."""
         starts = self.starts[numbers]
         ends = np.concatenate([[0], (self.starts[numbers + 1] - starts).cumsum()])
-        return Sentences(self.flat[np.arange(ends[-1]) + np.repeat(starts - ends[:-1], np.diff(ends))], ends)
+        return Sentences(
+            self.flat[np.arange(ends[-1]) + np.repeat(starts - ends[:-1], np.diff(ends))], ends
+        )
 
 
 class CachedTokenizer:
-    """Returns the ids that `Tokenizer.encode` returns, ten times as fast: every distinct word is encoded only once.
+    """Returns the ids that `Tokenizer.encode` returns, ten times as fast: every distinct word is
+    encoded only once.
 
-    Subwords never cross a space, and the tokenizer puts a space before every line. So the ids of a line are those of
-    its words, concatenated, if its only white space is single spaces. Any other line is treated as one word.
+    Subwords never cross a space, and the tokenizer puts a space before every line. So the ids of a
+    line are those of its words, concatenated, if its only white space is single spaces. Any other
+    line is treated as one word.
     """
 
     def __init__(self, tokenizer: Tokenizer):
@@ -73,7 +80,9 @@ class CachedTokenizer:
         self._forget()
 
     def _forget(self) -> None:
-        self._numbers = defaultdict[str, int](count().__next__)  # of words, in the order in which they were first met
+        self._numbers = defaultdict[str, int](
+            count().__next__
+        )  # of words, in the order in which they were first met
         self._words = Sentences.of([], self._dtype)  # the ids of each
 
     def __call__(self, lines: list[str]) -> Sentences:
@@ -107,12 +116,17 @@ def encode_split(
     total = text.count() if training and config.source == "files" else None
     raw = with_progress(text.pairs(), f"encoding {split}", total)
     rules = training_rules(config) if training else []
-    repeated = rules.pop() if training and config.drop_duplicates else None  # the last; of pairs that stay
+    repeated = (
+        rules.pop() if training and config.drop_duplicates else None
+    )  # the last; of pairs that stay
     pairs = clean(raw, report, rules, config.tags)
     for chunk, src, tgt in encode(pairs, tokenizer, config.prepare_processes):
         if training:
             src_lengths, tgt_lengths = np.diff(src.starts), np.diff(tgt.starts)
-            longer, shorter = np.maximum(src_lengths, tgt_lengths), np.minimum(src_lengths, tgt_lengths)
+            longer, shorter = (
+                np.maximum(src_lengths, tgt_lengths),
+                np.minimum(src_lengths, tgt_lengths),
+            )
             flaws = [longer > config.max_length, longer > config.max_length_ratio * shorter + 5]
             reasons = np.select(flaws, ["too_long", "length_ratio"], "")
             if repeated:
@@ -133,11 +147,14 @@ def encode_split(
 def encode(
     pairs: Iterable[CleanPair], tokenizer: Tokenizer, processes: int | None = None
 ) -> Iterator[tuple[list[CleanPair], Sentences, Sentences]]:
-    """Yields some pairs at a time with the ids of their sources and targets, in order. processes: None for one a core.
+    """Yields some pairs at a time with the ids of their sources and targets, in order. processes:
+    None for one a core.
 
     Raises ResourceError if a process is killed, as for want of memory.
     """
-    processes = processes or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    processes = processes or (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     chunks = grouped(pairs, CHUNK_PAIRS, CHUNK_CHARACTERS)
     src, tgt = _cached(tokenizer)
     for chunk in islice(chunks, SEVERAL if processes > 1 else None):
@@ -150,7 +167,14 @@ def encode(
     pool = ProcessPoolExecutor(processes, initializer=_start, initargs=(tokenizer, os.getpid()))
     try:
         for chunk in chain([first], chunks):
-            waiting.append((chunk, pool.submit(_encode, [pair.src for pair in chunk], [pair.tgt for pair in chunk])))
+            waiting.append(
+                (
+                    chunk,
+                    pool.submit(
+                        _encode, [pair.src for pair in chunk], [pair.tgt for pair in chunk]
+                    ),
+                )
+            )
             if len(waiting) > 2 * processes:
                 done, ids = waiting.popleft()
                 yield done, *ids.result()
@@ -158,7 +182,8 @@ def encode(
             yield done, *ids.result()
     except BrokenProcessPool as error:
         raise ResourceError(
-            "a process that encodes text was killed; if memory ran out, lower data.prepare_processes"
+            "a process that encodes text was killed; if memory ran out, lower "
+            "data.prepare_processes"
         ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -26,12 +26,14 @@ LOOKED_AT = 1 << 20  # pairs at once
 def hold_out(
     names: list[str], langs: tuple[str, str], sizes: tuple[int, int], seed: int, out: Path
 ) -> tuple[list[tuple[str, str]], int, CleaningReport]:
-    """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of pairs, text as it came.
+    """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of
+    pairs, text as it came.
 
-    `sizes` are those of val and test, drawn evenly from all pairs, none twice. Other pairs that share a source or a
-    target with a held-out one, ignoring case and punctuation, are left out. Returns the pairs of train, how many
-    share a side, and why others are unusable. Raises DataError for text in another encoding and for too little,
-    RefusedError if a file already exists, ResourceError if it cannot be written.
+    `sizes` are those of val and test, drawn evenly from all pairs, none twice. Other pairs that
+    share a source or a target with a held-out one, ignoring case and punctuation, are left out.
+    Returns the pairs of train, how many
+    share a side, and why others are unusable. Raises DataError for text in another encoding and for
+    too little, RefusedError if a file already exists, ResourceError if it cannot be written.
     """
     files = {name: [out / f"{name}.{lang}" for lang in langs] for name in ("train", "val", "test")}
     for path in chain.from_iterable(files.values()):
@@ -53,9 +55,16 @@ def hold_out(
             sources.add(src)
             targets.add(tgt)
             held_out.append(pairs[number])
-    train = [pair for pair, (src, tgt) in zip(pairs, keys, strict=True) if src not in sources and tgt not in targets]
+    train = [
+        pair
+        for pair, (src, tgt) in zip(pairs, keys, strict=True)
+        if src not in sources and tgt not in targets
+    ]
     if len(held_out) < sum(sizes) or len(train) < sum(sizes):
-        raise DataError(f"{len(pairs)} usable pairs are too few to hold {sum(sizes)} out; lower --val and --test")
+        raise DataError(
+            f"{len(pairs)} usable pairs are too few to hold {sum(sizes)} out; lower --val and "
+            "--test"
+        )
     parts = {"train": train, "val": held_out[: sizes[0]], "test": held_out[sizes[0] :]}
     with writing(out, "choose another --out"):
         out.mkdir(parents=True, exist_ok=True)
@@ -64,16 +73,22 @@ def hold_out(
                 for side, path in enumerate(paths):
                     atomic_write_text(path, "".join(f"{pair[side]}\n" for pair in parts[name]))
         except BaseException:
-            for path in chain.from_iterable(files.values()):  # all or none of them: none was there before
+            for path in chain.from_iterable(
+                files.values()
+            ):  # all or none of them: none was there before
                 path.unlink(missing_ok=True)
             raise
     return train, len(pairs) - len(train) - len(held_out), report
 
 
-def warn_of_leakage(prepared: PreparedCorpus, texts: Mapping[str, RawText], config: DataConfig) -> None:
-    """Logs a line if development or test pairs are also training pairs, and one if a training file is listed twice.
+def warn_of_leakage(
+    prepared: PreparedCorpus, texts: Mapping[str, RawText], config: DataConfig
+) -> None:
+    """Logs a line if development or test pairs are also training pairs, and one if a training file
+    is listed twice.
 
-    texts: by split. Pairs are compared as the model reads them. Test text that cannot be read yet counts as empty.
+    texts: by split. Pairs are compared as the model reads them. Test text that cannot be read yet
+    counts as empty.
     """
     if not log.isEnabledFor(logging.WARNING):
         return  # another rank says it
@@ -81,12 +96,17 @@ def warn_of_leakage(prepared: PreparedCorpus, texts: Mapping[str, RawText], conf
     with suppress(DataError):
         raw = texts["test"].pairs() if "test" in texts else ()
         pairs = clean(raw, CleaningReport(), tags=config.tags)
-        held_out["test"] = [(src, tgt) for _, src, tgt in encode(pairs, prepared.tokenizer, processes=1)]
+        held_out["test"] = [
+            (src, tgt) for _, src, tgt in encode(pairs, prepared.tokenizer, processes=1)
+        ]
     wanted = np.concatenate([_signatures(*part) for parts in held_out.values() for part in parts])
     learned = set()
     for begin in range(0, len(prepared.train), LOOKED_AT):
         places = slice(begin, begin + LOOKED_AT + 1)
-        src, tgt = (Sentences(side.flat, side.starts[places]) for side in (prepared.train.src, prepared.train.tgt))
+        src, tgt = (
+            Sentences(side.flat, side.starts[places])
+            for side in (prepared.train.src, prepared.train.tgt)
+        )
         similar = np.flatnonzero(np.isin(_signatures(src, tgt), wanted))
         learned |= {_ids(src, tgt, number) for number in similar.tolist()}
     said = []
@@ -95,7 +115,10 @@ def warn_of_leakage(prepared: PreparedCorpus, texts: Mapping[str, RawText], conf
         if found := pairs & learned:
             said.append(f"{len(found):,} of {len(pairs):,} of {texts[split].option}")
     if found := ", ".join(said):
-        log.warning("warning: train/test leakage: %s are also training pairs; scores on them say little", found)
+        log.warning(
+            "warning: train/test leakage: %s are also training pairs; scores on them say little",
+            found,
+        )
     train = texts["train"]
     files = list(map(str, train.identity())) if isinstance(train, FileText) else []
     if len(set(files)) < len(files):
@@ -107,7 +130,9 @@ def _ids(src: Sentences, tgt: Sentences, number: int) -> tuple[bytes, bytes]:
 
 
 def _signatures(*sides: Sentences) -> np.ndarray:
-    """Returns a number that few pairs share, made of lengths and four tokens of each side, (pairs,) uint64."""
+    """Returns a number that few pairs share, made of lengths and four tokens of each side, (pairs,)
+    uint64.
+    """
     found = np.zeros(len(sides[0]), np.uint64)
     for side in sides:
         starts, lengths = side.starts[:-1], np.diff(side.starts)

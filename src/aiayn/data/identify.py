@@ -10,7 +10,10 @@ from aiayn.errors import ConfigError
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier  # pyright: ignore[reportMissingImports]
 
-SURE, FEWEST_LETTERS = 0.9, 20  # from which on a line's language is said: no error in 5,000 lines of five corpora
+SURE, FEWEST_LETTERS = (
+    0.9,
+    20,
+)  # from which on a line's language is said: no error in 5,000 lines of five corpora
 # What an identifier of languages takes for each other.
 ALIKE = (("bs", "hr", "sh", "sr"), ("da", "nb", "nn", "no"), ("id", "ms"), ("wuu", "yue", "zh"))
 
@@ -23,16 +26,21 @@ def _identifier() -> "LanguageIdentifier":
 
 
 def wrong_languages(langs: tuple[str, str]) -> Callable[[str, str], str]:
-    """Returns a function that gives the languages of a pair, such as fr-es, if they are wrong; else "".
+    """Returns a function that gives the languages of a pair, such as fr-es, if they are wrong; else
+    "".
 
-    A side that is short, or in a language that the library is not sure of, counts as right. Raises ConfigError if the
-    library is not installed.
+    A side that is short, or in a language that the library is not sure of, counts as right. Raises
+    ConfigError if the library is not installed.
     """
     try:
         identifier = _identifier()
     except ImportError as error:
-        raise ConfigError("data.drop_wrong_language=true: pip install 'aiayn[text]' (py3langid) first") from error
-    alike = [next((group for group in ALIKE if lang in group), (lang,)) for lang in map(primary, langs)]
+        raise ConfigError(
+            "data.drop_wrong_language=true: pip install 'aiayn[text]' (py3langid) first"
+        ) from error
+    alike = [
+        next((group for group in ALIKE if lang in group), (lang,)) for lang in map(primary, langs)
+    ]
     known = [not set(group).isdisjoint(identifier.labels) for group in alike]
 
     def language(line: str) -> str:
@@ -42,7 +50,10 @@ def wrong_languages(langs: tuple[str, str]) -> Callable[[str, str], str]:
         return name if probability > SURE else ""
 
     def languages(src: str, tgt: str) -> str:
-        names = [language(line) if is_known else "" for line, is_known in zip((src, tgt), known, strict=True)]
+        names = [
+            language(line) if is_known else ""
+            for line, is_known in zip((src, tgt), known, strict=True)
+        ]
         is_wrong = any(name and name not in group for name, group in zip(names, alike, strict=True))
         return "-".join(name or "?" for name in names) if is_wrong else ""
 

@@ -1,32 +1,40 @@
-"""Names and codes of languages: of two and three letters (ISO 639), with or without a region or a script."""
+"""Names and codes of languages: of two and three letters (ISO 639), with or without a region or a
+script.
+"""
 
 import re
 from collections.abc import Iterable
 
 # English names, codes and further codes of languages, for the names of columns and for people.
 LANGUAGES = (
-    "arabic=ar=ara bulgarian=bg=bul czech=cs=ces=cze danish=da=dan german=de=deu=ger greek=el=ell=gre english=en=eng "
-    "spanish=es=spa estonian=et=est persian=fa=fas=per finnish=fi=fin french=fr=fra=fre hebrew=he=heb hindi=hi=hin "
-    "croatian=hr=hrv hungarian=hu=hun indonesian=id=ind italian=it=ita japanese=ja=jpn korean=ko=kor "
-    "lithuanian=lt=lit latvian=lv=lav dutch=nl=nld=dut norwegian=no=nor polish=pl=pol portuguese=pt=por "
-    "romanian=ro=ron=rum russian=ru=rus slovak=sk=slk=slo slovenian=sl=slv serbian=sr=srp swedish=sv=swe "
-    "turkish=tr=tur ukrainian=uk=ukr vietnamese=vi=vie chinese=zh=zho=chi"
+    "arabic=ar=ara bulgarian=bg=bul czech=cs=ces=cze danish=da=dan german=de=deu=ger "
+    "greek=el=ell=gre english=en=eng spanish=es=spa estonian=et=est persian=fa=fas=per "
+    "finnish=fi=fin french=fr=fra=fre hebrew=he=heb hindi=hi=hin croatian=hr=hrv "
+    "hungarian=hu=hun indonesian=id=ind italian=it=ita japanese=ja=jpn korean=ko=kor "
+    "lithuanian=lt=lit latvian=lv=lav dutch=nl=nld=dut norwegian=no=nor polish=pl=pol "
+    "portuguese=pt=por romanian=ro=ron=rum russian=ru=rus slovak=sk=slk=slo slovenian=sl=slv "
+    "serbian=sr=srp swedish=sv=swe turkish=tr=tur ukrainian=uk=ukr vietnamese=vi=vie "
+    "chinese=zh=zho=chi"
 )
 # Others that scores know by their two letters.
 OTHERS = (
-    "as=asm bn=ben bo=bod=tib ca=cat dz=dzo ga=gle gu=guj is=isl=ice km=khm kn=kan lo=lao ml=mal mr=mar my=mya=bur "
-    "or=ori pa=pan ta=tam te=tel th=tha"
+    "as=asm bn=ben bo=bod=tib ca=cat dz=dzo ga=gle gu=guj is=isl=ice km=khm kn=kan lo=lao ml=mal "
+    "mr=mar my=mya=bur or=ori pa=pan ta=tam te=tel th=tha"
 )
 _NAMED = [entry.split("=") for entry in LANGUAGES.split()]
 LANGUAGE_CODES = {name: code for name, code, *_ in _NAMED}
 _CODES = [codes for _, *codes in _NAMED] + [entry.split("=") for entry in OTHERS.split()]
 SHORT = {other: code for code, *others in _CODES for other in others}
 SEVERAL = "mul"  # the code of text in several languages
-TARGET_TAG = re.compile(r"<2([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)>(?!\S)")  # of a language to translate into
+TARGET_TAG = re.compile(
+    r"<2([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)>(?!\S)"
+)  # of a language to translate into
 
 
 def short_code(code: str) -> str:
-    """Returns a code as others write it, too: de for DEU and ger, de-at for deu_AT, sr-latin for sr@latin."""
+    """Returns a code as others write it, too: de for DEU and ger, de-at for deu_AT, sr-latin for
+    sr@latin.
+    """
     first, dash, rest = re.sub("[_@]", "-", code.strip().casefold()).partition("-")
     return SHORT.get(first, first) + dash + rest
 
@@ -37,9 +45,11 @@ def primary(code: str) -> str:
 
 
 def best_match(code: str, langs: tuple[str, ...]) -> str | None:
-    """Returns which of these languages a code stands for: itself, else the one that it is a variant of, else None.
+    """Returns which of these languages a code stands for: itself, else the one that it is a variant
+    of, else None.
 
-    en-GB (or en_gb, or eng-GB) is en, but if en-GB itself is one of them, that one; en is the only one of its variants.
+    en-GB (or en_gb, or eng-GB) is en, but if en-GB itself is one of them, that one; en is the only
+    one of its variants.
     """
     code, *names = map(short_code, (code, *langs))
     own = dict(zip(names, langs, strict=True))
@@ -49,16 +59,22 @@ def best_match(code: str, langs: tuple[str, ...]) -> str | None:
 
 
 def target_language(sources: Iterable[str], tgt_lang: str) -> str:
-    """Returns the language that sources are translated into: that of the tag `<2fr>` before them, else `tgt_lang`.
+    """Returns the language that sources are translated into: that of the tag `<2fr>` before them,
+    else `tgt_lang`.
 
     `SEVERAL` if they differ.
     """
-    tags = {found[1] if (found := TARGET_TAG.match(source)) else tgt_lang for source in sources if source.strip()}
+    tags = {
+        found[1] if (found := TARGET_TAG.match(source)) else tgt_lang
+        for source in sources
+        if source.strip()
+    }
     return tgt_lang if not tags else tags.pop() if len(set(map(short_code, tags))) == 1 else SEVERAL
 
 
 def tags_of_targets(symbols: Iterable[str], tgt_lang: str) -> dict[str, str]:
-    """Returns the languages that a model translates into, each with the tag that its texts begin with; "" for none.
+    """Returns the languages that a model translates into, each with the tag that its texts begin
+    with; "" for none.
 
     The first is `tgt_lang`; `symbols` are those of the run.
     """

@@ -1,4 +1,6 @@
-"""Loaders: which batches a rank gets. The Trainer knows rank and step; without a Trainer there is one rank."""
+"""Loaders: which batches a rank gets. The Trainer knows rank and step; without a Trainer there is
+one rank.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,13 +17,18 @@ if TYPE_CHECKING:
 class RankSampler(DistributedSampler, SequentialSampler):
     """This rank's numbers of a range, every W-th; all of W ranks get equally many.
 
-    Lightning would replace a sampler of any other class than these two bases: on several devices by its own
-    DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what makes up a step. What is
-    loaded follows from the step, which a resumed training has restored, too, not from the epoch that Lightning sets.
+    Lightning would replace a sampler of any other class than these two bases: on several devices by
+    its own DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what
+    makes up a step. What is loaded follows from the step, which a resumed training has restored,
+    too, not from the epoch that Lightning sets.
     """
 
-    def __init__(self, count: int, trainer: "pl.Trainer | None", numbers: Callable[[], range] | None = None):
-        """count: numbers of a whole epoch. `numbers`, asked whenever an epoch begins, says which are left of it."""
+    def __init__(
+        self, count: int, trainer: "pl.Trainer | None", numbers: Callable[[], range] | None = None
+    ):
+        """count: numbers of a whole epoch. `numbers`, asked whenever an epoch begins, says which
+        are left of it.
+        """
         self.rank = trainer.global_rank if trainer else 0
         self.world_size = trainer.world_size if trainer else 1
         self.count = -(-count // self.world_size)
@@ -35,15 +42,24 @@ class RankSampler(DistributedSampler, SequentialSampler):
 
 
 def limited_batches(plan: BatchPlan, trainer: "pl.Trainer") -> int:
-    """Returns a rank's batches of an epoch by `limit_train_batches`: a number, which may exceed all, or a share."""
-    limit, share = trainer.limit_train_batches, plan.steps_per_epoch * plan.micro_batches // trainer.world_size
+    """Returns a rank's batches of an epoch by `limit_train_batches`: a number, which may exceed
+    all, or a share.
+    """
+    limit, share = (
+        trainer.limit_train_batches,
+        plan.steps_per_epoch * plan.micro_batches // trainer.world_size,
+    )
     return limit if isinstance(limit, int) else int(limit * share)
 
 
 def numbers_from(plan: BatchPlan, trainer: "pl.Trainer", step: int) -> range:
-    """Returns the micro-batches from an optimizer step of the Trainer, counted from 0, to the end of its epoch."""
+    """Returns the micro-batches from an optimizer step of the Trainer, counted from 0, to the end
+    of its epoch.
+    """
     steps, size = plan.steps_per_epoch, plan.micro_batches
-    taken = max(1, min(steps, math.ceil(limited_batches(plan, trainer) * trainer.world_size / size)))
+    taken = max(
+        1, min(steps, math.ceil(limited_batches(plan, trainer) * trainer.world_size / size))
+    )
     epoch, place = divmod(step, taken)
     if getattr(trainer, "overfit_batches", 0):  # the Trainer sets it without declaring it
         epoch = 0
@@ -51,7 +67,9 @@ def numbers_from(plan: BatchPlan, trainer: "pl.Trainer", step: int) -> range:
 
 
 class StepLoader(DataLoader):
-    """A stateless loader: its sampler starts from the Trainer's step. Lightning saves and restores an empty state."""
+    """A stateless loader: its sampler starts from the Trainer's step. Lightning saves and restores
+    an empty state.
+    """
 
     def state_dict(self) -> dict[str, int]:
         return {}

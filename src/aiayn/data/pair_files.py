@@ -1,7 +1,8 @@
-"""Parallel text in files: one sentence a line in a file of each language, or both languages in one file.
+"""Parallel text in files: one sentence a line in a file of each language, or both languages in one
+file.
 
-One file is a table (.tsv, .csv, .jsonl), a translation memory (.tmx), a catalogue of messages (.po) or XLIFF. All of
-them may be compressed (.gz, .bz2, .xz).
+One file is a table (.tsv, .csv, .jsonl), a translation memory (.tmx), a catalogue of messages (.po)
+or XLIFF. All of them may be compressed (.gz, .bz2, .xz).
 """
 
 import re
@@ -17,7 +18,15 @@ from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import OPENERS, lines, scan, suffix
 from aiayn.errors import DataError
 
-FORMATS = ("tsv", "csv", "jsonl", "tmx", "po", "xlf", "xliff")  # suffixes of files of pairs, read by `formats.pairs`
+FORMATS = (
+    "tsv",
+    "csv",
+    "jsonl",
+    "tmx",
+    "po",
+    "xlf",
+    "xliff",
+)  # suffixes of files of pairs, read by `formats.pairs`
 
 
 class FileText(RawText):
@@ -29,10 +38,11 @@ class FileText(RawText):
 
     @cached_property
     def files(self) -> list[tuple[Path, ...]]:
-        """For each name: one file of pairs, or a source and a target file, if the name is their prefix.
+        """For each name: one file of pairs, or a source and a target file, if the name is their
+        prefix.
 
-        These are `PREFIX.LANG`, or the same compressed. Raises DataError for missing files, unequal line counts, and if
-        there is no line at all.
+        These are `PREFIX.LANG`, or the same compressed. Raises DataError for missing files, unequal
+        line counts, and if there is no line at all.
         """
         files = [self._files(name) for name in self.paths]
         if not any(scan(path)[0] for path in chain.from_iterable(files)):
@@ -50,14 +60,16 @@ class FileText(RawText):
             for path in (src, tgt):
                 next(lines(path), None)  # a file in UTF-16 is said to be that
             raise DataError(
-                f"{self.key}={name}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one must translate line "
-                "N of the other (only LF ends a line)"
+                f"{self.key}={name}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one "
+                "must translate line N of the other (only LF ends a line)"
             )
         return src, tgt
 
     def pairs(self) -> Iterator[RawPair]:
         # `self.files` is asked for here and now: errors of names come before the first pair.
-        return chain.from_iterable(self._with_tag(number, paths) for number, paths in enumerate(self.files))
+        return chain.from_iterable(
+            self._with_tag(number, paths) for number, paths in enumerate(self.files)
+        )
 
     def _with_tag(self, number: int, paths: tuple[Path, ...]) -> Iterator[RawPair]:
         """The pairs of a name with its number and its tag, which blank sources have not."""
@@ -65,7 +77,10 @@ class FileText(RawText):
         if not (number or tag):
             return self._pairs(paths)
         return (
-            pair._replace(src=(tag if normalise(pair.src.decode(errors="replace")) else b"") + pair.src, corpus=number)
+            pair._replace(
+                src=(tag if normalise(pair.src.decode(errors="replace")) else b"") + pair.src,
+                corpus=number,
+            )
             for pair in self._pairs(paths)
         )
 
@@ -82,10 +97,16 @@ class FileText(RawText):
     def identity(self) -> Any:
         kinds = ([suffix(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
         hashes = ([scan(path)[1] for path in paths] for paths in self.files)
-        return [[tag] * bool(tag) + kind + found for tag, kind, found in zip(self.tags, kinds, hashes, strict=True)]
+        return [
+            [tag] * bool(tag) + kind + found
+            for tag, kind, found in zip(self.tags, kinds, hashes, strict=True)
+        ]
 
     def count(self) -> int:
-        return sum(scan(paths[0])[0] if len(paths) == 2 else sum(1 for _ in self._pairs(paths)) for paths in self.files)
+        return sum(
+            scan(paths[0])[0] if len(paths) == 2 else sum(1 for _ in self._pairs(paths))
+            for paths in self.files
+        )
 
 
 def _named(paths: tuple[Path, ...]) -> str:
@@ -94,13 +115,18 @@ def _named(paths: tuple[Path, ...]) -> str:
 
 # Formats that are not read, by suffix, and what to do instead.
 TABLE = "a spreadsheet is not read: save it as comma-separated text (.csv)"
-OFFICE = "office documents are not read: save the text, a sentence a line (aiayn translate reads .html, too)"
+OFFICE = (
+    "office documents are not read: save the text, a sentence a line (aiayn translate reads "
+    ".html, too)"
+)
 OTHER_FORMATS = {
     **dict.fromkeys(("xlsx", "xls", "ods"), TABLE),
     **dict.fromkeys(("docx", "doc", "odt", "rtf", "pptx", "odp", "epub", "pdf"), OFFICE),
     "sdlxliff": "it is not read: export XLIFF (.xliff) or a translation memory (.tmx)",
     "zip": "archives are not read: extract it",
-    "parquet": "Parquet is not read as a file: data.source=hub data.hub_path=FOLDER reads a folder of it",
+    "parquet": (
+        "Parquet is not read as a file: data.source=hub data.hub_path=FOLDER reads a folder of it"
+    ),
 }
 
 
@@ -112,13 +138,27 @@ def _language_file(prefix: str, lang: str, langs: tuple[str, str], key: str) -> 
         if path.exists():
             return path
     if Path(prefix).expanduser().is_dir():
-        raise DataError(f"{key}={prefix}: this is a folder; {key} is the name of files in it without .{lang}")
-    names = {path.name.casefold(): path for path in plain.parent.glob("*")} if plain.parent.is_dir() else {}
+        raise DataError(
+            f"{key}={prefix}: this is a folder; {key} is the name of files in it without .{lang}"
+        )
+    names = (
+        {path.name.casefold(): path for path in plain.parent.glob("*")}
+        if plain.parent.is_dir()
+        else {}
+    )
     for path in candidates:
         if similar := names.get(path.name.casefold()):
-            raise DataError(f"{key}={prefix}: there is no {path}, but {similar}; rename it, or write the option so")
+            raise DataError(
+                f"{key}={prefix}: there is no {path}, but {similar}; rename it, or write the "
+                "option so"
+            )
     for code in langs:
         if found := re.search(rf"\.{re.escape(code)}(\.gz|\.bz2|\.xz)?$", prefix):
             rest = prefix[: found.start()]
-            raise DataError(f"{key}={prefix}: leave out {found[0]}: {key}={rest} names both languages")
-    raise DataError(f"{key}={prefix}: there is neither {plain} nor {plain}.gz; {key} is the file name without .{lang}")
+            raise DataError(
+                f"{key}={prefix}: leave out {found[0]}: {key}={rest} names both languages"
+            )
+    raise DataError(
+        f"{key}={prefix}: there is neither {plain} nor {plain}.gz; {key} is the file name without "
+        f".{lang}"
+    )

@@ -3,12 +3,17 @@
 import re
 from collections import Counter
 
-# All patterns take time in proportion to a text's length, whatever is in it: no part of it is scanned for each of many
-# places where a match might begin.
-# `{name}`, `{0}`, `${name}`, `{{ name }}`, `{% if x %}`, `{# note #}`; `%s`, `%1$s`, `%(x)d`, `%{x}`, `%.2f`; `%@` and
-# `%1$@` of Apple, `%1` and `%L1` of Qt; `&amp;`; web and mail addresses; emoji.
-_EMOJI = "[\u231a-\u23ff\u25aa-\u25fe\u2600-\u27bf\u2b05-\u2b55\U0001f000-\U0001f1e5\U0001f200-\U0001faff]"
-_EMOJI += "[\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"  # in a form, a colour of skin, or of a region
+# All patterns take time in proportion to a text's length, whatever is in it: no part of it is
+# scanned for each of many places where a match might begin.
+# `{name}`, `{0}`, `${name}`, `{{ name }}`, `{% if x %}`, `{# note #}`; `%s`, `%1$s`, `%(x)d`,
+# `%{x}`, `%.2f`; `%@` and `%1$@` of Apple, `%1` and `%L1` of Qt; `&amp;`; web and mail addresses;
+# emoji.
+_EMOJI = (
+    "[\u231a-\u23ff\u25aa-\u25fe\u2600-\u27bf\u2b05-\u2b55"
+    "\U0001f000-\U0001f1e5\U0001f200-\U0001faff]"
+)
+# in a form, a colour of skin, or of a region
+_EMOJI += "[\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
 PLACEHOLDER = re.compile(
     r"\{\{[^{}]{1,100}\}\}|\{%[^{}%]{1,100}%\}|\{#[^{}#]{1,100}#\}|\$?\{\{?[^\s{}]{0,60}\}?\}"
     r"|%(?:\d{1,4}\$)?[-+#0]{0,5}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGaAcspn](?![^\W\d_])"
@@ -20,16 +25,21 @@ PLACEHOLDER = re.compile(
     rf"|{_EMOJI}(?:\u200d{_EMOJI})*|[\U0001f1e6-\U0001f1ff]{{1,2}}|[0-9#*]\ufe0f?\u20e3"
 )
 LETTER = re.compile(r"[^\W\d_]")
-# `<b>`, `</b>`, `<br/>`, `<a href="x">`, and the same written with entities, to count them in pairs of text and to find
-# those that a model has written. It does not read HTML: `search/markup.py` does.
+# `<b>`, `</b>`, `<br/>`, `<a href="x">`, and the same written with entities, to count them in pairs
+# of text and to find those that a model has written. It does not read HTML: `search/markup.py`
+# does.
 TAG = re.compile(
     r"<!--(?:-?>|(?:(?!<!--).)*?-->)"
     r"|</?[A-Za-z_][\w:.-]*(?:\s(?:\"[^\"<]*\"|'[^'<]*'|[^<>\"'])*)?/?>"
     r"|&lt;/?[A-Za-z_][\w:.-]*(?:\s(?:(?!&[lg]t;)[^<>])*)?/?&gt;",
     re.DOTALL,
 )
-# Chinese and Japanese, with their punctuation: nothing separates words, and no blank belongs beside them.
-CJK = "\u3001-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff9f\U00020000-\U000323af"
+# Chinese and Japanese, with their punctuation: nothing separates words, and no blank belongs beside
+# them.
+CJK = (
+    "\u3001-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\uff01-\uff9f\U00020000-\U000323af"
+)
 
 
 def has_letters(text: str) -> bool:

@@ -1,6 +1,7 @@
 """The prepared corpus of a configuration: opened if it exists, built once if not.
 
-Building reads the text twice: the vocabulary is learned from clean pairs, then they are encoded and stored.
+Building reads the text twice: the vocabulary is learned from clean pairs, then they are encoded and
+stored.
 """
 
 import json
@@ -22,7 +23,14 @@ from aiayn.config.data import DataConfig
 from aiayn.config.rules import known_tags
 from aiayn.config.stored import as_option
 from aiayn.data.cleaning import FILTERS, CleaningReport, clean
-from aiayn.data.corpus import SPLITS, PreparedCorpus, fingerprint_of, open_verified, store_split, write_manifest
+from aiayn.data.corpus import (
+    SPLITS,
+    PreparedCorpus,
+    fingerprint_of,
+    open_verified,
+    store_split,
+    write_manifest,
+)
 from aiayn.data.encode import encode_split
 from aiayn.data.held_out import warn_of_leakage
 from aiayn.data.raw_text import RawPair, RawText
@@ -40,7 +48,16 @@ HEARTBEAT, POLL = 10.0, 0.5  # seconds
 FIRST_PAIRS = 1000  # looked at before anything slow is begun
 # Options that shape the corpus, besides its text and what the tokenizer is.
 SHAPING = (
-    *("src_lang", "tgt_lang", "vocab_size", "max_length", "max_length_ratio", "tokenizer_pairs", "task", "lowercase"),
+    *(
+        "src_lang",
+        "tgt_lang",
+        "vocab_size",
+        "max_length",
+        "max_length_ratio",
+        "tokenizer_pairs",
+        "task",
+        "lowercase",
+    ),
     *("tags", *FILTERS),
 )
 
@@ -57,8 +74,8 @@ class Wanted(NamedTuple):
 def check_text(config: DataConfig) -> None:
     """Raises DataError if the corpus is not prepared and its text is missing or unusable.
 
-    Writes nothing, reads the first pairs only and does not import torch, so that the most common mistakes are reported
-    at once.
+    Writes nothing, reads the first pairs only and does not import torch, so that the most common
+    mistakes are reported at once.
     """
     wanted = _wanted(config, None)
     for text in () if wanted.target.is_dir() else (wanted.texts[split] for split in SPLITS):
@@ -73,8 +90,8 @@ def check_text(config: DataConfig) -> None:
 def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
     """Opens the prepared corpus of this configuration; builds it first if there is none.
 
-    Without a tokenizer, one is learned from the training text. Raises DataError for text that cannot be used and for a
-    data folder that cannot be read or written.
+    Without a tokenizer, one is learned from the training text. Raises DataError for text that
+    cannot be used and for a data folder that cannot be read or written.
     """
     wanted = _wanted(config, tokenizer)
     target = wanted.target
@@ -84,7 +101,9 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
         if isinstance(found, str):
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(_lock_file(target), config.prepare_per_node):
-                found = open_verified(target)  # again: another process may have built it while we waited
+                found = open_verified(
+                    target
+                )  # again: another process may have built it while we waited
                 if isinstance(found, str):
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, found)
@@ -94,9 +113,11 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
 
 
 def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) -> PreparedCorpus:
-    """Opens the prepared corpus as soon as another process, of any machine, has built it on a disk that all share.
+    """Opens the prepared corpus as soon as another process, of any machine, has built it on a disk
+    that all share.
 
-    Raises DataError if that process shows no sign of life for `silence` seconds, and as `prepare` does.
+    Raises DataError if that process shows no sign of life for `silence` seconds, and as `prepare`
+    does.
     """
     wanted = _wanted(config, tokenizer)
     target = wanted.target
@@ -108,8 +129,9 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
                 sign, since = now, time.monotonic()
             if time.monotonic() - since > silence:
                 raise DataError(
-                    f"data.folder={config.folder}: no other process has prepared {target} or worked on it for "
-                    f"{silence:g} seconds; all machines must see the same folder, or set data.prepare_per_node=true"
+                    f"data.folder={config.folder}: no other process has prepared {target} or "
+                    f"worked on it for {silence:g} seconds; all machines must see the same "
+                    "folder, or set data.prepare_per_node=true"
                 )
             time.sleep(POLL)
         return _described(found, config, wanted, is_new=False)
@@ -127,7 +149,9 @@ def _explained(config: DataConfig, target: Path) -> Iterator[None]:
         ) from error
 
 
-def _described(prepared: PreparedCorpus, config: DataConfig, wanted: Wanted, is_new: bool) -> PreparedCorpus:
+def _described(
+    prepared: PreparedCorpus, config: DataConfig, wanted: Wanted, is_new: bool
+) -> PreparedCorpus:
     """Returns the corpus, and says what is in it."""
     if config.write_dropped:
         _write_dropped(config, wanted.texts, prepared)
@@ -138,20 +162,37 @@ def _described(prepared: PreparedCorpus, config: DataConfig, wanted: Wanted, is_
     log.info("%s: %s%s", wanted.target, counts, said)
     if sum(dropped.values()) > len(prepared.train):
         most = max(dropped, key=lambda reason: dropped[reason])
-        log.warning("warning: most pairs of %s are dropped, above all as %s", wanted.texts["train"].option, most)
-    looked_at = (*SPLITS, "test") if is_new or config.source != "hub" else SPLITS  # opening it needs no network
-    warn_of_leakage(prepared, {split: wanted.texts[split] for split in looked_at if split in wanted.texts}, config)
+        log.warning(
+            "warning: most pairs of %s are dropped, above all as %s",
+            wanted.texts["train"].option,
+            most,
+        )
+    looked_at = (
+        (*SPLITS, "test") if is_new or config.source != "hub" else SPLITS
+    )  # opening it needs no network
+    warn_of_leakage(
+        prepared,
+        {split: wanted.texts[split] for split in looked_at if split in wanted.texts},
+        config,
+    )
     return prepared
 
 
 def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
-    """Returns what the corpus of these options is made of, with this tokenizer, that of `data.tokenizer` or a new one.
+    """Returns what the corpus of these options is made of, with this tokenizer, that of
+    `data.tokenizer` or a new one.
 
-    Raises DataError for text or a tokenizer that cannot be read, and for a tokenizer that lacks a symbol.
+    Raises DataError for text or a tokenizer that cannot be read, and for a tokenizer that lacks a
+    symbol.
     """
     tokenizer = tokenizer or given_tokenizer(config)
-    if tokenizer and (unknown := [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]):
-        raise DataError(f"data.symbols: the given tokenizer divides {', '.join(unknown)}; learn one, or leave them out")
+    if tokenizer and (
+        unknown := [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]
+    ):
+        raise DataError(
+            f"data.symbols: the given tokenizer divides {', '.join(unknown)}; learn one, or leave "
+            "them out"
+        )
     size = tokenizer.source.vocab_size if tokenizer and tokenizer.source is not tokenizer else None
     if tokenizer and config.src_vocab_size != size:
         said = f"data.src_vocab_size={as_option(config.src_vocab_size)}"
@@ -160,9 +201,15 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}
     # The second was an option once: corpora keep their names.
-    settings = {"format": FORMAT, "drop_number_mismatch": False} | {name: getattr(config, name) for name in SHAPING}
+    settings = {"format": FORMAT, "drop_number_mismatch": False} | {
+        name: getattr(config, name) for name in SHAPING
+    }
     optional = {
-        "tokenizer": tokenizer.fingerprint if tokenizer else config.tokenizer if config.tokenizer != "bpe" else None,
+        "tokenizer": tokenizer.fingerprint
+        if tokenizer
+        else config.tokenizer
+        if config.tokenizer != "bpe"
+        else None,
         "src_vocab_size": config.src_vocab_size,
         # Versions of rules: raise one whenever it drops other pairs.
         "duplicates": config.drop_duplicates and 2,
@@ -177,10 +224,11 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
 
 
 def _build(config: DataConfig, wanted: Wanted) -> None:
-    """Builds the corpus beside `target` and renames it; a build that is killed begins anew. The caller holds the lock.
+    """Builds the corpus beside `target` and renames it; a build that is killed begins anew. The
+    caller holds the lock.
 
-    Raises DataError if a text no longer is what the settings identify. Every machine builds in a folder of its own,
-    because locks of files may not work across machines.
+    Raises DataError if a text no longer is what the settings identify. Every machine builds in a
+    folder of its own, because locks of files may not work across machines.
     """
     texts, tokenizer, settings, target = wanted
     work = target.parent / f".{target.name}.{host()}.tmp"
@@ -200,7 +248,10 @@ def _build(config: DataConfig, wanted: Wanted) -> None:
         for line in remarks(reports["train"]["survey"]):
             log.warning("warning: %s: %s", texts["train"].option, line)
         if any(texts[split].identity() != settings[split] for split in SPLITS):
-            raise DataError("data.train or data.val changed while it was read; start again when the files are complete")
+            raise DataError(
+                "data.train or data.val changed while it was read; start again when the files "
+                "are complete"
+            )
         atomic_write_text(work / "tokenizer.json", tokenizer.to_json())
         atomic_write_text(work / "report.json", json.dumps(reports, indent=2))
         write_manifest(work, settings)
@@ -226,14 +277,19 @@ def _put_in_place(corpus: Path, target: Path) -> None:
 
 
 def _write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: PreparedCorpus) -> None:
-    """Writes `dropped.jsonl`, if missing: an object a pair: split, place (file and line), reason, source, target."""
+    """Writes `dropped.jsonl`, if missing: an object a pair: split, place (file and line), reason,
+    source, target.
+    """
     path = prepared.folder / "dropped.jsonl"
     if path.exists():
         return
 
     def write(split: str, pair: RawPair, reason: str) -> None:
         found = {"split": split, "place": pair.place, "reason": reason}
-        found |= {"source": pair.src.decode(errors="replace"), "target": pair.tgt.decode(errors="replace")}
+        found |= {
+            "source": pair.src.decode(errors="replace"),
+            "target": pair.tgt.decode(errors="replace"),
+        }
         file.write((json.dumps(found, ensure_ascii=False) + "\n").encode())
 
     with atomic_file(path) as file:
@@ -251,7 +307,8 @@ def _lock_file(target: Path) -> Path:
 def _locked(path: Path, quietly: bool) -> Iterator[None]:
     """Holds an exclusive lock, which ends with the process, even if that is killed.
 
-    Unless `quietly`, the file is touched meanwhile: a sign of life for `wait_for` on machines that do not see the lock.
+    Unless `quietly`, the file is touched meanwhile: a sign of life for `wait_for` on machines that
+    do not see the lock.
     """
     lock, over = filelock.FileLock(path), threading.Event()
     try:

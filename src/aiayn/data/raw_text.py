@@ -38,10 +38,14 @@ FLAWS = {
 
 
 class RawText(ABC):
-    """Text that an option names. It can be read several times; `identity` identifies its content."""
+    """Text that an option names. It can be read several times; `identity` identifies its
+    content.
+    """
 
     def __init__(self, key: str, names: list[str], langs: tuple[str, str]):
-        """key: the option, such as data.train; names: its value as a list; langs: those of source and target."""
+        """key: the option, such as data.train; names: its value as a list; langs: those of source
+        and target.
+        """
         self.key, self.names, self.langs = key, names, langs
 
     @abstractmethod
@@ -60,8 +64,9 @@ class RawText(ABC):
         return sum(1 for _ in self.pairs())
 
     def read(self) -> tuple[list[str], list[str]]:
-        """Returns sources and targets. Raises DataError as `pairs` does, for rows that are no pairs and for lines that
-        are not UTF-8."""
+        """Returns sources and targets. Raises DataError as `pairs` does, for rows that are no pairs
+        and for lines that are not UTF-8.
+        """
         sources, targets, flaws = [], [], []
         for pair in self.pairs():
             if pair.flaw:
@@ -70,7 +75,10 @@ class RawText(ABC):
             sources.append(decode(pair.src, f"{pair.file} (source)", pair.number))
             targets.append(decode(pair.tgt, f"{pair.file} (target)", pair.number))
         if flaws:
-            raise DataError(f"{flaws[0].file}: {len(flaws)} rows are no pairs{remark(flaws)}; correct or remove them")
+            raise DataError(
+                f"{flaws[0].file}: {len(flaws)} rows are no pairs{remark(flaws)}; correct or "
+                "remove them"
+            )
         return sources, targets
 
     @property
@@ -80,18 +88,26 @@ class RawText(ABC):
 
 
 def remark(flaws: list[RawPair]) -> str:
-    """Says what is wrong with the first few rows that are no pairs, in brackets; nothing without any."""
+    """Says what is wrong with the first few rows that are no pairs, in brackets; nothing without
+    any.
+    """
     said = [f"line {pair.number} {FLAWS.get(pair.flaw, pair.flaw)}" for pair in flaws[:5]]
     return f" ({', '.join(said)}{', ...' if len(flaws) > 5 else ''})" if flaws else ""
 
 
 def with_progress(pairs: Iterable, doing: str, total: int | None) -> Iterator:
-    """Passes pairs on and logs, every ten seconds, how many of `total` there were, their rate and the time left."""
+    """Passes pairs on and logs, every ten seconds, how many of `total` there were, their rate and
+    the time left.
+    """
     start = last = time.monotonic()
     for number, pair in enumerate(pairs, 1):
         yield pair
         if number % 1000 == 0 and (now := time.monotonic()) - last > 10:
             last, rate = now, number / (now - start)
             of = f" of {total:,}" if total else ""
-            left = f", {timedelta(seconds=round(max(0, total - number) / rate))} left" if total else ""
-            log.info("%s: %s%s pairs, %s a second%s", doing, f"{number:,}", of, f"{rate:,.0f}", left)
+            left = (
+                f", {timedelta(seconds=round(max(0, total - number) / rate))} left" if total else ""
+            )
+            log.info(
+                "%s: %s%s pairs, %s a second%s", doing, f"{number:,}", of, f"{rate:,.0f}", left
+            )

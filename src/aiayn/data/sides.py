@@ -1,6 +1,8 @@
-"""Whether the sides of a text are what they are taken for: compared with the development text, by what is in them.
+"""Whether the sides of a text are what they are taken for: compared with the development text, by
+what is in them.
 
-Exchanged columns, swapped prefixes and files in a third language look like any other text to a training. Their words
+Exchanged columns, swapped prefixes and files in a third language look like any other text to a
+training. Their words
 do not: two texts in one language share their frequent words, whatever they are about.
 """
 
@@ -21,8 +23,10 @@ from aiayn.errors import DataError
 
 FIRST_PAIRS = 1000  # compared of each text
 FEWEST_PAIRS = 20  # below which two texts may share no word by chance
-# Measured on 98 pairs of texts about different things in English, German and French, of 20 to 1,000 pairs each:
-# a side's likeness to its own language is 2.3 times that to the other or more, and both sides together 2.8 times.
+# Measured on 98 pairs of texts about different things in English, German and French, of 20 to 1,000
+# pairs each:
+# a side's likeness to its own language is 2.3 times that to the other or more, and both sides
+# together 2.8 times.
 EXCHANGED_SIDE, EXCHANGED_PAIR = 2.0, 1.5
 FOREIGN_PAIRS = 100  # below which words of one language differ as much as those of two
 SAME_LETTERS = 0.7  # likeness of trigrams that only texts of one language have
@@ -49,9 +53,15 @@ class TextProfile(NamedTuple):
 
 
 def overlap(counts: Counter[str], others: Counter[str]) -> float:
-    """Returns the Bhattacharyya coefficient of two distributions: 1 for equal ones, 0 if nothing is in both."""
+    """Returns the Bhattacharyya coefficient of two distributions: 1 for equal ones, 0 if nothing is
+    in both.
+    """
     total = counts.total() * others.total()
-    return sum(sqrt(n * others[key]) for key, n in counts.items() if key in others) / sqrt(total) if total else 0.0
+    return (
+        sum(sqrt(n * others[key]) for key, n in counts.items() if key in others) / sqrt(total)
+        if total
+        else 0.0
+    )
 
 
 def profile_of(lines: Iterable[str]) -> SideProfile:
@@ -64,14 +74,18 @@ def profile_of(lines: Iterable[str]) -> SideProfile:
 
 
 def check_sides(texts: dict[str, RawText], config: DataConfig) -> None:
-    """Raises DataError if a side of the training or test text is like the other side of the development text, or like
-    neither. Reads the first pairs of each; texts with a tag, whose languages differ, are left out."""
+    """Raises DataError if a side of the training or test text is like the other side of the
+    development text, or like neither. Reads the first pairs of each; texts with a tag, whose
+    languages differ, are left out.
+    """
     if not config.check_sides or config.task != "translation":
         return
     val = _profile(texts["val"])
     if val.pairs < FEWEST_PAIRS:
         return
-    for text in (part for split in ("train", "test") if split in texts for part in _untagged(texts[split])):
+    for text in (
+        part for split in ("train", "test") if split in texts for part in _untagged(texts[split])
+    ):
         profile = _profile(text)
         if profile.pairs >= FEWEST_PAIRS:
             _compare(profile, val, config)
@@ -94,35 +108,45 @@ def _profile(text: RawText) -> TextProfile:
 
 
 def _compare(text: TextProfile, val: TextProfile, config: DataConfig) -> None:
-    """Raises DataError unless each side of a text is more like its side of the development text than like the other."""
+    """Raises DataError unless each side of a text is more like its side of the development text
+    than like the other.
+    """
     own = [text.src.likeness(val.src), text.tgt.likeness(val.tgt)]
     other = [text.src.likeness(val.tgt), text.tgt.likeness(val.src)]
-    src_ratio, tgt_ratio = (crossed / max(straight, 1e-6) for crossed, straight in zip(other, own, strict=True))
+    src_ratio, tgt_ratio = (
+        crossed / max(straight, 1e-6) for crossed, straight in zip(other, own, strict=True)
+    )
     remedy = "correct the names of the files or of the columns, or set data.check_sides=false"
     shown = (
-        f"words in common with the sources of {val.option}: {_percent(text.src, val.src)} of its sources, "
-        f"{_percent(text.tgt, val.src)} of its targets; with the targets: {_percent(text.src, val.tgt)} and "
-        f"{_percent(text.tgt, val.tgt)}"
+        f"words in common with the sources of {val.option}: {_percent(text.src, val.src)} of its "
+        f"sources, {_percent(text.tgt, val.src)} of its targets; with the targets: "
+        f"{_percent(text.src, val.tgt)} and {_percent(text.tgt, val.tgt)}"
     )
     if src_ratio * tgt_ratio > EXCHANGED_PAIR and min(src_ratio, tgt_ratio) > 1:
-        raise DataError(f"{text.option}: its sides are exchanged against those of {val.option} ({shown}); {remedy}")
-    # Words in common grow with both texts: those of one language had 0.05 to 0.24 or more, those of two 0.08 to 0.15 or
-    # less, of 100 and of 1,000 pairs each.
+        raise DataError(
+            f"{text.option}: its sides are exchanged against those of {val.option} ({shown}); "
+            f"{remedy}"
+        )
+    # Words in common grow with both texts: those of one language had 0.05 to 0.24 or more, those of
+    # two 0.08 to 0.15 or less, of 100 and of 1,000 pairs each.
     is_large = min(text.pairs, val.pairs) >= FOREIGN_PAIRS
     least = 0.05 * log10(text.pairs * val.pairs) - 0.16 if is_large else 0.0
-    for name, side, lang in (("source", text.src, config.src_lang), ("target", text.tgt, config.tgt_lang)):
+    for name, side, lang in (
+        ("source", text.src, config.src_lang),
+        ("target", text.tgt, config.tgt_lang),
+    ):
         words = max(overlap(side.words, other.words) for other in (val.src, val.tgt))
         letters = max(overlap(side.trigrams, other.trigrams) for other in (val.src, val.tgt))
         if words < least and letters < SAME_LETTERS:
             raise DataError(
-                f"{text.option}: its {name} side is in neither language of {val.option}, though it should be {lang} "
-                f"({shown}); {remedy}"
+                f"{text.option}: its {name} side is in neither language of {val.option}, though "
+                f"it should be {lang} ({shown}); {remedy}"
             )
     for name, ratio, opposite in (("source", src_ratio, "target"), ("target", tgt_ratio, "source")):
         if ratio > EXCHANGED_SIDE:
             raise DataError(
-                f"{text.option}: its {name} side is in the language of the {opposite} side of {val.option} ({shown}); "
-                f"{remedy}"
+                f"{text.option}: its {name} side is in the language of the {opposite} side of "
+                f"{val.option} ({shown}); {remedy}"
             )
 
 

@@ -12,14 +12,21 @@ from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import scan
 from aiayn.errors import DataError
 
-REMEDY = "download it elsewhere and set data.hub_path=FOLDER, or use text files: data=files data.train=PREFIX"
+REMEDY = (
+    "download it elsewhere and set data.hub_path=FOLDER, or use text files: data=files "
+    "data.train=PREFIX"
+)
 
 
 def text_of(config: DataConfig, split: str) -> RawText:
-    """Returns the text of a split, "train", "val" or "test". Raises DataError if its option is not set."""
+    """Returns the text of a split, "train", "val" or "test". Raises DataError if its option is not
+    set.
+    """
     key, value, langs = f"data.{split}", getattr(config, split), (config.src_lang, config.tgt_lang)
     if value is None:
-        raise DataError(f"{key} is not set: name text to read, {key}=PREFIX (files) or {key}=SPLIT (hub)")
+        raise DataError(
+            f"{key} is not set: name text to read, {key}=PREFIX (files) or {key}=SPLIT (hub)"
+        )
     if config.source == "files":
         return FileText(key, listed(value), langs)
     if config.source == "hub":
@@ -33,8 +40,9 @@ class PhrasebookText(RawText):
     def pairs(self) -> Iterator[RawPair]:
         if set(self.langs) != {"en", "de"}:
             raise DataError(
-                f"data.src_lang={self.langs[0]}, data.tgt_lang={self.langs[1]}: the phrasebook has en and de only; "
-                "set data.src_lang=en data.tgt_lang=de, or bring text with data=files"
+                f"data.src_lang={self.langs[0]}, data.tgt_lang={self.langs[1]}: the phrasebook "
+                "has en and de only; set data.src_lang=en data.tgt_lang=de, or bring text with "
+                "data=files"
             )
         for number, (en, de) in enumerate(phrasebook.pairs(self.names[0]), 1):
             src, tgt = (en, de) if self.langs[0] == "en" else (de, en)
@@ -45,15 +53,21 @@ class PhrasebookText(RawText):
 
 
 class HubText(RawText):
-    """One or several splits of a data set of the Hugging Face hub, or of a local folder with the same layout.
+    """One or several splits of a data set of the Hugging Face hub, or of a local folder with the
+    same layout.
 
-    On the hub it is identified by name and revision, so that opening a prepared corpus needs no network.
+    On the hub it is identified by name and revision, so that opening a prepared corpus needs no
+    network.
     """
 
     def __init__(self, key: str, names: list[str], config: DataConfig):
         super().__init__(key, names, (config.src_lang, config.tgt_lang))
         assert config.hub_path is not None  # DataConfig requires it with data.source=hub
-        self.hub_path, self.hub_name, self.revision = config.hub_path, config.hub_name, config.hub_revision
+        self.hub_path, self.hub_name, self.revision = (
+            config.hub_path,
+            config.hub_name,
+            config.hub_revision,
+        )
 
     def pairs(self) -> Iterator[RawPair]:
         rows = self._rows([self._load(name) for name in self.names])
@@ -63,12 +77,22 @@ class HubText(RawText):
         folder, config = self._place()
         if folder is None:
             return [self.names, self.hub_path, config, self.revision]
-        paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
-        visible = [[name, scan(path, is_text=False)[1]] for name, path in paths.items() if not name.startswith(".")]
+        paths = {
+            path.relative_to(folder).as_posix(): path
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        visible = [
+            [name, scan(path, is_text=False)[1]]
+            for name, path in paths.items()
+            if not name.startswith(".")
+        ]
         return [self.names, visible, *([config] if config else [])]
 
     def _place(self) -> tuple[Path | None, str | None]:
-        """The folder of a local data set, None for a name on the hub; and which of its configurations is read."""
+        """The folder of a local data set, None for a name on the hub; and which of its
+        configurations is read.
+        """
         folder = Path(self.hub_path).expanduser()
         if folder.is_dir():
             own = folder / (self.hub_name or "")  # a folder for each configuration, as WMT14 has
@@ -87,16 +111,29 @@ class HubText(RawText):
         try:
             if folder is None:
                 _look_only_into_the_cache_if_offline(self.hub_path)
-                return datasets.load_dataset(self.hub_path, config, revision=self.revision, split=name)
+                return datasets.load_dataset(
+                    self.hub_path, config, revision=self.revision, split=name
+                )
             # Read in place, without a second copy in the library's cache.
             return datasets.load_dataset(str(folder), config, split=name, streaming=True)
         except Exception as error:  # datasets, pyarrow and the file system raise many kinds
             offline = folder is None and datasets.config.HF_HUB_OFFLINE
-            reason = "no connection to the hub, and not in its local cache" if offline else _one_line(error)
-            remedy = REMEDY if folder is None else "the folder must have the same layout as on the hub"
+            reason = (
+                "no connection to the hub, and not in its local cache"
+                if offline
+                else _one_line(error)
+            )
+            remedy = (
+                REMEDY if folder is None else "the folder must have the same layout as on the hub"
+            )
             if folder is None and not offline and self.revision:
-                remedy = f"if data.hub_revision={self.revision} is not one of its commits, set it to null; or {remedy}"
-            raise DataError(f"data.hub_path={self.hub_path}, split {name}: {reason}; {remedy}") from error
+                remedy = (
+                    f"if data.hub_revision={self.revision} is not one of its commits, set it to "
+                    f"null; or {remedy}"
+                )
+            raise DataError(
+                f"data.hub_path={self.hub_path}, split {name}: {reason}; {remedy}"
+            ) from error
 
     def _rows(self, splits: list[Any]) -> Iterator[tuple[bytes, bytes]]:
         empty = True
@@ -110,12 +147,18 @@ class HubText(RawText):
             except DataError:
                 raise
             except Exception as error:  # as in _load
-                raise DataError(f"data.hub_path={self.hub_path}: cannot be read ({_one_line(error)})") from error
+                raise DataError(
+                    f"data.hub_path={self.hub_path}: cannot be read ({_one_line(error)})"
+                ) from error
         if empty:
-            raise DataError(f"data.hub_path={self.hub_path}: split {', '.join(self.names)} is empty")
+            raise DataError(
+                f"data.hub_path={self.hub_path}: split {', '.join(self.names)} is empty"
+            )
 
     def _texts(self, table: Any, lang: str) -> list[bytes]:
-        """Returns the column of a language: a field of `translation` (WMT14), or a column of its name (Multi30k)."""
+        """Returns the column of a language: a field of `translation` (WMT14), or a column of its
+        name (Multi30k).
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -124,14 +167,20 @@ class HubText(RawText):
             fields = [f.name for f in columns["translation"].type]
             columns = dict(zip(fields, columns["translation"].flatten(), strict=True))
         if lang not in columns:
-            raise DataError(f"data.hub_path={self.hub_path}: no language {lang} among its columns {', '.join(columns)}")
-        # A sentence is one line: a line feed inside it would become two lines when hypotheses are written.
+            raise DataError(
+                f"data.hub_path={self.hub_path}: no language {lang} among its columns "
+                f"{', '.join(columns)}"
+            )
+        # A sentence is one line: a line feed inside it would become two lines when hypotheses are
+        # written.
         texts = pc.fill_null(columns[lang], "").cast(pa.large_binary()).to_pylist()
         return [text.replace(b"\n", b" ") for text in texts]
 
 
 def _look_only_into_the_cache_if_offline(name: str) -> None:
-    """Tests the connection with one request, because the library itself would retry for 23 seconds."""
+    """Tests the connection with one request, because the library itself would retry for 23
+    seconds.
+    """
     import datasets.config
     import huggingface_hub.constants
     from huggingface_hub.errors import HfHubHTTPError

@@ -1,4 +1,6 @@
-"""What looks wrong in a training text: counted in a sample of its pairs, with the option that drops it."""
+"""What looks wrong in a training text: counted in a sample of its pairs, with the option that drops
+it.
+"""
 
 import hashlib
 from collections import Counter
@@ -10,8 +12,15 @@ from aiayn.data.cleaning import CleanPair, normalised
 from aiayn.data.identify import wrong_languages
 from aiayn.errors import ConfigError
 
-SAMPLE = 3_000  # pairs; more than that are thinned out by their hash, so that duplicates stay together
-SHARE = {"duplicates": 0.1, "equal_sides": 0.01, "without_letters": 0.01, "wrong_language": 0.002}  # worth a line
+SAMPLE = (
+    3_000  # pairs; more than that are thinned out by their hash, so that duplicates stay together
+)
+SHARE = {
+    "duplicates": 0.1,
+    "equal_sides": 0.01,
+    "without_letters": 0.01,
+    "wrong_language": 0.002,
+}  # worth a line
 REMEDIES = {
     "duplicates": "data.drop_duplicates=exact drops them",
     "equal_sides": "data.drop_equal=true drops them",
@@ -39,15 +48,21 @@ class Survey:
         while len(self.pairs) > SAMPLE:
             self.stride *= 2
             self.pairs = {key: pair for key, pair in self.pairs.items() if key % self.stride == 0}
-            self.counts = Counter({key: n for key, n in self.counts.items() if key % self.stride == 0})
+            self.counts = Counter(
+                {key: n for key, n in self.counts.items() if key % self.stride == 0}
+            )
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns counts among the pairs that were looked at; wrong languages are None without the library."""
+        """Returns counts among the pairs that were looked at; wrong languages are None without the
+        library.
+        """
         sizes = {
             "pairs": self.counts.total(),
             "duplicates": self.counts.total() - len(self.pairs),
             "equal_sides": self._count(lambda src, tgt: normalised(src) == normalised(tgt)),
-            "without_letters": self._count(lambda *sides: not all(any(map(str.isalpha, side)) for side in sides)),
+            "without_letters": self._count(
+                lambda *sides: not all(any(map(str.isalpha, side)) for side in sides)
+            ),
         }
         try:
             languages = wrong_languages(self.langs)
@@ -72,5 +87,7 @@ def remarks(survey: dict[str, Any]) -> list[str]:
         if count >= 2 and count > least * total:
             which = ", ".join(survey.get("languages", {})) if name == "wrong_language" else ""
             shown = f"{name.replace('_', ' ')}{f' ({which})' if which else ''}"
-            lines.append(f"{count:,} of {total:,} training pairs looked at: {shown}; {REMEDIES[name]}")
+            lines.append(
+                f"{count:,} of {total:,} training pairs looked at: {shown}; {REMEDIES[name]}"
+            )
     return lines

@@ -1,4 +1,6 @@
-"""Byte-level BPE (section 5.1): learned on both languages together or on each; lossless and deterministic."""
+"""Byte-level BPE (section 5.1): learned on both languages together or on each; lossless and
+deterministic.
+"""
 
 import hashlib
 import json
@@ -36,34 +38,43 @@ SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 
 # `cleaning.with_plain_blanks` and `cleaning.composed` in the library's file format.
 REPLACEMENTS = [
-    {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content} for pattern, content in REPLACED
+    {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content}
+    for pattern, content in REPLACED
 ]
 COMPOSE = {"type": "NFC"}
 
-# The library's threads do not survive a fork. Setting the variable keeps threads on in this process without a warning
-# at every fork; children (data workers, ranks) use one thread instead of waiting for threads that do not exist.
+# The library's threads do not survive a fork. Setting the variable keeps threads on in this process
+# without a warning at every fork; children (data workers, ranks) use one thread instead of waiting
+# for threads that do not exist.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-os.register_at_fork(after_in_child=lambda: os.environ.__setitem__("TOKENIZERS_PARALLELISM", "false"))
+os.register_at_fork(
+    after_in_child=lambda: os.environ.__setitem__("TOKENIZERS_PARALLELISM", "false")
+)
 
 
 class Tokenizer:
-    """Text to subword ids and back: `decode(encode(lines))` are the lines in the form of `cleaning.canonical`, for
-    every string that UTF-8 can encode, and in lower case if trained with `lowercase`.
+    """Text to subword ids and back: `decode(encode(lines))` are the lines in the form of
+    `cleaning.canonical`, for every string that UTF-8 can encode, and in lower case if trained with
+    `lowercase`.
 
-    Every line gets one space in front, which decoding removes. So a word has the same subwords at the beginning of a
-    line as in the middle, and a line's own leading spaces are kept. The alphabet is all bytes, so `<unk>` is never
-    produced; its id is reserved for other engines.
+    Every line gets one space in front, which decoding removes. So a word has the same subwords at
+    the beginning of a line as in the middle, and a line's own leading spaces are kept. The alphabet
+    is all bytes, so `<unk>` is never produced; its id is reserved for other engines.
     """
 
-    def __init__(self, core: tokenizers.Tokenizer, composes: bool = True, source: "Tokenizer | None" = None):
+    def __init__(
+        self, core: tokenizers.Tokenizer, composes: bool = True, source: "Tokenizer | None" = None
+    ):
         """`composes`: text is brought to NFC, which the first tokenizers did not do.
 
-        Python does that and replaces blanks, faster than the library, which only learns of it in `to_json`.
+        Python does that and replaces blanks, faster than the library, which only learns of it in
+        `to_json`.
         `source`: see the property.
         """
         self._own_source = source
         self._canonical = canonical if composes else with_plain_blanks
-        # Treats text that looks like a special token as text. Not part of the library's file format.
+        # Treats text that looks like a special token as text. Not part of the library's file
+        # format.
         core.encode_special_tokens = True
         self._core = core
 
@@ -78,15 +89,19 @@ class Tokenizer:
         symbols: Sequence[str] = (),
         option: str = "data.vocab_size",
     ) -> "Tokenizer":
-        """Learns exactly `vocab_size` subwords, special tokens, the 256 bytes and the symbols included.
+        """Learns exactly `vocab_size` subwords, special tokens, the 256 bytes and the symbols
+        included.
 
-        A word of `symbols` is one subword. kind: bpe, or unigram, whose last digits the library's threads change.
+        A word of `symbols` is one subword. kind: bpe, or unigram, whose last digits the library's
+        threads change.
 
-        With `pretokenized`, only spaces divide words before BPE merges bytes, so that a frequent symbol such as `(NP`
-        becomes one subword; otherwise letters, digits and punctuation are divided too. With `lowercase`, text is
-        lower-cased before it is encoded, so decoding returns it in lower case.
+        With `pretokenized`, only spaces divide words before BPE merges bytes, so that a frequent
+        symbol such as `(NP` becomes one subword; otherwise letters, digits and punctuation are
+        divided too. With `lowercase`, text is lower-cased before it is encoded, so decoding returns
+        it in lower case.
 
-        Raises DataError with the largest possible size, for `option`, if the text has too few distinct words.
+        Raises DataError with the largest possible size, for `option`, if the text has too few
+        distinct words.
         """
         core = _untrained(pretokenized, lowercase)
         texts = ([canonical(line) for line in batch] for batch in batches)
@@ -105,7 +120,8 @@ class Tokenizer:
         learned = core.get_vocab_size()
         if learned < vocab_size:
             raise DataError(
-                f"{option}={vocab_size}: this text supports at most {learned}; set {option}={learned} or less"
+                f"{option}={vocab_size}: this text supports at most {learned}; set "
+                f"{option}={learned} or less"
             )
         return cls(core)
 
@@ -113,8 +129,9 @@ class Tokenizer:
     def from_json(cls, text: str) -> "Tokenizer":
         """Reads the JSON of `to_json`. Raises DataError for anything else.
 
-        The library never sees the JSON, because its own reader can be made to panic, to hang, and to change text
-        silently (dropout, truncation, other ids). The tokenizer is built anew from the merges, and must equal the JSON.
+        The library never sees the JSON, because its own reader can be made to panic, to hang, and
+        to change text silently (dropout, truncation, other ids). The tokenizer is built anew from
+        the merges, and must equal the JSON.
         """
         try:
             found = json.loads(text)
@@ -127,13 +144,19 @@ class Tokenizer:
                 merges = [(left, right) for left, right in model["merges"]]
                 core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
             core.add_special_tokens(list(SPECIAL_IDS))
-            _add(core, [token["content"] for token in found["added_tokens"] if not token["special"]])
+            _add(
+                core, [token["content"] for token in found["added_tokens"] if not token["special"]]
+            )
             source = cls.from_json(json.dumps(found["source"])) if "source" in found else None
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise DataError(f"not a tokenizer of this program ({type(error).__name__}: {error!s:.80})") from error
+            raise DataError(
+                f"not a tokenizer of this program ({type(error).__name__}: {error!s:.80})"
+            ) from error
         tokenizer = cls(core, "NFC" in kinds, source)
         built = json.loads(tokenizer.to_json())
-        if different := sorted(key for key in built.keys() | found.keys() if built.get(key) != found.get(key)):
+        if different := sorted(
+            key for key in built.keys() | found.keys() if built.get(key) != found.get(key)
+        ):
             raise DataError(f"not a tokenizer of this program: its {', '.join(different)} differ")
         return tokenizer
 
@@ -152,7 +175,9 @@ class Tokenizer:
 
     @property
     def source(self) -> "Tokenizer":
-        """The tokenizer of sources: this one, unless each language has its own; then this is that of targets."""
+        """The tokenizer of sources: this one, unless each language has its own; then this is that
+        of targets.
+        """
         return self._own_source or self
 
     def with_source(self, source: "Tokenizer") -> "Tokenizer":
@@ -162,7 +187,11 @@ class Tokenizer:
     @property
     def symbols(self) -> list[str]:
         """Words that are one subword each, besides those that were learned."""
-        return [token.content for token in self._core.get_added_tokens_decoder().values() if not token.special]
+        return [
+            token.content
+            for token in self._core.get_added_tokens_decoder().values()
+            if not token.special
+        ]
 
     @property
     def composes(self) -> bool:
@@ -188,19 +217,30 @@ class Tokenizer:
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the subword ids of every line, without bos and eos. An empty line has none."""
         lines = [self._canonical(line) for line in lines]
-        return [encoding.ids for encoding in self._core.encode_batch_fast(lines, add_special_tokens=False)]
+        return [
+            encoding.ids
+            for encoding in self._core.encode_batch_fast(lines, add_special_tokens=False)
+        ]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Returns the text of every row. Special ids are skipped; bytes that are not UTF-8 become U+FFFD."""
+        """Returns the text of every row. Special ids are skipped; bytes that are not UTF-8 become
+        U+FFFD.
+        """
         return self._core.decode_batch(ids, skip_special_tokens=True)
 
     def byte_lengths(self, ids: list[int]) -> list[int]:
-        """Returns how many bytes of text each id stands for, a line's added space included; 0 for special ids."""
+        """Returns how many bytes of text each id stands for, a line's added space included; 0 for
+        special ids.
+        """
         # The library writes every byte as one character.
-        return [0 if number in SPECIAL_IDS.values() else len(self.subword(number)) for number in ids]
+        return [
+            0 if number in SPECIAL_IDS.values() else len(self.subword(number)) for number in ids
+        ]
 
     def tokens(self, ids: list[int]) -> list[str]:
-        """Returns a readable subword for each id, for plots: `▁` is a space, U+FFFD a part of a character."""
+        """Returns a readable subword for each id, for plots: `▁` is a space, U+FFFD a part of a
+        character.
+        """
         readable = decoders.ByteLevel()
         return [readable.decode([self.subword(number)]).replace(" ", "▁") for number in ids]
 
@@ -222,7 +262,9 @@ def _untrained(pretokenized: bool, lowercase: bool) -> tokenizers.Tokenizer:
     core.normalizer = normalizers.Prepend(" ")
     if lowercase:
         core.normalizer = normalizers.Sequence([normalizers.Lowercase(), core.normalizer])
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not pretokenized)
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=not pretokenized
+    )
     if pretokenized:
         words = pre_tokenizers.Split(tokenizers.Regex(" ?[^ ]+"), "isolated")
         core.pre_tokenizer = pre_tokenizers.Sequence([words, core.pre_tokenizer])
@@ -231,12 +273,16 @@ def _untrained(pretokenized: bool, lowercase: bool) -> tokenizers.Tokenizer:
 
 
 def _add(core: tokenizers.Tokenizer, symbols: Sequence[str]) -> None:
-    """Makes each symbol a subword; normalised, because a word has its space, and a line's first word gets one."""
+    """Makes each symbol a subword; normalised, because a word has its space, and a line's first
+    word gets one.
+    """
     core.add_tokens([tokenizers.AddedToken(symbol, normalized=True) for symbol in symbols])
 
 
 def _scored(vocabulary: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The subwords of a unigram model by id. Raises ValueError if special ones or bytes are missing."""
+    """The subwords of a unigram model by id. Raises ValueError if special ones or bytes are
+    missing.
+    """
     pieces = [piece for piece, score in vocabulary if piece and math.isfinite(score)]
     if pieces[:4] != list(SPECIAL_IDS) or not {*pieces} >= {*pre_tokenizers.ByteLevel.alphabet()}:
         raise ValueError("a vocabulary without special tokens or bytes")
@@ -244,11 +290,15 @@ def _scored(vocabulary: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
 
 
 def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[str, int]:
-    """Returns the ids as the trainer gives them: special tokens, the 256 bytes, then what each merge makes.
+    """Returns the ids as the trainer gives them: special tokens, the 256 bytes, then what each
+    merge makes.
 
-    Raises ValueError for merges whose result is not `stored`: forged ones could double the text without limit.
+    Raises ValueError for merges whose result is not `stored`: forged ones could double the text
+    without limit.
     """
-    ids = SPECIAL_IDS | {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()), 4)}
+    ids = SPECIAL_IDS | {
+        byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()), 4)
+    }
     for left, right in merges:
         if left not in ids or right not in ids or left + right not in stored:
             raise ValueError("a merge of unknown subwords")
@@ -257,10 +307,11 @@ def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[s
 
 
 def learn_tokenizer(config: "DataConfig", text: RawText) -> Tokenizer:
-    """Learns from the clean pairs of the training text, or from `data.tokenizer_pairs` of them, evenly spaced.
+    """Learns from the clean pairs of the training text, or from `data.tokenizer_pairs` of them,
+    evenly spaced.
 
-    With `data.src_vocab_size` from each side by itself. Raises DataError for text that is hardly usable, before the
-    vocabulary is learned, which takes the longest.
+    With `data.src_vocab_size` from each side by itself. Raises DataError for text that is hardly
+    usable, before the vocabulary is learned, which takes the longest.
     """
     if config.src_vocab_size is None:
         return _learn(config, text, "vocab_size", ("src", "tgt"))
@@ -272,9 +323,13 @@ def _learn(config: "DataConfig", text: RawText, size: str, sides: tuple[str, ...
     pairs, report, wanted = text.pairs(), CleaningReport(), config.tokenizer_pairs
     if wanted is not None:
         total = text.count()
-        pairs = (pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total)
+        pairs = (
+            pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total
+        )
     log.info("learning %s subwords from %s", f"{getattr(config, size):,}", text.option)
-    cleaned = clean(with_progress(pairs, "reading", None), report, training_rules(config), config.tags)
+    cleaned = clean(
+        with_progress(pairs, "reading", None), report, training_rules(config), config.tags
+    )
 
     def batches() -> Iterator[list[str]]:
         for batch in grouped(cleaned, size=500, characters=200_000):
@@ -293,14 +348,20 @@ def _learn(config: "DataConfig", text: RawText, size: str, sides: tuple[str, ...
 
 
 def given_tokenizer(config: "DataConfig") -> Tokenizer | None:
-    """Reads the file that `data.tokenizer` names; None if one is to be learned. Raises DataError for other options."""
+    """Reads the file that `data.tokenizer` names; None if one is to be learned. Raises DataError
+    for other options.
+    """
     if config.tokenizer in ("bpe", "unigram"):
         return None
     try:
         tokenizer = Tokenizer.from_json(Path(config.tokenizer).expanduser().read_text("utf-8"))
     except (OSError, UnicodeDecodeError, DataError) as error:
-        raise DataError(f"data.tokenizer={config.tokenizer}: {error}; name the tokenizer.json of a corpus") from error
+        raise DataError(
+            f"data.tokenizer={config.tokenizer}: {error}; name the tokenizer.json of a corpus"
+        ) from error
     for name, own in (("vocab_size", tokenizer.vocab_size), ("lowercase", tokenizer.is_lowercase)):
         if getattr(config, name) not in (None, own):
-            raise DataError(f"data.tokenizer={config.tokenizer}: set data.{name}={str(own).lower()}, as it is")
+            raise DataError(
+                f"data.tokenizer={config.tokenizer}: set data.{name}={str(own).lower()}, as it is"
+            )
     return tokenizer

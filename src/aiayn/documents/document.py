@@ -1,7 +1,8 @@
 """Documents: what of a file is translated, and what stays as it is, byte for byte.
 
-A document is read into parts to translate and text between them. Libraries that read and write one of these formats
-write the whole file anew, in their own order of attributes, quotation marks and blanks; so only the places of texts
+A document is read into parts to translate and text between them. Libraries that read and write one
+of these formats write the whole file anew, in their own order of attributes, quotation marks and
+blanks; so only the places of texts
 are read here, and the translations are put there.
 """
 
@@ -22,13 +23,22 @@ from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK
 from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
 from aiayn.errors import DataError
-from aiayn.search.markup import MESSAGE, Part, Pieces, escaped_html, html_text, parse_markup, read_parts
+from aiayn.search.markup import (
+    MESSAGE,
+    Part,
+    Pieces,
+    escaped_html,
+    html_text,
+    parse_markup,
+    read_parts,
+)
 
 # Of subtitles: blank lines, and a line with times and the number before it.
 TIMES = re.compile(r"((?:^[ \t]*\r?\n)+|(?:^\d+[ \t]*\r?\n)?^.*-->.*(?:\r?\n|\Z))", re.MULTILINE)
 # Where a line may end: at blanks, and between characters of Chinese and Japanese; not in a tag.
 BREAK = re.compile(
-    rf"( +|(?<=[{CJK}])(?<![\u3008-\u3010（［｛])(?=[{CJK}])(?![\u3001-\u3002\u3005\u3009\u300b\u300d\u300f\u3011"
+    rf"( +|(?<=[{CJK}])(?<![\u3008-\u3010（［｛])(?=[{CJK}])"
+    r"(?![\u3001-\u3002\u3005\u3009\u300b\u300d\u300f\u3011"
     r"ー）］｝，．！？：；]))(?![^<]*>)"
 )
 DASH = re.compile(r"(?:\{\\[^{}]*\})*\s*[-\u2013\u2014](?!\d)\s*")  # before what somebody says
@@ -50,13 +60,19 @@ class Source:
         """Whether a message is one of ICU, of which the user is told."""
         if is_message := MESSAGE.search(text) is not None:
             shown = " ".join(text.split())
-            self.remarks.append(f"{self.path}: not translated, because it is a message of ICU: {shown:.60}")
+            self.remarks.append(
+                f"{self.path}: not translated, because it is a message of ICU: {shown:.60}"
+            )
         return is_message
 
     def field(self, text: str, write: Callable[[str], str]) -> Pieces:
-        """Returns the pieces of a field that holds text; `write` escapes what is written into one."""
+        """Returns the pieces of a field that holds text; `write` escapes what is written into
+        one.
+        """
         pieces = parse_markup(text, self.markup)
-        return [write(one) if isinstance(one, str) else replace(one, finish=write) for one in pieces]
+        return [
+            write(one) if isinstance(one, str) else replace(one, finish=write) for one in pieces
+        ]
 
 
 Read = Callable[[Source], Pieces]
@@ -89,31 +105,45 @@ class Document:
         yield group
 
     def encode(self, text: str) -> bytes:
-        """Returns text as the file has it. Raises DataError for characters that its encoding does not have."""
+        """Returns text as the file has it. Raises DataError for characters that its encoding does
+        not have.
+        """
         try:
-            return text.encode(self.encoding, "xmlcharrefreplace" if self.read in (_html, _xliff) else "strict")
+            return text.encode(
+                self.encoding, "xmlcharrefreplace" if self.read in (_html, _xliff) else "strict"
+            )
         except UnicodeEncodeError as error:
             character = text[error.start]
             raise DataError(
-                f"{self.path}: {self.encoding}, in which it is written, does not have {character!r}, which the "
-                "translation needs; convert the file to UTF-8, and correct what it says of itself"
+                f"{self.path}: {self.encoding}, in which it is written, does not have "
+                f"{character!r}, which the translation needs; convert the file to UTF-8, and "
+                "correct what it says of itself"
             ) from None
 
 
 def read_document(path: Path, langs: tuple[str, str], markup: bool = False) -> Document:
-    """Reads a file with one of the suffixes of `READERS`, plain or compressed. Raises what `parse_document` raises."""
+    """Reads a file with one of the suffixes of `READERS`, plain or compressed. Raises what
+    `parse_document` raises.
+    """
     return parse_document(path, read_whole(path), langs, markup)
 
 
-def parse_document(path: Path, content: bytes, langs: tuple[str, str], markup: bool = False) -> Document:
-    """Returns the document that a file's content is. With `markup` tags in the fields of tables are kept, too.
+def parse_document(
+    path: Path, content: bytes, langs: tuple[str, str], markup: bool = False
+) -> Document:
+    """Returns the document that a file's content is. With `markup` tags in the fields of tables are
+    kept, too.
 
     Raises DataError with file and line if it is not what its suffix says.
     """
     read = READERS[suffix(path.name)]
     # A memory is written anew; its parser knows the encodings of XML.
-    text, encoding = ("", "utf-8") if read is _memory else decode_document(path, content, read in DECLARING)
-    source = Source(path, text.removeprefix("\ufeff"), langs, markup or read in PROSE.values(), content)
+    text, encoding = (
+        ("", "utf-8") if read is _memory else decode_document(path, content, read in DECLARING)
+    )
+    source = Source(
+        path, text.removeprefix("\ufeff"), langs, markup or read in PROSE.values(), content
+    )
     pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *read(source)]
     return Document(path, read, pieces, encoding, source.markup, source.remarks)
 
@@ -139,7 +169,10 @@ def _catalogue(source: Source) -> Pieces:
     for message in read_messages(source.text, source.path):
         if not message.texts["msgid"]:
             if message.language and best_match(message.language, source.langs[1:]) is None:
-                raise DataError(f"{source.path}: its language is {message.language:.40}, and not {source.langs[1]}")
+                raise DataError(
+                    f"{source.path}: its language is {message.language:.40}, and not "
+                    f"{source.langs[1]}"
+                )
             continue
         for name, text in message.targets.items():
             if text or source.is_no_text(message.source(name)):
@@ -160,10 +193,15 @@ def _xliff(source: Source) -> Pieces:
     done = 0
     for unit in read_xliff(content, source.path):
         if any(
-            code and best_match(code, (lang,)) is None for code, lang in zip(unit.languages, source.langs, strict=True)
+            code and best_match(code, (lang,)) is None
+            for code, lang in zip(unit.languages, source.langs, strict=True)
         ):
-            here, there = (" to ".join(filter(None, pair)) for pair in (unit.languages, source.langs))
-            raise DataError(f"{source.path}: line {unit.line}: it is {here}, and the model translates {there}")
+            here, there = (
+                " to ".join(filter(None, pair)) for pair in (unit.languages, source.langs)
+            )
+            raise DataError(
+                f"{source.path}: line {unit.line}: it is {here}, and the model translates {there}"
+            )
         if unit.is_kept or unit.translation or not unit.text or source.is_no_text(unit.text):
             continue
         opening, closing = unit.tags
@@ -178,7 +216,9 @@ def _xliff(source: Source) -> Pieces:
 
 
 def _subtitles(source: Source) -> Pieces:
-    """The lines after a line with times are one text of as many lines, unless they begin with dashes, which stay."""
+    """The lines after a line with times are one text of as many lines, unless they begin with
+    dashes, which stay.
+    """
     pieces: Pieces = []
     blocks = ["", *TIMES.split(source.text)]
     for before, block in zip(blocks[::2], blocks[1::2], strict=True):
@@ -195,18 +235,25 @@ def _subtitles(source: Source) -> Pieces:
             first = style.end() if style else 0
             finish = partial(in_lines, count=len(lines[::2]), end=(*lines, "")[1])
             found = parse_markup(re.sub(rf"(?<=[{CJK}])\r?\n(?=[{CJK}])", "", shown)[first:])
-            pieces += [shown[:first], *(one if isinstance(one, str) else replace(one, finish=finish) for one in found)]
+            pieces += [
+                shown[:first],
+                *(one if isinstance(one, str) else replace(one, finish=finish) for one in found),
+            ]
         pieces.append(block[len(shown) :])
     return pieces
 
 
 def in_lines(text: str, count: int, end: str) -> str:
     """Returns a text in up to `count` lines of about equal length, with a line end between them."""
-    words = BREAK.split(text.lstrip(" "))  # a word, the blank before the next or nothing, the next, ...
+    words = BREAK.split(
+        text.lstrip(" ")
+    )  # a word, the blank before the next or nothing, the next, ...
     lines: list[str] = []
     for left in range(count, 0, -1):
         line, wanted = "", len("".join(words)) / left
-        while words and (not line or left == 1 or len(line) + len("".join(words[:2])) / 2 <= wanted):
+        while words and (
+            not line or left == 1 or len(line) + len("".join(words[:2])) / 2 <= wanted
+        ):
             blank = words.pop(0) if line else ""
             line += blank + words.pop(0)
         lines += [line] if line else []
@@ -226,13 +273,26 @@ def _table_pieces(source: Source) -> Pieces:
         if columns is None:
             columns, width = header_columns(path, values, src, tgt), len(row)
             if columns is None:
-                remedy = "add --tsv N to translate column N and keep the others, or " if delimiter == "\t" else ""
-                raise DataError(f"{path}: no languages over the columns: {remedy}write {src} and {tgt} over them")
+                remedy = (
+                    "add --tsv N to translate column N and keep the others, or "
+                    if delimiter == "\t"
+                    else ""
+                )
+                raise DataError(
+                    f"{path}: no languages over the columns: {remedy}write {src} and {tgt} over "
+                    "them"
+                )
             text = ""
         elif any(values) and len(row) != width:
-            raise DataError(f"{path}: line {line} has {len(row)} columns instead of {width}; correct it")
+            raise DataError(
+                f"{path}: line {line} has {len(row)} columns instead of {width}; correct it"
+            )
         else:
-            text = values[columns[0]].replace("\n", " ") if any(values) and not values[columns[1]].strip() else ""
+            text = (
+                values[columns[0]].replace("\n", " ")
+                if any(values) and not values[columns[1]].strip()
+                else ""
+            )
         for column, (raw, end) in enumerate(row):
             if column != columns[1] or not text.strip():
                 pieces.append(raw)
@@ -250,7 +310,9 @@ def _table_pieces(source: Source) -> Pieces:
 def _rows(text: str, delimiter: str, by_rules: bool) -> Iterator[list[tuple[str, str]]]:
     """Yields rows of cells as they are written, each with the delimiter or line end after it."""
     if by_rules:
-        cells = re.compile(rf'( *"(?:[^"]|"")*"[^{delimiter}\r\n]*|[^{delimiter}\r\n]*)({delimiter}|\r?\n|\r|\Z)')
+        cells = re.compile(
+            rf'( *"(?:[^"]|"")*"[^{delimiter}\r\n]*|[^{delimiter}\r\n]*)({delimiter}|\r?\n|\r|\Z)'
+        )
     else:
         cells = re.compile(r"([^\t\n]*?)(\t|\r?\n|\Z)")
     row: list[tuple[str, str]] = []
@@ -277,7 +339,9 @@ def _unquoted(raw: str) -> str:
 
 
 def _json_lines(source: Source) -> Pieces:
-    """The text of the source language becomes that of the target language if it has none, in its place or the last."""
+    """The text of the source language becomes that of the target language if it has none, in its
+    place or the last.
+    """
     src, tgt = source.langs
     pieces: Pieces = []
     for number, line in enumerate(source.text.split("\n"), 1):
@@ -288,7 +352,8 @@ def _json_lines(source: Source) -> Pieces:
         found = _json_field(line, src, tgt)
         if found is None:
             raise DataError(
-                f'{source.path}: line {number} is no JSON object with a text, {{"{src}": "..."}}; correct it'
+                f'{source.path}: line {number} is no JSON object with a text, {{"{src}": "..."}}; '
+                "correct it"
             )
         text, (start, stop) = found
         if line[start:stop].strip(' \t"') not in ("", "null"):  # it has a translation
@@ -302,7 +367,8 @@ def _json_lines(source: Source) -> Pieces:
 
 
 def _json_field(line: str, src_lang: str, tgt_lang: str) -> tuple[str, tuple[int, int]] | None:
-    """Returns the text of one language in a JSON object, and where in the line that of the other is or belongs.
+    """Returns the text of one language in a JSON object, and where in the line that of the other is
+    or belongs.
 
     Returns None if a line does not have the first.
     """
@@ -310,7 +376,9 @@ def _json_field(line: str, src_lang: str, tgt_lang: str) -> tuple[str, tuple[int
     decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
 
     def members(start: int) -> dict[str, tuple[Any, int, int]]:
-        """Returns the values of an object that begins here, and where they are; of equal names the last counts."""
+        """Returns the values of an object that begins here, and where they are; of equal names the
+        last counts.
+        """
         found, end = {}, start + 1
         while line[start := _after_blanks(line, end)] != "}":
             name, end = decoder.raw_decode(line, start)
@@ -344,7 +412,9 @@ def _in_json(text: str) -> str:
 
 
 def _memory(source: Source) -> Pieces:
-    """The units that have the source language, as a new memory of both languages; a translation that is there stays."""
+    """The units that have the source language, as a new memory of both languages; a translation
+    that is there stays.
+    """
     from aiayn import __version__
 
     src, tgt = source.langs
@@ -368,7 +438,10 @@ def _memory(source: Source) -> Pieces:
             "</seg></tuv></tu>\n",
         ]
     if not found:
-        raise DataError(f"{source.path}: there is no unit with one text in {src} in it; check file and languages")
+        raise DataError(
+            f"{source.path}: there is no unit with one text in {src} in it; check file and "
+            "languages"
+        )
     if left_out:
         source.remarks.append(f"{source.path}: {left_out} units without one text in {src} left out")
     return [*pieces, "</body></tmx>\n"]
@@ -379,7 +452,8 @@ def _in_xml(text: str) -> str:
     return escape(NOT_XML.sub("", text))
 
 
-# Readers by suffix. In prose tags and placeholders are kept in any case, and paragraphs are cut into sentences.
+# Readers by suffix. In prose tags and placeholders are kept in any case, and paragraphs are cut
+# into sentences.
 PROSE: dict[str, Read] = {
     **dict.fromkeys(("html", "htm", "xhtml"), _html),
     **dict.fromkeys(("md", "markdown"), _markdown_pieces),
@@ -387,5 +461,11 @@ PROSE: dict[str, Read] = {
     **dict.fromkeys(("xlf", "xliff"), _xliff),
     **dict.fromkeys(("srt", "vtt"), _subtitles),
 }
-READERS = PROSE | {"txt": _plain, "csv": _table_pieces, "tsv": _table_pieces, "jsonl": _json_lines, "tmx": _memory}
+READERS = PROSE | {
+    "txt": _plain,
+    "csv": _table_pieces,
+    "tsv": _table_pieces,
+    "jsonl": _json_lines,
+    "tmx": _memory,
+}
 DECLARING = (_html, _xliff, _catalogue)  # these say in which encoding they are

@@ -1,7 +1,8 @@
-"""Markdown: its paragraphs, headings, items and cells as parts to translate, everything else as it is written.
+"""Markdown: its paragraphs, headings, items and cells as parts to translate, everything else as it
+is written.
 
-`markdown-it-py` finds the blocks and what is in them. It says in which lines blocks are, but not where emphasis, links
-or code begin and end; that is noted here while its rules read them.
+`markdown-it-py` finds the blocks and what is in them. It says in which lines blocks are, but not
+where emphasis, links or code begin and end; that is noted here while its rules read them.
 """
 
 import re
@@ -14,7 +15,9 @@ from markdown_it.token import Token as Mark
 
 from aiayn.search.markup import Pieces, Reader, Token, parse_markup, read_parts
 
-FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+FRONT_MATTER = re.compile(
+    r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE
+)
 ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 LINE_START = re.compile(
     r"\A(\d{1,9}(?=[.)](?:\s|$))|(?=[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|=+$|-+$|~~~))"
@@ -22,21 +25,24 @@ LINE_START = re.compile(
 FOOTNOTE = re.compile(
     r"(^\[[ xX]\](?=\s)|\[\^[^\[\]\s]{1,200}\]:?)"
 )  # and the box of a task; rules of neither are read
-# Of other dialects lines that begin or end a note, a box or a formula, or hold attributes; what begins a definition,
-# and an alert in a quotation (`[!NOTE]`).
+# Of other dialects lines that begin or end a note, a box or a formula, or hold attributes; what
+# begins a definition, and an alert in a quotation (`[!NOTE]`).
 DIRECTIVE = re.compile(
     r"(^[ \t]*(?:!!!|\?\?\?|:::|\$\$|\{:)[^\r\n]*(?:\r?\n|\Z)|(?<=\n)[ \t]*:[ \t]+"
     r"|^\\?\[!\w+\][-+]?[ \t]*(?:\r?\n[ \t>]*)?)",
     re.MULTILINE,
 )
-# A formula, as Pandoc and GitHub tell it from an amount of money: no blank inside, no letter or digit outside of it.
+# A formula, as Pandoc and GitHub tell it from an amount of money: no blank inside, no letter or
+# digit outside of it.
 FORMULA = re.compile(r"(?<![\w$\\])\$(?![\s$])(?:[^\\$\n]|\\.)+?(?<!\s)\$(?![\w$])")
 PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
 Rule = Callable[[StateInline, bool], bool]
 
 
 def parse_markdown(text: str) -> Pieces:
-    """Returns the parts of a text, and between them what is kept: with the parts' own marks, they are the text."""
+    """Returns the parts of a text, and between them what is kept: with the parts' own marks, they
+    are the text.
+    """
     front = FRONT_MATTER.match(text)
     start = done = front.end() if front else 0
     lines = re.findall(r"[^\r\n]*(?:\r\n?|\n|\Z)", text[start:])
@@ -66,13 +72,21 @@ def parse_markdown(text: str) -> Pieces:
     return [*pieces, text[done:]]
 
 
-def _places(content: str, in_cell: bool, lines: list[str], starts: list[int], done: int) -> list[int] | None:
-    """Returns where each character of a block's content, and its end, is in the text, after `done`."""
+def _places(
+    content: str, in_cell: bool, lines: list[str], starts: list[int], done: int
+) -> list[int] | None:
+    """Returns where each character of a block's content, and its end, is in the text, after
+    `done`.
+    """
     places: list[int] = []
     for line, raw, start in zip(content.split("\n"), lines, starts, strict=False):
         written = [f"\\{one}" if one == "|" and in_cell else one for one in line.lstrip()]
         whole, ended = "".join(written).rstrip(), raw.rstrip()
-        at = len(ended) - len(whole) if not in_cell and ended.endswith(whole) else raw.find(whole, max(done - start, 0))
+        at = (
+            len(ended) - len(whole)
+            if not in_cell and ended.endswith(whole)
+            else raw.find(whole, max(done - start, 0))
+        )
         if at < 0:
             return None
         places += [start + at] * (len(line) - len(line.lstrip()))
@@ -80,8 +94,12 @@ def _places(content: str, in_cell: bool, lines: list[str], starts: list[int], do
     return places if len(places) == len(content) + 1 else None
 
 
-def _inline(text: str, block: Mark, places: list[int], in_cell: bool, finish: Callable[[str], str]) -> Pieces:
-    """Reads what is in a block; all of it is a slice of the text. `finish` is given the translations."""
+def _inline(
+    text: str, block: Mark, places: list[int], in_cell: bool, finish: Callable[[str], str]
+) -> Pieces:
+    """Reads what is in a block; all of it is a slice of the text. `finish` is given the
+    translations.
+    """
     tokens: list[Token] = []
     done = 0
 
@@ -89,7 +107,9 @@ def _inline(text: str, block: Mark, places: list[int], in_cell: bool, finish: Ca
         for line, lines in enumerate(DIRECTIVE.split(text[places[done] : places[stop]])):
             for number, part in enumerate([lines] if line % 2 else FOOTNOTE.split(lines)):
                 if part:
-                    tokens.append(("other" if line % 2 else "alone" if number % 2 else "text", "", part))
+                    tokens.append(
+                        ("other" if line % 2 else "alone" if number % 2 else "text", "", part)
+                    )
 
     for mark in block.children or []:
         if "span" not in mark.meta or mark.type in ("text", "text_special", "softbreak"):
@@ -99,7 +119,10 @@ def _inline(text: str, block: Mark, places: list[int], in_cell: bool, finish: Ca
             start, stop = (start - 1, stop) if mark.nesting > 0 else (start, stop + 1)
         add_text(start)
         raw = text[places[start] : places[stop]]
-        if mark.type == "link_close" and raw in ("]", "][]"):  # what is in the brackets names the address, too
+        if mark.type == "link_close" and raw in (
+            "]",
+            "][]",
+        ):  # what is in the brackets names the address, too
             opened, closing = mark.meta["label"]
             raw = f"][{text[places[opened] : places[closing]]}]"
         tokens += _marks(mark, raw)
@@ -119,7 +142,11 @@ def _marks(mark: Mark, raw: str) -> Iterator[Token]:
         yield kind, PAIRED[name], raw
     elif mark.type in ("code_inline", "autolink"):
         width = len(mark.markup) if mark.type == "code_inline" else 1
-        yield from (("keep", "code", raw[:width]), ("text", "", raw[width:-width]), ("close", "code", raw[-width:]))
+        yield from (
+            ("keep", "code", raw[:width]),
+            ("text", "", raw[width:-width]),
+            ("close", "code", raw[-width:]),
+        )
     elif mark.type == "html_inline":
         yield from Reader(raw).tokens
     else:
@@ -131,9 +158,13 @@ def _read(raw: str) -> str:
 
 
 def _escape(special: set[str]) -> Callable[[str], str]:
-    """Returns what writes a word or a punctuation mark so that it is text; an underline within a word is."""
+    """Returns what writes a word or a punctuation mark so that it is text; an underline within a
+    word is.
+    """
     edge = r"|(?<![^\W_])_|_(?![^\W_])" if "_" in special else ""
-    pattern = re.compile(f"[{re.escape(''.join(special - {'_'}))}]{edge}" if special - {"_"} else f"(?!){edge}")
+    pattern = re.compile(
+        f"[{re.escape(''.join(special - {'_'}))}]{edge}" if special - {"_"} else f"(?!){edge}"
+    )
     return lambda text: pattern.sub(r"\\\g<0>", text)
 
 
@@ -161,7 +192,9 @@ def _formula(state: StateInline, silent: bool) -> bool:
 
 
 def _noted(name: str, rule: Rule) -> Rule:
-    """Returns a rule that notes from where to where each mark is that it finds, in `meta["span"]`."""
+    """Returns a rule that notes from where to where each mark is that it finds, in
+    `meta["span"]`.
+    """
 
     def run(state: StateInline, silent: bool) -> bool:
         start, known = state.pos, len(state.tokens)
@@ -170,14 +203,19 @@ def _noted(name: str, rule: Rule) -> Rule:
         if silent:
             return True
         new, end = state.tokens[known:], state.pos
-        if name in ("emphasis", "strikethrough"):  # characters, which become marks if they are in pairs
+        if name in (
+            "emphasis",
+            "strikethrough",
+        ):  # characters, which become marks if they are in pairs
             for token in reversed(new):
                 if end > start:
                     token.meta["span"] = (end - len(token.content), end)
                     end -= len(token.content)
         elif name == "link":
             closing = state.md.helpers.parseLinkLabel(state, start, True)
-            opened = next(token for token in new if token.type == "link_open" and "span" not in token.meta)
+            opened = next(
+                token for token in new if token.type == "link_open" and "span" not in token.meta
+            )
             opened.meta["span"], new[-1].meta["span"] = (start, start + 1), (closing, end)
             new[-1].meta["label"] = (start + 1, closing)
         elif name == "autolink":

@@ -24,7 +24,14 @@ from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.extensions import id_of_file, measure, metrics_of, name_extensions
 from aiayn.runs.results import Evaluation, read_evaluation
-from aiayn.runs.run_folder import EvaluationFolder, RunFolder, find_checkpoints, folder_of, write_json, write_jsonl
+from aiayn.runs.run_folder import (
+    EvaluationFolder,
+    RunFolder,
+    find_checkpoints,
+    folder_of,
+    write_json,
+    write_jsonl,
+)
 from aiayn.search.force_decode import accuracy, perplexity
 from aiayn.search.processes import SplitTranslator, on_devices
 from aiayn.search.translator import Translator, load_translator
@@ -33,12 +40,14 @@ KEPT_SAMPLES = 20
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
-    """Translate raw source, score the text, print a table, and write all of it into the run's folder.
+    """Translate raw source, score the text, print a table, and write all of it into the run's
+    folder.
 
-    `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it, `evaluation.json`,
-    whose content is returned, and `samples.jsonl`; the run's page is written again. Raises RefusedError for a missing
-    or damaged run, checkpoint or baseline, DataError for missing or misaligned text, ConfigError for a missing GPU or
-    options that do not apply to a parser, ResourceError if memory or disk run out.
+    `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it,
+    `evaluation.json`, whose content is returned, and `samples.jsonl`; the run's page is written
+    again. Raises RefusedError for a missing or damaged run, checkpoint or baseline, DataError for
+    missing or misaligned text, ConfigError for a missing GPU or options that do not apply to a
+    parser, ResourceError if memory or disk run out.
     """
     # Whatever can be refused is refused before the search.
     extensions = name_extensions(config.extensions)
@@ -48,7 +57,10 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     data = _present_data(run, checkpoint)
     task = task_of(data.task)
     for option in task.unsupported:
-        said = f"{option} does not apply to data.task={data.task}, which {run} has learned; leave it out"
+        said = (
+            f"{option} does not apply to data.task={data.task}, which {run} has learned; leave it "
+            "out"
+        )
         require(not getattr(config, option), said)
     test = read_test_set(config, data)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
@@ -94,7 +106,12 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         step=checkpoint.step,
         averaged=checkpoint.averaged,
         ensemble=[
-            {"run": name, "checkpoint": path.name, "checkpoint_sha256": sha256(path), "step": other.step}
+            {
+                "run": name,
+                "checkpoint": path.name,
+                "checkpoint_sha256": sha256(path),
+                "step": other.step,
+            }
             for name, path, other in zip(ensemble, paths[1:], others, strict=True)
         ],
         search=to_plain(translator.search),
@@ -119,7 +136,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
 
 def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:
-    """Return the options of the checkpoint's text, and of a run those of today: data.test may have changed since."""
+    """Return the options of the checkpoint's text, and of a run those of today: data.test may have
+    changed since.
+    """
     with suppress(RefusedError):  # a checkpoint by itself
         stored = RunFolder(folder_of(run)).read_config()["data"]
         return replace(checkpoint.config.data, test=stored.get("test", checkpoint.config.data.test))
@@ -129,8 +148,13 @@ def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:
 def _forced_decoding(
     translator: Translator | SplitTranslator, data: DataConfig, test: TestSet
 ) -> dict[str, Any] | None:
-    """Return how probable the model finds the first reference; None where it has too few learned positions."""
-    sources, references = test.sources, [learned_target(line, data.tags) for line in test.references[0]]
+    """Return how probable the model finds the first reference; None where it has too few learned
+    positions.
+    """
+    sources, references = (
+        test.sources,
+        [learned_target(line, data.tags) for line in test.references[0]],
+    )
     try:
         pairs = translator.score(list(sources), list(references))
     except DataError:
@@ -138,26 +162,35 @@ def _forced_decoding(
     if not (tokens := sum(len(pair.tokens) for pair in pairs)):
         return None
     log_prob = sum(pair.log_prob for pair in pairs)
-    return {"perplexity": perplexity(log_prob, tokens), "accuracy": 100 * accuracy(pairs), "tokens": tokens}
+    return {
+        "perplexity": perplexity(log_prob, tokens),
+        "accuracy": 100 * accuracy(pairs),
+        "tokens": tokens,
+    }
 
 
 def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
-    """Return the other run's translations and scores. Raises RefusedError unless they are of the same text."""
+    """Return the other run's translations and scores. Raises RefusedError unless they are of the
+    same text.
+    """
     stored = results_folder(RunFolder(folder_of(run)), test)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
-    missing = RefusedError(f"baseline={run}: there are no scored translations in {stored.folder}; {remedy}")
+    missing = RefusedError(
+        f"baseline={run}: there are no scored translations in {stored.folder}; {remedy}"
+    )
     evaluation = read_evaluation(stored.scores)
     try:
         hypotheses = read_lines(stored.hypotheses)
     except DataError as error:
         raise missing from error
-    # A kill, or a second evaluation, may have left the hypotheses of one beside the scores of another.
+    # A kill, or a second evaluation, may have left the hypotheses of one beside the scores of
+    # another.
     if evaluation is None or evaluation.hypotheses_sha256 != lines_sha256(hypotheses):
         raise missing
     if evaluation.text_sha256 != test.fingerprint or len(hypotheses) != len(test.sources):
         raise RefusedError(
-            f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} lines, here "
-            f"{len(test.sources)}); {remedy}"
+            f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} "
+            f"lines, here {len(test.sources)}); {remedy}"
         )
     return hypotheses, evaluation
 
@@ -169,14 +202,18 @@ def _against_baseline(
     hypotheses: list[str],
     test: TestSet,
 ) -> dict[str, Any]:
-    """Return the paired tests against a baseline: of the score to report first, of all kinds under their names."""
+    """Return the paired tests against a baseline: of the score to report first, of all kinds under
+    their names.
+    """
     baseline_hypotheses, of_baseline = baseline
     kinds = compare_systems(baseline_hypotheses, hypotheses, test.references, test.tgt_lang)
     reported = kinds["sacrebleu"]
     own = made_with(evaluation)
     return {
         "run": run,
-        "differs": {key: value for key, value in made_with(of_baseline).items() if value != own.get(key)},
+        "differs": {
+            key: value for key, value in made_with(of_baseline).items() if value != own.get(key)
+        },
         "baseline": reported["baseline"],
         "system": reported["system"],
         "delta": reported["delta"],
@@ -188,13 +225,19 @@ def _against_baseline(
     }
 
 
-def _write_results(to: EvaluationFolder, evaluation: Evaluation, test: TestSet, hypotheses: list[str]) -> None:
-    """Write hypotheses beside their source and reference, scores and, to be read on the page, evenly spread samples.
+def _write_results(
+    to: EvaluationFolder, evaluation: Evaluation, test: TestSet, hypotheses: list[str]
+) -> None:
+    """Write hypotheses beside their source and reference, scores and, to be read on the page,
+    evenly spread samples.
 
     Raises ResourceError where they cannot be written; no file is left incomplete.
     """
     lines = zip(test.sources, test.references[0], hypotheses, strict=True)
-    samples = [{"source": source, "reference": reference, "hypothesis": line} for source, reference, line in lines]
+    samples = [
+        {"source": source, "reference": reference, "hypothesis": line}
+        for source, reference, line in lines
+    ]
     texts = {to.source: test.sources, to.reference: test.references[0], to.hypotheses: hypotheses}
     with writing(to.folder, "make room there and run again"):
         to.folder.mkdir(parents=True, exist_ok=True)

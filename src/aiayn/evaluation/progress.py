@@ -9,7 +9,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 
 class TranslationProgress:
-    """Lines done, rate and time left, on stderr; call it as `Translator.translate` calls its `on_batch`."""
+    """Lines done, rate and time left, on stderr; call it as `Translator.translate` calls its
+    `on_batch`.
+    """
 
     EVERY = 10.0
 
@@ -17,7 +19,12 @@ class TranslationProgress:
         self.start = self.last = time.monotonic()
         self.bar: Progress | None = None
         if sys.stderr.isatty():
-            columns = (TextColumn("translating"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+            columns = (
+                TextColumn("translating"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.description}"),
+            )
             self.bar = bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self.task = bar.add_task("", total=None)
             bar.start()

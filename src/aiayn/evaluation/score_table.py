@@ -9,7 +9,9 @@ from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4
 from aiayn.runs.metrics import METRIC_KINDS
 from aiayn.runs.results import Evaluation
 
-SCORE_ALONE = """scored as if they were one; for the tokens of each, score it alone: 'test="<2de>PREFIX"'"""
+SCORE_ALONE = (
+    """scored as if they were one; for the tokens of each, score it alone: 'test="<2de>PREFIX"'"""
+)
 CASE_WARNING_POINTS = 3  # of BLEU; models that learned both cases lose less than 1 by it
 
 Rows = list[tuple[str, str]]  # name and text
@@ -17,13 +19,17 @@ EMPTY = ("", "")
 
 
 def score_table(evaluation: Evaluation) -> str:
-    """Return the printed table: model, text and search, then a line for every kind of score with its signature."""
+    """Return the printed table: model, text and search, then a line for every kind of score with
+    its signature.
+    """
     rows = [*_made_of(evaluation), EMPTY, *_score_rows(evaluation)]
     rows += task_of(evaluation.task).score_rows(evaluation.brackets)
     if forced := evaluation.forced:
         per_subword = f"of the reference, for each of its {forced['tokens']:,} subwords"
         rows += [EMPTY, ("perplexity", f"{forced['perplexity']:6.2f}  {per_subword}")]
-        rows.append(("token accuracy", f"{forced['accuracy']:6.2f}  % of them are the model's first choice"))
+        rows.append(
+            ("token accuracy", f"{forced['accuracy']:6.2f}  % of them are the model's first choice")
+        )
     if paper := _paper_rows(evaluation):
         rows += [EMPTY, *paper]
     if evaluation.baseline:
@@ -36,7 +42,9 @@ def _made_of(evaluation: Evaluation) -> Rows:
     averaged, search = evaluation.averaged, evaluation.search
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
     if evaluation.ensemble:
-        weights += "; in an ensemble with " + ", ".join(member["run"] for member in evaluation.ensemble)
+        weights += "; in an ensemble with " + ", ".join(
+            member["run"] for member in evaluation.ensemble
+        )
     lines = f"{evaluation.lines} lines"
     if evaluation.n_references > 1:
         lines += f", {evaluation.n_references} references"
@@ -68,13 +76,27 @@ def _score_rows(evaluation: Evaluation) -> Rows:
         rows.append(("", f"        {warning}"))
     lost_by_case = (metrics.get("bleu_tokenized_lc") or 0) - (metrics.get("bleu_tokenized") or 0)
     if lost_by_case > CASE_WARNING_POINTS:
-        rows.append(("", "        much is lost by case: for a model of lower-case text read bleu_tokenized_lc"))
+        rows.append(
+            (
+                "",
+                "        much is lost by case: for a model of lower-case text read "
+                "bleu_tokenized_lc",
+            )
+        )
     for name, value in metrics.items():
         if value is not None and name not in (*METRIC_KINDS, *kinds):
             rows.append((name, f"{value:6.2f}  of an extension"))
     if evaluation.recomposed:
-        counts = " and ".join(f"{lines:,} {side}" for side, lines in evaluation.recomposed.items() if lines)
-        rows.append(("", f"        scored in NFC, which {counts} were not: sacreBLEU's command gives another score"))
+        counts = " and ".join(
+            f"{lines:,} {side}" for side, lines in evaluation.recomposed.items() if lines
+        )
+        rows.append(
+            (
+                "",
+                f"        scored in NFC, which {counts} were not: sacreBLEU's command gives "
+                "another score",
+            )
+        )
     return rows
 
 
@@ -84,7 +106,12 @@ def _paper_rows(evaluation: Evaluation) -> Rows:
         figures = ", ".join(f"{row.printed['f1']} {row.label}" for row in TABLE_4)
         return [("paper", f"        {figures} ({SECTION_23}, Table 4)")]
     if evaluation.test_set == SUBSET:
-        return [("paper", "     -  its figures are for all 3,003 lines of newstest2014, these are 2,737")]
+        return [
+            (
+                "paper",
+                "     -  its figures are for all 3,003 lines of newstest2014, these are 2,737",
+            )
+        ]
     paper = evaluation.paper
     if paper is None:
         return []
@@ -97,18 +124,30 @@ def _paper_rows(evaluation: Evaluation) -> Rows:
 
 def _baseline_rows(baseline: Mapping[str, Any], own: Mapping[str, Any]) -> Rows:
     rows = [("baseline", f"{baseline['run']}")]
-    rows += [("", f"        {key}={there} there, {own.get(key)} here") for key, there in baseline["differs"].items()]
+    rows += [
+        ("", f"        {key}={there} there, {own.get(key)} here")
+        for key, there in baseline["differs"].items()
+    ]
     for kind, tests in baseline["kinds"].items():
         of_baseline, of_system = tests["baseline"], tests["system"]
-        ps = f"p = {tests['p_bootstrap']:.4f} (bootstrap), {tests['p_randomisation']:.4f} (randomisation)"
-        intervals = f"95 % intervals +- {of_baseline['ci']:.2f} (baseline), +- {of_system['ci']:.2f}"
-        rows.append((f"  {kind}", f"{of_baseline['score']:6.2f}  {tests['delta']:+6.2f}  {ps}; {intervals}"))
+        ps = (
+            f"p = {tests['p_bootstrap']:.4f} (bootstrap), {tests['p_randomisation']:.4f} "
+            "(randomisation)"
+        )
+        intervals = (
+            f"95 % intervals +- {of_baseline['ci']:.2f} (baseline), +- {of_system['ci']:.2f}"
+        )
+        rows.append(
+            (f"  {kind}", f"{of_baseline['score']:6.2f}  {tests['delta']:+6.2f}  {ps}; {intervals}")
+        )
     samples = f"paired bootstrap of {baseline['n_samples']} samples"
     trials = f"paired randomisation of {baseline['n_trials']} trials"
     return [*rows, ("", f"        {samples}, {trials}; not corrected for the number of kinds")]
 
 
 def made_with(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the checkpoint and the options of the search behind these scores, which change them within one run."""
+    """Return the checkpoint and the options of the search behind these scores, which change them
+    within one run.
+    """
     search = {f"search.{key}": value for key, value in evaluation.search_options.items()}
     return {"checkpoint": evaluation.checkpoint, **search}

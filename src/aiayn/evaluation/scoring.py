@@ -2,22 +2,26 @@
 
 Scores of different kinds must not be compared, so each comes with its name and its signature:
 
-sacrebleu            mixed case, the tokens that sacreBLEU chooses for the target language: the number to report. 13a
-                     for most; Chinese, Japanese and Korean have their own; other languages that are written without
-                     blanks between words are scored by characters. The signature names the tokens.
-bleu_tokenized       Moses punctuation and Moses tokens, mixed case, no smoothing: normalize-punctuation.perl,
-                     tokenizer.perl and multi-bleu.perl to the second decimal. For languages that Moses has rules for.
-bleu_tokenized_lc    the same of lower-cased text as published for Multi30k, with the scripts of that time: a full stop
-                     after a number that ends the line stays there (12,103 tokens in the reference of test 2016).
-bleu_compound_split  the kind of the paper's English-German tables: hyphenated words count in parts. German only. It
-                     is that of get_ende_bleu.sh with typographic quotes straightened on both sides. The bare script
-                     leaves „“ as they are and so scores outputs with other quotes than the reference lower, by up to
-                     a point; `details` has its score, too (`bare_script`).
-chrf, ter            sacreBLEU's defaults; for TER less is better. TER cuts Chinese and Japanese into characters, and
-                     does not apply to other languages without blanks.
-
-Both sides are scored in Unicode's form NFC, so that a letter with its accent is one letter, however it is stored. Text
-that is in NFC already, as published test sets are, has the score that sacreBLEU's own command prints.
+sacrebleu
+    The number to report: mixed case, tokenized as sacreBLEU does for the target language, 13a for
+    most. Chinese, Japanese and Korean have tokenizers of their own; other languages without spaces
+    between words are scored by characters. The signature names the tokenizer.
+bleu_tokenized
+    Moses punctuation and tokens, mixed case, no smoothing; equal to normalize-punctuation.perl,
+    tokenizer.perl and multi-bleu.perl to the second decimal. Only for languages that Moses has
+    rules for.
+bleu_tokenized_lc
+    The same on lower-cased text as published for Multi30k, with the scripts of that time, which do
+    not separate a full stop from a number at the end of a line (12,103 tokens in the reference of
+    test 2016).
+bleu_compound_split
+    As in the paper's English-German tables: the parts of hyphenated words count separately. German
+    only. This is get_ende_bleu.sh with typographic quotes straightened on both sides. The script
+    alone leaves „“ as they are and scores outputs whose quotes differ from the reference's up to a
+    point lower; `details` holds that score, too (`bare_script`).
+chrf, ter
+    sacreBLEU's defaults; lower is better for TER. TER splits Chinese and Japanese into characters
+    and does not apply to other languages without spaces.
 """
 
 import re
@@ -36,34 +40,44 @@ from aiayn.data.languages import SHORT, primary
 from aiayn.errors import ConfigError, DataError
 from aiayn.runs.metrics import METRIC_KINDS
 
-# The tokenizers of BLEU that are not 13a: as sacreBLEU chooses them by language, and characters for other languages
-# that put no blanks between words.
+# The tokenizers of BLEU that are not 13a: as sacreBLEU chooses them by language, and characters for
+# other languages that put no blanks between words.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("th", "lo", "km", "my", "bo", "dz"), "char")
-CODES = dict.fromkeys(("cmn", "yue", "wuu", "lzh", "cn"), "zh") | {"jp": "ja"}  # to the keys of TOKENIZERS
-# Scripts without blanks between words, for text whose code says nothing: a language with the same tokens.
+CODES = dict.fromkeys(("cmn", "yue", "wuu", "lzh", "cn"), "zh") | {
+    "jp": "ja"
+}  # to the keys of TOKENIZERS
+# Scripts without blanks between words, for text whose code says nothing: a language with the same
+# tokens.
 SCRIPTS = {
     "ja": re.compile("[\u3041-\u30ff]"),
     "ko": re.compile("[\u1100-\u11ff\uac00-\ud7a3]"),
     "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U000323af]"),
     "th": re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]"),
 }
-LEAST_SHARE = 0.3  # of the characters, from which on a script is that of the text; Japanese has many of Chinese
-# What the Moses scripts leave: the reference's German quotes would otherwise match no output of straight quotes.
+# of the characters, from which on a script is that of the text; Japanese has many of Chinese
+LEAST_SHARE = 0.3
+# What the Moses scripts leave: the reference's German quotes would otherwise match no output of
+# straight quotes.
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromkeys("‚‘’‹›", "'"))
 
 
 def score(
-    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, kinds: Collection[str] = METRIC_KINDS
+    hypotheses: list[str],
+    references: list[str] | list[list[str]],
+    tgt_lang: str,
+    kinds: Collection[str] = METRIC_KINDS,
 ) -> TaskScores:
-    """Scores detokenised hypotheses against untouched references; kinds that were not asked for are None, too.
+    """Scores detokenised hypotheses against untouched references; kinds that were not asked for are
+    None, too.
 
-    `details` has for the kinds of BLEU precisions, brevity penalty, ratio of lengths, and tokens on both sides;
-    `recomposed` says how many hypotheses and references were not in NFC.
+    `details` has for the kinds of BLEU precisions, brevity penalty, ratio of lengths, and tokens on
+    both sides; `recomposed` says how many hypotheses and references were not in NFC.
 
-    `references` holds one reference per line, or several such lists. `tgt_lang` is a language code such as de or
-    zh-TW. Raises DataError where hypotheses and references differ in number, or there are none, ConfigError where the
-    tokenizer of the language is not installed.
+    `references` holds one reference per line, or several such lists. `tgt_lang` is a language code
+    such as de or
+    zh-TW. Raises DataError where hypotheses and references differ in number, or there are none,
+    ConfigError where the tokenizer of the language is not installed.
     """
     assert set(kinds) <= set(METRIC_KINDS), kinds
     given, given_streams = hypotheses, _same_lines(hypotheses, references)
@@ -81,7 +95,9 @@ def score(
         metrics[kind] = result.score
         signatures[kind] = str(metric.get_signature()).replace("tok:none", tokens)
         if isinstance(metric, BLEU):
-            details[kind] = (_bare_script(hypotheses, streams) if kind == "bleu_compound_split" else {}) | {
+            details[kind] = (
+                _bare_script(hypotheses, streams) if kind == "bleu_compound_split" else {}
+            ) | {
                 "precisions": result.precisions,
                 "brevity_penalty": result.bp,
                 "length_ratio": result.ratio,
@@ -93,7 +109,9 @@ def score(
         "references": sum(map(_differing, given_streams, streams)),
     }
     changed = recomposed if any(recomposed.values()) else None
-    return TaskScores(metrics, signatures["sacrebleu"] or "", signatures, len(hypotheses), details, changed)
+    return TaskScores(
+        metrics, signatures["sacrebleu"] or "", signatures, len(hypotheses), details, changed
+    )
 
 
 def kind_applies(kind: str, tgt_lang: str) -> bool:
@@ -118,12 +136,16 @@ def _language_code(tgt_lang: str) -> str:
 
 
 def _language_of(tgt_lang: str, references: list[list[str]]) -> str:
-    """Returns the language that text is scored as: that of its code or, of an unknown code, one with its script."""
+    """Returns the language that text is scored as: that of its code or, of an unknown code, one
+    with its script.
+    """
     lang = _language_code(tgt_lang)
     if lang in TOKENIZERS or lang in SHORT.values():
         return lang
     text = "".join("".join(line.split()) for stream in references for line in stream[:1000])
-    shares = {name: len(script.findall(text)) / max(len(text), 1) for name, script in SCRIPTS.items()}
+    shares = {
+        name: len(script.findall(text)) / max(len(text), 1) for name, script in SCRIPTS.items()
+    }
     return next((name for name, share in shares.items() if share > LEAST_SHARE), lang)
 
 
@@ -133,14 +155,16 @@ def _bleu(lang: str) -> BLEU:
         return BLEU(tokenize=tokenizer)
     except RuntimeError as error:  # of the two that need MeCab
         raise ConfigError(
-            f"data.tgt_lang={lang}: BLEU needs sacreBLEU's tokenizer {tokenizer}: pip install 'sacrebleu[{lang}]'"
+            f"data.tgt_lang={lang}: BLEU needs sacreBLEU's tokenizer {tokenizer}: pip install "
+            f"'sacrebleu[{lang}]'"
         ) from error
 
 
 def sufficient_statistics(
     hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, kind: str
 ) -> tuple[list[list[float]], Callable[[Any], float], str]:
-    """Returns what the score of a kind is computed from: numbers for each line, and the score of their sums.
+    """Returns what the score of a kind is computed from: numbers for each line, and the score of
+    their sums.
 
     The third is the signature. Raises as `score` does.
     """
@@ -159,17 +183,23 @@ def moses_tokenized(line: str, lang: str) -> str:
 
 
 def lowercased_tokens(line: str, lang: str) -> str:
-    """The same of lower-cased text, as the scripts were when the scores of Multi30k were published."""
+    """The same of lower-cased text, as the scripts were when the scores of Multi30k were
+    published.
+    """
     # Lower case comes first: Moses knows abbreviations by their case.
     moses = _moses(lang)
-    return moses.tokenizer.tokenize(moses.old_normalizer.normalize(line.lower()), return_str=True, escape=False)
+    return moses.tokenizer.tokenize(
+        moses.old_normalizer.normalize(line.lower()), return_str=True, escape=False
+    )
 
 
 def compound_split(line: str) -> str:
-    """German text as the authors' script get_ende_bleu.sh has it, with quotes straightened in references too.
+    """German text as the authors' script get_ende_bleu.sh has it, with quotes straightened in
+    references too.
 
-    The script maps Unicode punctuation, tokenises, and cuts hyphenated words. It does not normalise punctuation as
-    `moses_tokenized` does: that would also swap a comma and the quote before it, which raises the score.
+    The script maps Unicode punctuation, tokenises, and cuts hyphenated words. It does not normalise
+    punctuation as `moses_tokenized` does: that would also swap a comma and the quote before it,
+    which raises the score.
     """
     return bare_compound_split(line.translate(STRAIGHT_QUOTES))
 
@@ -182,7 +212,8 @@ def bare_compound_split(line: str) -> str:
 
 def _tokens(text: str, lang: str) -> str:
     tokens = _moses(lang).tokenizer.tokenize(text, return_str=True, escape=False)
-    # As tokenizer.perl: a full stop that ends the line is a token, after numbers and abbreviations as well.
+    # As tokenizer.perl: a full stop that ends the line is a token, after numbers and abbreviations
+    # as well.
     return re.sub(r"(?<=[^\s.])\.$", " .", tokens)
 
 
@@ -194,7 +225,9 @@ def _bare_script(hypotheses: list[str], streams: list[list[str]]) -> dict[str, A
 
 
 def _metric_of(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
-    """Returns the metric, the function that prepares a line for it, and the name of its tokens in the signature."""
+    """Returns the metric, the function that prepares a line for it, and the name of its tokens in
+    the signature.
+    """
     return _METRICS[kind](lang)
 
 
@@ -204,7 +237,9 @@ def _ter(lang: str) -> TER:
 
 
 def _multi_bleu(lowercase: bool = False) -> BLEU:
-    """BLEU as multi-bleu.perl computes it, which neither tokenises nor smooths: published tokenised scores are so."""
+    """BLEU as multi-bleu.perl computes it, which neither tokenises nor smooths: published tokenised
+    scores are so.
+    """
     return BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
 
 
@@ -253,7 +288,9 @@ def _moses(lang: str) -> _Moses:
     """Normaliser and tokenizer of a language, and sacremoses' version."""
     import sacremoses
 
-    new, old = (sacremoses.MosesPunctNormalizer(lang=lang, perl_parity=parity) for parity in (True, False))
+    new, old = (
+        sacremoses.MosesPunctNormalizer(lang=lang, perl_parity=parity) for parity in (True, False)
+    )
     return _Moses(new, old, sacremoses.MosesTokenizer(lang=lang), sacremoses.__version__)
 
 
@@ -268,7 +305,8 @@ def _differing(text: list[str], other: list[str]) -> int:
 def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) -> list[list[str]]:
     """Returns the references as lists, each with one line per hypothesis.
 
-    Raises DataError unless the counts agree: sacreBLEU silently compares the lines of the shorter side.
+    Raises DataError unless the counts agree: sacreBLEU silently compares the lines of the shorter
+    side.
     """
     for name, text in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(text, str):
@@ -276,13 +314,17 @@ def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) 
     lines = [one for one in references if isinstance(one, str)]
     streams = [list(one) for one in references if not isinstance(one, str)]
     if lines and streams:
-        raise DataError(f"references mix {len(lines)} lines with {len(streams)} lists of lines: give only one sort")
+        raise DataError(
+            f"references mix {len(lines)} lines with {len(streams)} lists of lines: give only one "
+            "sort"
+        )
     streams = streams or [lines]
     for number, stream in enumerate(streams, start=1):
         if len(stream) != len(hypotheses):
             raise DataError(
-                f"{len(hypotheses)} hypotheses but {len(stream)} lines in reference {number} of {len(streams)}: line N "
-                "of both must belong together; check that neither file lost or gained a line"
+                f"{len(hypotheses)} hypotheses but {len(stream)} lines in reference {number} of "
+                f"{len(streams)}: line N of both must belong together; check that neither file "
+                "lost or gained a line"
             )
     if not hypotheses:
         raise DataError("0 hypotheses and 0 references: nothing to score")

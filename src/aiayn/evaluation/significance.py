@@ -1,11 +1,13 @@
 """Whether systems differ by more than chance: resampled test sets, for every kind of score.
 
-paired bootstrap        test sets drawn with replacement (Koehn 2004), as `sacrebleu --paired-bs`
-paired randomisation    outputs of both systems swapped line by line at random (Riezler and Maxwell 2005), as
-                        `sacrebleu --paired-ar`
+paired bootstrap
+    Test sets drawn with replacement (Koehn 2004), as `sacrebleu --paired-bs` does.
+paired randomisation
+    Outputs of both systems swapped line by line at random (Riezler and Maxwell 2005), as
+    `sacrebleu --paired-ar` does.
 
-p-values are those of sacreBLEU, which counts resamples that differ by more than was observed, except that ties count
-as well: where every resample ties with the observation, p is 1.
+p-values are those of sacreBLEU, which counts resamples that differ by more than was observed,
+except that ties count as well: where every resample ties with the observation, p is 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +26,9 @@ TIE = 1e-9  # scores that differ by less are equal
 
 @dataclass(frozen=True)
 class Output:
-    """A system's output in one kind of score: `lines` (line, statistic), and the score of their sums over lines."""
+    """A system's output in one kind of score: `lines` (line, statistic), and the score of their
+    sums over lines.
+    """
 
     lines: np.ndarray
     score_of: Callable[[np.ndarray], float]
@@ -45,7 +49,8 @@ def compare_systems(
 ) -> dict[str, dict[str, Any]]:
     """Return for every kind both scores, their intervals and p-values of no difference.
 
-    Kinds that do not apply to the language are left out. Raises DataError where lines differ in number.
+    Kinds that do not apply to the language are left out. Raises DataError where lines differ in
+    number.
     """
     results: dict[str, dict[str, Any]] = {}
     for kind in kinds:
@@ -53,7 +58,9 @@ def compare_systems(
             continue
         of_baseline, signature = output(baseline, references, tgt_lang, kind)
         of_system, _ = output(system, references, tgt_lang, kind)
-        mean_of_baseline, mean_of_system, p_bootstrap = paired_bootstrap(of_baseline, of_system, bootstrap)
+        mean_of_baseline, mean_of_system, p_bootstrap = paired_bootstrap(
+            of_baseline, of_system, bootstrap
+        )
         before_case, _, case = signature.partition("|case")
         results[kind] = {
             "baseline": {"score": of_baseline.score, **mean_of_baseline},
@@ -81,11 +88,14 @@ def output(
 def paired_bootstrap(
     baseline: Output, system: Output, n_samples: int = BOOTSTRAP
 ) -> tuple[dict[str, float], dict[str, float], float]:
-    """Return mean and half of the 95 % interval over resamples of both systems, and the p-value of no difference."""
+    """Return mean and half of the 95 % interval over resamples of both systems, and the p-value of
+    no difference.
+    """
     n_lines = len(baseline.lines)
     resamples = np.random.default_rng(SEED).choice(n_lines, size=(n_samples, n_lines), replace=True)
     of_baseline, of_system = (
-        np.array([output.score_of(output.lines[drawn].sum(0)) for drawn in resamples]) for output in (baseline, system)
+        np.array([output.score_of(output.lines[drawn].sum(0)) for drawn in resamples])
+        for output in (baseline, system)
     )
     apart = np.abs(of_system - of_baseline)
     p = _p_value(apart - apart.mean(), abs(system.score - baseline.score))
@@ -97,7 +107,9 @@ def paired_bootstrap(
 def paired_randomisation(baseline: Output, system: Output, n_trials: int = RANDOMISATION) -> float:
     """Return the p-value of no difference, two-sided."""
     generator = np.random.default_rng(SEED)
-    swapped = generator.integers(2, size=(n_trials, len(baseline.lines)), dtype=bool).astype(np.float64)
+    swapped = generator.integers(2, size=(n_trials, len(baseline.lines)), dtype=bool).astype(
+        np.float64
+    )
     total = baseline.lines.sum(0) + system.lines.sum(0)
     sums = system.lines.sum(0) + swapped @ (baseline.lines - system.lines)
     # Sums of counts, exact except for the rounding of fractions in TER.

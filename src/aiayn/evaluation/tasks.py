@@ -46,10 +46,13 @@ def task_of(name: str) -> Task:
 
 
 def short_outputs(ratio: float | None) -> str:
-    """Says what helps where outputs are 5 % shorter than the references, or more; nothing elsewhere."""
+    """Says what helps where outputs are 5 % shorter than the references, or more; nothing
+    elsewhere.
+    """
     if ratio is None or ratio > 0.95:
         return ""
     return (
-        f"outputs have {100 * (1 - ratio):.0f} % fewer tokens than the references: train longer, choose a larger "
-        "search.length_penalty on the development set, and keep data.parts_per_step at 4 or more"
+        f"outputs have {100 * (1 - ratio):.0f} % fewer tokens than the references: train longer, "
+        "choose a larger search.length_penalty on the development set, and keep "
+        "data.parts_per_step at 4 or more"
     )

@@ -21,7 +21,9 @@ from aiayn.runs.run_folder import EvaluationFolder, RunFolder, folder_of
 
 @dataclass(frozen=True)
 class TestSet:
-    """Untouched text; `name` is the folder of its results, `option` the command line's option for it."""
+    """Untouched text; `name` is the folder of its results, `option` the command line's option for
+    it.
+    """
 
     name: str
     option: str
@@ -41,7 +43,8 @@ class TestSet:
 def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     """Return the text of test=PREFIX, or of the run's own split, with the further references.
 
-    Raises DataError for missing or misaligned text, RefusedError for other text under the name of a split of the run.
+    Raises DataError for missing or misaligned text, RefusedError for other text under the name of a
+    split of the run.
     """
     split: str | None = config.split
     if config.test is None:
@@ -54,25 +57,34 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     else:
         sources, references = FileText("test", [config.test], (data.src_lang, data.tgt_lang)).read()
         # No `=` in any path that is written: Hydra could not read it back.
-        name, option, prefix = Path(tagged(config.test)[1]).name.replace("=", "-"), f"test={config.test}", config.test
+        name, option, prefix = (
+            Path(tagged(config.test)[1]).name.replace("=", "-"),
+            f"test={config.test}",
+            config.test,
+        )
         split = _split_named(name, config, data, (sources, references))
     texts = [references, *_further_references(config, len(sources))]
     if len(texts) > 1:
         option += f" references=[{','.join(listed(config.references))}]"
         name += f"-{len(texts)}-references"  # scores against several references differ
-    from_wmt14 = config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
+    from_wmt14 = (
+        config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
+    )
     file = Path(prefix).name if isinstance(prefix, str) else ""
     of_paper = known_test_set(lines_sha256(sources, references), len(sources), file, from_wmt14)
     prefix = getattr(data, split) if split else prefix
     tgt_lang = target_language(sources, data.tgt_lang)
-    return TestSet(name, option, sources, texts, prefix, of_paper, tgt_lang, split if len(texts) == 1 else None)
+    return TestSet(
+        name, option, sources, texts, prefix, of_paper, tgt_lang, split if len(texts) == 1 else None
+    )
 
 
 def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
-    """Raises RefusedError for a stored path that leads out of the working directory and out of the run's folder.
+    """Raises RefusedError for a stored path that leads out of the working directory and out of the
+    run's folder.
 
-    A run may come from somebody else, and what is evaluated is copied into its folder. A run that this user trained is
-    trusted.
+    A run may come from somebody else, and what is evaluated is copied into its folder. A run that
+    this user trained is trusted.
     """
     signed = RunFolder(folder_of(Path(config.run))).owner
     if config.trusted or data.source == "phrasebook" or is_own(signed, data):
@@ -82,18 +94,21 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
     for path in listed(getattr(data, config.split) if data.source == "files" else data.hub_path):
         place = Path(tagged(path)[1]).expanduser().resolve()
         is_within = any(place.is_relative_to(root.resolve()) for root in roots)
-        if not is_within and (data.source == "files" or place.exists()):  # else the name of a data set
+        if not is_within and (
+            data.source == "files" or place.exists()
+        ):  # else the name of a data set
             raise RefusedError(
-                f"run={config.run}: {key}={path} leads out of this folder, and a run that somebody else made may name "
-                f"any file: add test={path}, or trusted=true if the run is your own"
+                f"run={config.run}: {key}={path} leads out of this folder, and a run that "
+                f"somebody else made may name any file: add test={path}, or trusted=true if the "
+                "run is your own"
             )
 
 
 def results_folder(run: RunFolder, test: TestSet, ensemble: Sequence[str] = ()) -> EvaluationFolder:
     """Return where the results of a text go, translated by the run and an ensemble's other runs.
 
-    It is named after them; where that name is taken by other text, or by runs of the same names in other folders, a
-    part of their SHA-256 follows.
+    It is named after them; where that name is taken by other text, or by runs of the same names in
+    other folders, a part of their SHA-256 follows.
     """
     others = [Path(other).resolve() for other in ensemble]
     named = run.evaluation("-with-".join([test.name, *(other.name for other in others)]))
@@ -103,11 +118,16 @@ def results_folder(run: RunFolder, test: TestSet, ensemble: Sequence[str] = ()) 
     members = [Path(member["run"]).resolve() for member in stored.ensemble]
     if members == others and stored.text_sha256 == test.fingerprint:
         return named
-    return run.evaluation(f"{named.folder.name}-{lines_sha256([test.fingerprint, *map(str, others)])[:8]}")
+    return run.evaluation(
+        f"{named.folder.name}-{lines_sha256([test.fingerprint, *map(str, others)])[:8]}"
+    )
 
 
-def _split_named(name: str, config: EvaluateConfig, data: DataConfig, text: tuple[list[str], list[str]]) -> str | None:
-    """Return the split whose folder this text's results go to if it is the split's own text, else None.
+def _split_named(
+    name: str, config: EvaluateConfig, data: DataConfig, text: tuple[list[str], list[str]]
+) -> str | None:
+    """Return the split whose folder this text's results go to if it is the split's own text, else
+    None.
 
     Raises RefusedError if the split is another text: its scores must not be overwritten.
     """
@@ -120,20 +140,23 @@ def _split_named(name: str, config: EvaluateConfig, data: DataConfig, text: tupl
         own = stored.text_sha256 if stored and stored.is_of_split(name) else None
     if own not in (None, lines_sha256(*text)):
         raise RefusedError(
-            f"test={config.test}: evaluation/{name} is for the run's own split, data.{name}={getattr(data, name)}, and "
-            f"this is other text; give its files another name than {name}"
+            f"test={config.test}: evaluation/{name} is for the run's own split, "
+            f"data.{name}={getattr(data, name)}, and this is other text; give its files another "
+            f"name than {name}"
         )
     return name if own else None
 
 
 def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
-    """Return the texts of references=[FILE,...]. Raises DataError unless each has as many lines as the source."""
+    """Return the texts of references=[FILE,...]. Raises DataError unless each has as many lines as
+    the source.
+    """
     texts = []
     for file in listed(config.references):
         texts.append(read_lines(Path(file).expanduser()))
         if len(texts[-1]) != lines:
             raise DataError(
-                f"references={file}: it has {len(texts[-1])} lines and the source has {lines}: line N of one must "
-                "translate line N of the other (only LF ends a line)"
+                f"references={file}: it has {len(texts[-1])} lines and the source has {lines}: "
+                "line N of one must translate line N of the other (only LF ends a line)"
             )
     return texts

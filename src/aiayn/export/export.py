@@ -44,27 +44,34 @@ MARIAN_NAMES = {  # applied in this order
 
 
 def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None = None) -> None:
-    """Writes model and tokenizer in float32 to a new folder, in the format `target`: ctranslate2 or marian.
+    """Writes model and tokenizer in float32 to a new folder, in the format `target`: ctranslate2 or
+    marian.
 
     `card` is the text of a README.md beside them.
 
-    Raises ConfigError for an unknown format or a missing library, RefusedError for a model that the format cannot
-    express or a folder that is not empty, ResourceError if the folder cannot be written.
+    Raises ConfigError for an unknown format or a missing library, RefusedError for a model that the
+    format cannot express or a folder that is not empty, ResourceError if the folder cannot be
+    written.
     """
     one_of("--format", target, ("aiayn", *LIBRARIES))
     if find_spec(LIBRARIES[target]) is None:
-        raise ConfigError(f"--format {target} needs {LIBRARIES[target]}: pip install 'aiayn[export]'")
+        raise ConfigError(
+            f"--format {target} needs {LIBRARIES[target]}: pip install 'aiayn[export]'"
+        )
     model = load_model(checkpoint)
     reason = why_not_converted(model) if target == "ctranslate2" else _why_not_marian(model)
     if reason:
-        raise RefusedError(f"--format {target} cannot express {reason}; translate with `aiayn translate` instead")
+        raise RefusedError(
+            f"--format {target} cannot express {reason}; translate with `aiayn translate` instead"
+        )
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RefusedError(f"{folder}: exists and is not an empty folder; give a new one")
     with writing(folder, "make room and repeat"), atomic_folder(folder) as unfinished:
         tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
         if target == "ctranslate2":
             write_ctranslate2(model, tokenizer, unfinished)
-            # Two vocabularies have names as CTranslate2 gives them: nothing decodes with that of the source.
+            # Two vocabularies have names as CTranslate2 gives them: nothing decodes with that of
+            # the source.
             named = {"tokenizer": tokenizer}
             if tokenizer.source is not tokenizer:
                 named = {"source_tokenizer": tokenizer.source, "target_tokenizer": tokenizer}
@@ -74,7 +81,9 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None =
                 symbols = [token for token in tree["added_tokens"] if not token["special"]]
                 text = json.dumps(tree | {"added_tokens": symbols}, ensure_ascii=False)
                 atomic_write_text(unfinished / f"{name}.json", text)
-            atomic_write_text(unfinished / "search.json", json.dumps(to_plain(checkpoint.config.search)))
+            atomic_write_text(
+                unfinished / "search.json", json.dumps(to_plain(checkpoint.config.search))
+            )
         else:
             _write_marian(model, checkpoint.config.search, _tokenizer(tokenizer), unfinished)
         if card:
@@ -87,21 +96,29 @@ def _why_not_marian(model: Transformer) -> str | None:
         return reason
     config, per_head = model.config, model.config.d_model // model.config.n_heads
     unsupported = {
-        f"model.d_k={config.d_k} (other than d_model / n_heads = {per_head})": config.d_k != per_head,
-        f"model.d_v={config.d_v} (other than d_model / n_heads = {per_head})": config.d_v != per_head,
+        f"model.d_k={config.d_k} (other than d_model / n_heads = {per_head})": config.d_k
+        != per_head,
+        f"model.d_v={config.d_v} (other than d_model / n_heads = {per_head})": config.d_v
+        != per_head,
         "model.positions=learned": config.positions == "learned",
         "more than one matrix (model.tie_embeddings)": model.src_embedding is not None
         or not isinstance(model.output, TiedOutput)
         or model.output.tied_to != (model.embedding,),
         "other sizes than the options say": (len(model.encoder), len(model.decoder))
         != (config.n_layers, config.decoder_layers)
-        or any(len(each.w_1.weight) != config.d_ff for each in model.modules() if isinstance(each, FeedForward)),
+        or any(
+            len(each.w_1.weight) != config.d_ff
+            for each in model.modules()
+            if isinstance(each, FeedForward)
+        ),
     }
     return next((option for option, applies in unsupported.items() if applies), None)
 
 
 def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns the JSON of the tokenizer, extended by the normalisation of lines that `Translator` does before it."""
+    """Returns the JSON of the tokenizer, extended by the normalisation of lines that `Translator`
+    does before it.
+    """
     tree = json.loads(tokenizer.to_json())
     tree.pop("source", None)
     edges = "\\A[\\s\x1c-\x1f\x85]+|[\\s\x1c-\x1f\x85]+\\z"
@@ -111,7 +128,9 @@ def _tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     return tree
 
 
-def _write_marian(model: Transformer, search: SearchConfig, tokenizer: dict[str, Any], folder: Path) -> None:
+def _write_marian(
+    model: Transformer, search: SearchConfig, tokenizer: dict[str, Any], folder: Path
+) -> None:
     from transformers import GenerationConfig, MarianConfig, MarianMTModel  # pyright: ignore[reportMissingImports]
     from transformers.utils import logging  # pyright: ignore[reportMissingImports]
 
@@ -124,7 +143,8 @@ def _write_marian(model: Transformer, search: SearchConfig, tokenizer: dict[str,
         "forced_eos_token_id": None,
     }
     marian = MarianMTModel(MarianConfig(**marian_settings(model.config, model.vocab_size), **ids))
-    # Not strict: Marian's biases in attention and output layer, which ours lacks, are initialised to zero.
+    # Not strict: Marian's biases in attention and output layer, which ours lacks, are initialised
+    # to zero.
     marian.load_state_dict(_marian_weights(model), strict=False)
     marian.generation_config = GenerationConfig(
         num_beams=search.beam_size,
@@ -134,7 +154,8 @@ def _write_marian(model: Transformer, search: SearchConfig, tokenizer: dict[str,
         **ids,
     )
     marian.save_pretrained(folder)
-    # save_pretrained makes this file readable for its owner only; give it the mode of the other files.
+    # save_pretrained makes this file readable for its owner only; give it the mode of the other
+    # files.
     (folder / "model.safetensors").chmod((folder / "config.json").stat().st_mode & 0o777)
     _write_marian_tokenizer(tokenizer, folder)
 
@@ -148,7 +169,9 @@ def _write_marian_tokenizer(tree: dict[str, Any], folder: Path) -> None:
         "type": "TemplateProcessing",
         "single": [first, eos],
         "pair": [first, eos, second, eos],
-        "special_tokens": {TOKEN[EOS_ID]: {"id": TOKEN[EOS_ID], "ids": [EOS_ID], "tokens": [TOKEN[EOS_ID]]}},
+        "special_tokens": {
+            TOKEN[EOS_ID]: {"id": TOKEN[EOS_ID], "ids": [EOS_ID], "tokens": [TOKEN[EOS_ID]]}
+        },
     }
     path = folder / "tokenizer.json"
     atomic_write_text(path, json.dumps(tree, ensure_ascii=False))
@@ -189,13 +212,16 @@ def marian_settings(config: ModelConfig, vocab_size: int) -> dict[str, Any]:
 def _marian_weights(model: Transformer) -> dict[str, Tensor]:
     """Returns the weights under Marian's names, with d_model channels in Marian's order.
 
-    Marian computes its own sinusoids, all sines before all cosines; ours alternate. The order of channels means nothing
-    to a Transformer, so permuting them in every weight gives the same function.
+    Marian computes its own sinusoids, all sines before all cosines; ours alternate. The order of
+    channels means nothing to a Transformer, so permuting them in every weight gives the same
+    function.
     """
     order = torch.arange(model.config.d_model).view(-1, 2).T.flatten()  # 0, 2, 4, ..., 1, 3, 5, ...
     found = {}
     for name, weight in model.state_dict().items():
-        if name.endswith(("w_q.weight", "w_k.weight", "w_v.weight", "w_1.weight", "embedding.weight")):
+        if name.endswith(
+            ("w_q.weight", "w_k.weight", "w_v.weight", "w_1.weight", "embedding.weight")
+        ):
             weight = weight[:, order]  # reads channels
         elif not name.endswith("w_1.bias"):
             weight = weight[order]  # writes channels

@@ -1,4 +1,6 @@
-"""The model card of an export: README.md as model hubs read it, a YAML header and a page for people."""
+"""The model card of an export: README.md as model hubs read it, a YAML header and a page for
+people.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,13 +15,24 @@ from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.metrics import METRIC_KINDS
 from aiayn.runs.results import Evaluation
 
-HUB_METRICS = {"chrf": "chrf", "ter": "ter"}  # our kinds by the hub's names; all others are kinds of bleu
+HUB_METRICS = {
+    "chrf": "chrf",
+    "ter": "ter",
+}  # our kinds by the hub's names; all others are kinds of bleu
 
 
-def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Evaluation], licence: str) -> str:
-    """Returns the card of a Marian export; `evaluations` holds the evaluation.json of this checkpoint by test set."""
+def model_card(
+    checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Evaluation], licence: str
+) -> str:
+    """Returns the card of a Marian export; `evaluations` holds the evaluation.json of this
+    checkpoint by test set.
+    """
     data, model = checkpoint.config.data, checkpoint.config.model
-    weights = f"the average of {len(checkpoint.averaged)} checkpoints" if checkpoint.averaged else "one checkpoint"
+    weights = (
+        f"the average of {len(checkpoint.averaged)} checkpoints"
+        if checkpoint.averaged
+        else "one checkpoint"
+    )
     targets = tags_of_targets(data.all_symbols, data.tgt_lang)
     tags = ", ".join(filter(None, targets.values()))
     tags = f" A text begins with the tag of its target: {tags}." if tags else ""
@@ -32,9 +45,9 @@ def model_card(checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Eval
 
 # {name}
 
-Translates {data.src_lang} to {", ".join(targets)}: a Transformer ("Attention Is All You Need") with {parameters:.1f} M
-parameters, {model.n_layers} + {model.decoder_layers} layers, d_model {model.d_model}, trained for
-{checkpoint.step:,} steps{began}; {weights}, in float32.{tags}
+Translates {data.src_lang} to {", ".join(targets)}: a Transformer ("Attention Is All You Need")
+with {parameters:.1f} M parameters, {model.n_layers} + {model.decoder_layers} layers, d_model
+{model.d_model}, trained for {checkpoint.step:,} steps{began}; {weights}, in float32.{tags}
 
 ## How to load it
 
@@ -62,7 +75,9 @@ PATH is this folder, or the name of the model on the hub. The tokenizer takes ra
 """
 
 
-def _header(data: DataConfig, name: str, evaluations: Mapping[str, Evaluation], licence: str) -> str:
+def _header(
+    data: DataConfig, name: str, evaluations: Mapping[str, Evaluation], licence: str
+) -> str:
     """Returns the YAML at the beginning of the card; its values are JSON, which is YAML, too."""
     header = {
         "language": [data.src_lang, *tags_of_targets(data.all_symbols, data.tgt_lang)],
@@ -76,18 +91,29 @@ def _header(data: DataConfig, name: str, evaluations: Mapping[str, Evaluation], 
     if evaluations:
         results = [_hub_result(result, test, data) for test, result in evaluations.items()]
         header["model-index"] = [{"name": name, "results": results}]
-    return "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items())
+    return "\n".join(
+        f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items()
+    )
 
 
 def _hub_result(result: Evaluation, test: str, data: DataConfig) -> dict[str, Any]:
     """Returns one entry of the header's model-index, in the hub's layout."""
     metrics = [
-        {"type": HUB_METRICS.get(kind, "bleu"), "name": kind, "value": score, "args": {"signature": signature}}
+        {
+            "type": HUB_METRICS.get(kind, "bleu"),
+            "name": kind,
+            "value": score,
+            "args": {"signature": signature},
+        }
         for kind, score, signature in _scores(result)
     ]
     pair = f"{data.src_lang}-{result.tgt_lang or data.tgt_lang}"
     dataset = {"name": result.test_set or test, "type": "text", "args": pair}
-    return {"task": {"type": "translation", "name": "Translation"}, "dataset": dataset, "metrics": metrics}
+    return {
+        "task": {"type": "translation", "name": "Translation"},
+        "dataset": dataset,
+        "metrics": metrics,
+    }
 
 
 def _scores(result: Evaluation) -> Iterator[tuple[str, float, str]]:
@@ -100,14 +126,22 @@ def _scores(result: Evaluation) -> Iterator[tuple[str, float, str]]:
 def _data(data: DataConfig) -> str:
     """Says what the model was trained on, without paths of the machine."""
     if data.source == "hub":
-        parts = [data.hub_path, data.hub_name, data.hub_revision and f"revision {data.hub_revision}"]
-        where = ", ".join(Path(part).name if Path(part).is_absolute() else part for part in parts if part)
+        parts = [
+            data.hub_path,
+            data.hub_name,
+            data.hub_revision and f"revision {data.hub_revision}",
+        ]
+        where = ", ".join(
+            Path(part).name if Path(part).is_absolute() else part for part in parts if part
+        )
         text = f"`{where}`, split(s) {_names(data.train)}"
     elif data.source == "files":
         text = f"text files of the person who trained it ({_names(data.train)})"
     else:
         text = "the generated phrasebook that is built into aiayn"
-    return f"{text[0].upper()}{text[1:]}. Pairs of more than {data.max_length} subwords were left out."
+    return (
+        f"{text[0].upper()}{text[1:]}. Pairs of more than {data.max_length} subwords were left out."
+    )
 
 
 def _names(paths: Paths) -> str:

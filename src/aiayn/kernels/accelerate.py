@@ -1,7 +1,9 @@
-"""Puts faster forms in place of a model's parts, whose results equal those of the plain parts up to rounding.
+"""Puts faster forms in place of a model's parts, whose results equal those of the plain parts up to
+rounding.
 
-A form stays here only if a training step of tiny or base, or `evaluate.py` with base, takes 10 % longer without it
-(docs/results/performance.md has the table). It takes the place of modules that are exactly the paper's, so that code
+A form stays here only if a training step of tiny or base, or `evaluate.py` with base, takes 10 %
+longer without it (docs/results/performance.md has the table). It takes the place of modules that
+are exactly the paper's, so that code
 of an extension runs as it was written.
 """
 
@@ -16,7 +18,8 @@ from aiayn.model.transformer import Transformer
 
 
 def accelerate(model: Transformer, device: torch.device, translates: bool = False) -> Transformer:
-    """Prepares a model for a device in place and returns it; weights keep their names, and nothing is moved.
+    """Prepares a model for a device in place and returns it; weights keep their names, and nothing
+    is moved.
 
     `translates`: it will not be trained any more.
     """

@@ -19,7 +19,8 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float =
     return out.transpose(0, 1).unsqueeze(0)
 
 
-# A graph that is compiled or captured calls these two as a whole. On a CPU they are the definition, for tests.
+# A graph that is compiled or captured calls these two as a whole. On a CPU they are the definition,
+# for tests.
 
 
 @torch.library.custom_op("aiayn::range_attention", mutates_args=(), device_types="cuda")
@@ -34,7 +35,8 @@ def range_attention(
 ) -> tuple[Tensor, Tensor]:
     """q (T, H, d_k), k (S, H, d_k), v (S, H, d_v), and `Ranges`.
 
-    Returns the attended values (T, H, d_v), and the logarithm of each softmax's denominator (H, T), for the gradient.
+    Returns the attended values (T, H, d_v), and the logarithm of each softmax's denominator (H, T),
+    for the gradient.
     """
     from aiayn.kernels.triton_attention import forward
 
@@ -68,7 +70,13 @@ def _(q: Tensor, k: Tensor, v: Tensor, *ranges: Tensor) -> tuple[Tensor, Tensor]
 
 @range_attention_gradient.register_kernel("cpu")
 def _(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, log_sums: Tensor, grad_out: Tensor, *ranges: Tensor
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    log_sums: Tensor,
+    grad_out: Tensor,
+    *ranges: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     weights, grad_out = _weights(q, k, Ranges(*ranges)), _swapped(grad_out)
     grad_weights = grad_out @ _swapped(v).mT
@@ -107,7 +115,9 @@ def _save_for_gradient(ctx, inputs, output) -> None:
 
 
 def _gradient(ctx, grad_out: Tensor, _: Tensor | None):
-    return *torch.ops.aiayn.range_attention_gradient(*_reordered(ctx.saved_tensors, grad_out)), *[None] * 4
+    return *torch.ops.aiayn.range_attention_gradient(*_reordered(ctx.saved_tensors, grad_out)), *[
+        None
+    ] * 4
 
 
 def _reordered(saved: tuple[Tensor, ...], grad_out: Tensor) -> tuple[Tensor, ...]:

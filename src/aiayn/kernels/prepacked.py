@@ -1,6 +1,7 @@
 """Weights in the layout that oneDNN multiplies fastest with, for translation on CPUs.
 
-Plain products reorder the weights at every call, which costs most with few rows. Here they are reordered once.
+Plain products reorder the weights at every call, which costs most with few rows. Here they are
+reordered once.
 """
 
 import torch
@@ -21,7 +22,8 @@ class PrepackedLinear(nn.Linear):
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         nn.Module.__init__(self)  # that of `nn.Linear` would make parameters
         self.out_features, self.in_features = weight.shape
-        # Attributes rather than buffers: prepacked tensors cannot be copied to another device or data type.
+        # Attributes rather than buffers: prepacked tensors cannot be copied to another device or
+        # data type.
         self.prepacked = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
         self.bias = None if bias is None else bias.detach()
 
@@ -31,11 +33,15 @@ class PrepackedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., D), also what autocast has made bfloat16. Returns (..., M)."""
-        return torch.ops.mkldnn._linear_pointwise(x.float(), self.prepacked, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(
+            x.float(), self.prepacked, self.bias, "none", [], ""
+        )
 
 
 def prepack(model: Transformer) -> None:
-    """Prepacks the matrices of the paper's layers in place. The model cannot be trained any more."""
+    """Prepacks the matrices of the paper's layers in place. The model cannot be trained any
+    more.
+    """
     if not torch.backends.mkldnn.is_available() or model.embedding.weight.dtype != torch.float32:
         return
     for module in list(model.modules()):

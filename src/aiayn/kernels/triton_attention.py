@@ -1,10 +1,11 @@
 """Equation (1) among packed sentences, as three Triton kernels.
 
-Query i attends to the keys `key_start[i] <= j < key_end[i]` (`model/masks.py: Ranges`). The encoder's self-attention,
-the decoder's, attention over the source and a window are all of this form, and the shapes depend on the number of
-token slots only, so one CUDA graph serves every batch. Flash attention computes a tile of 64 to 128 positions for each
-sentence; here a tile holds as many short sentences as fit. No sum is atomic, so gradients are the same to the bit each
-time. A query without keys gets zeros.
+Query i attends to the keys `key_start[i] <= j < key_end[i]` (`model/masks.py: Ranges`). The
+encoder's self-attention, the decoder's, attention over the source and a window are all of this
+form, and the shapes depend on the number of
+token slots only, so one CUDA graph serves every batch. Flash attention computes a tile of 64 to 128
+positions for each sentence; here a tile holds as many short sentences as fit. No sum is atomic, so
+gradients are the same to the bit each time. A query without keys gets zeros.
 """
 
 import math
@@ -18,14 +19,20 @@ from aiayn.model.masks import Ranges
 
 
 @triton.jit
-def _load_tile(x, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def _load_tile(
+    x, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
     rows, columns = first_row + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     inside = (rows < n_rows)[:, None] & (columns < D)[None, :]
-    return tl.load(x + rows[:, None].to(tl.int64) * row_stride + columns[None, :], mask=inside, other=0.0)
+    return tl.load(
+        x + rows[:, None].to(tl.int64) * row_stride + columns[None, :], mask=inside, other=0.0
+    )
 
 
 @triton.jit
-def _store_tile(x, tile, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def _store_tile(
+    x, tile, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
     rows, columns = first_row + tl.arange(0, ROWS), tl.arange(0, WIDTH)
     inside = (rows < n_rows)[:, None] & (columns < D)[None, :]
     pointers = x + rows[:, None].to(tl.int64) * row_stride + columns[None, :]
@@ -67,7 +74,14 @@ def _forward_kernel(
     has_keys = total > 0
     divisor = tl.where(has_keys, total, 1.0)
     _store_tile(
-        out + head * out_head, weighted / divisor[:, None], first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V
+        out + head * out_head,
+        weighted / divisor[:, None],
+        first_query,
+        n_queries,
+        out_row,
+        D_V,
+        QUERIES,
+        WIDTH_V,
     )
     log_sum = tl.where(has_keys, largest, 0.0) + tl.log(divisor)
     tl.store(log_sums + head * n_queries + queries, log_sum, mask=queries < n_queries)
@@ -80,14 +94,20 @@ def _query_gradient_kernel(
     D_K: tl.constexpr, D_V: tl.constexpr, WIDTH_K: tl.constexpr, WIDTH_V: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of one tile of queries, and `deltas`: the product of each output with its gradient."""
+    """The gradient of one tile of queries, and `deltas`: the product of each output with its
+    gradient.
+    """
     first_query, head = tl.program_id(0) * QUERIES, tl.program_id(1)
     queries = first_query + tl.arange(0, QUERIES)
     start = tl.load(key_start + queries, mask=queries < n_queries, other=0)
     end = tl.load(key_end + queries, mask=queries < n_queries, other=0)
     q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
-    out_tile = _load_tile(out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
-    grad_tile = _load_tile(grad_out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
+    out_tile = _load_tile(
+        out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V
+    )
+    grad_tile = _load_tile(
+        grad_out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V
+    )
     delta = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
     tl.store(deltas + head * n_queries + queries, delta, mask=queries < n_queries)
     log_sum = tl.load(log_sums + head * n_queries + queries, mask=queries < n_queries, other=0.0)
@@ -103,7 +123,16 @@ def _query_gradient_kernel(
         grad_weights = tl.dot(grad_tile, tl.trans(v_tile), input_precision=PRECISION)
         grad_scores = weights * (grad_weights - delta[:, None])
         gradient += tl.dot(grad_scores.to(k_tile.dtype), k_tile, input_precision=PRECISION)
-    _store_tile(grad_q + head * q_head, gradient * scale, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
+    _store_tile(
+        grad_q + head * q_head,
+        gradient * scale,
+        first_query,
+        n_queries,
+        q_row,
+        D_K,
+        QUERIES,
+        WIDTH_K,
+    )
 
 
 @triton.jit
@@ -122,14 +151,20 @@ def _key_value_gradient_kernel(
     k_gradient = tl.zeros([KEYS, WIDTH_K], tl.float32)
     v_gradient = tl.zeros([KEYS, WIDTH_V], tl.float32)
     last_key = tl.minimum(first_key + KEYS, n_keys) - 1
-    for first_query in range(tl.load(query_start + first_key), tl.load(query_end + last_key), QUERIES):
+    for first_query in range(
+        tl.load(query_start + first_key), tl.load(query_end + last_key), QUERIES
+    ):
         queries = first_query + tl.arange(0, QUERIES)
         start = tl.load(key_start + queries, mask=queries < n_queries, other=0)
         end = tl.load(key_end + queries, mask=queries < n_queries, other=0)
-        log_sum = tl.load(log_sums + head * n_queries + queries, mask=queries < n_queries, other=0.0)
+        log_sum = tl.load(
+            log_sums + head * n_queries + queries, mask=queries < n_queries, other=0.0
+        )
         delta = tl.load(deltas + head * n_queries + queries, mask=queries < n_queries, other=0.0)
         q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
-        grad_tile = _load_tile(grad_out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
+        grad_tile = _load_tile(
+            grad_out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V
+        )
         visible = (keys[:, None] >= start[None, :]) & (keys[:, None] < end[None, :])
         scores = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * scale
         weights = tl.where(visible, tl.exp(scores - log_sum[None, :]), 0.0)
@@ -137,7 +172,9 @@ def _key_value_gradient_kernel(
         grad_weights = tl.dot(v_tile, tl.trans(grad_tile), input_precision=PRECISION)
         grad_scores = weights * (grad_weights - delta[None, :])
         k_gradient += tl.dot(grad_scores.to(q_tile.dtype), q_tile, input_precision=PRECISION)
-    _store_tile(grad_k + head * k_head, k_gradient * scale, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
+    _store_tile(
+        grad_k + head * k_head, k_gradient * scale, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K
+    )
     _store_tile(grad_v + head * v_head, v_gradient, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
 
 
@@ -157,13 +194,16 @@ def _constants(q: Tensor, v: Tensor, tile: tuple[int, int, int]) -> dict[str, ob
     }
 
 
-# Queries, keys and warps of a tile: the fastest of 14 for sentences of 20 subwords (docs/results/gpu.md).
+# Queries, keys and warps of a tile: the fastest of 14 for sentences of 20 subwords
+# (docs/results/gpu.md).
 FORWARD_TILE = 64, 32, 4
 QUERY_GRADIENT_TILE = 64, 32, 4
 KEY_GRADIENT_TILE = 16, 64, 2
 
 
-def forward(q: Tensor, k: Tensor, v: Tensor, key_start: Tensor, key_end: Tensor) -> tuple[Tensor, Tensor]:
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, key_start: Tensor, key_end: Tensor
+) -> tuple[Tensor, Tensor]:
     """As `kernels/attention.py: range_attention`."""
     n_queries, n_heads, d_k = q.shape
     out = q.new_empty(n_queries, n_heads, v.size(2))
@@ -186,7 +226,8 @@ def backward(
     """As `kernels/attention.py: range_attention_gradient`."""
     n_queries, n_heads, d_k = q.shape
     n_keys, scale = len(k), 1 / math.sqrt(d_k)
-    # The gradients are as contiguous as the kernels take them to be: written with the strides of q, k and v.
+    # The gradients are as contiguous as the kernels take them to be: written with the strides of q,
+    # k and v.
     q, k, v, grad_out = (x.contiguous() for x in (q, k, v, grad_out))
     grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
     deltas = torch.empty_like(log_sums)

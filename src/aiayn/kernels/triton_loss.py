@@ -1,4 +1,6 @@
-"""The loss of rows of logits and its gradient in one Triton kernel, which reads the logits twice and writes once."""
+"""The loss of rows of logits and its gradient in one Triton kernel, which reads the logits twice
+and writes once.
+"""
 
 import torch
 import triton  # pyright: ignore[reportMissingImports]
@@ -12,7 +14,9 @@ BLOCK = 4096  # logits of a row at a time; a power of two
 def losses_of_rows(
     logits: Tensor, targets: Tensor, label_smoothing: float, needs_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """As `training/loss.py: losses_of_rows`, in float32; the logits become the gradient in place."""
+    """As `training/loss.py: losses_of_rows`, in float32; the logits become the gradient in
+    place.
+    """
     rows, vocab_size = logits.shape
     stride = logits.stride(0)
     width = stride if stride % VECTOR == 0 and stride - vocab_size < VECTOR else vocab_size
@@ -27,10 +31,11 @@ def losses_of_rows(
 
 @triton.jit
 def _kernel(z, y, smoothed, nll, stride, width, vocab_size, label_smoothing, NEEDS_GRADIENT: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E501  # fmt: skip
-    """One row: the maximum and the sum of exponentials in one pass (online softmax), then the gradient.
+    """One row: the maximum and the sum of exponentials in one pass (online softmax), then the
+    gradient.
 
-    The row is `width` numbers, of which those from `vocab_size` on mean nothing: in whole vectors no load or store
-    needs a mask of its own for each number.
+    The row is `width` numbers, of which those from `vocab_size` on mean nothing: in whole vectors
+    no load or store needs a mask of its own for each number.
     """
     row = tl.program_id(0).to(tl.int64)
     z += row * stride
@@ -41,7 +46,9 @@ def _kernel(z, y, smoothed, nll, stride, width, vocab_size, label_smoothing, NEE
     plain = tl.zeros((), tl.float32)  # sum of the logits
     for start in range(0, vocab_size, BLOCK):
         inside = start + columns < vocab_size
-        part = tl.load(z + start + columns, mask=start + columns < width, other=float("-inf")).to(tl.float32)
+        part = tl.load(z + start + columns, mask=start + columns < width, other=float("-inf")).to(
+            tl.float32
+        )
         part = tl.where(inside, part, float("-inf"))
         new = tl.maximum(largest, tl.max(part, 0))
         total = total * tl.exp(largest - new) + tl.sum(tl.exp(part - new), 0)
@@ -57,5 +64,7 @@ def _kernel(z, y, smoothed, nll, stride, width, vocab_size, label_smoothing, NEE
             inside = start + columns < width
             part = tl.load(z + start + columns, mask=inside, other=float("-inf")).to(tl.float32)
             gradient = tl.exp(part - log_total) - share
-            gradient = tl.where(start + columns == target, gradient - (1 - label_smoothing), gradient)
+            gradient = tl.where(
+                start + columns == target, gradient - (1 - label_smoothing), gradient
+            )
             tl.store(z + start + columns, gradient.to(z.dtype.element_ty), mask=inside)

@@ -13,14 +13,15 @@ from aiayn.model.masks import Mask, Ranges
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float = 0.0) -> Tensor:
     """Scaled dot-product attention, equation (1): softmax(q kᵀ / √d_k) v.
 
-    q (B, H, T, d_k), k (B, H, S, d_k), v (B, H, S, d_v), mask broadcastable to (B, H, T, S), True = may attend.
-    `p_drop` is the dropout of section 6.3, on the weights. Returns (B, H, T, d_v).
+    q (B, H, T, d_k), k (B, H, S, d_k), v (B, H, S, d_v), mask broadcastable to (B, H, T, S), True =
+    may attend. `p_drop` is the dropout of section 6.3, on the weights. Returns (B, H, T, d_v).
     """
     return F.dropout(attention_weights(q, k, mask), p_drop) @ v
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Mask) -> Tensor:
-    """softmax(q kᵀ / √d_k): how much each query attends to each key. Returns (B, H, T, S); rows sum to 1.
+    """softmax(q kᵀ / √d_k): how much each query attends to each key. Returns (B, H, T, S); rows sum
+    to 1.
 
     The row of a query that may attend to nothing is 0.
     """
@@ -30,8 +31,8 @@ def attention_weights(q: Tensor, k: Tensor, mask: Mask) -> Tensor:
         weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
         return weights.masked_fill(~mask.any(-1, keepdim=True), 0.0)
     if mask is not None:
-        # 0 where the mask is True and -inf elsewhere. Added, because masks are smaller than scores and a sum needs no
-        # pass over them for its gradient.
+        # 0 where the mask is True and -inf elsewhere. Added, because masks are smaller than scores
+        # and a sum needs no pass over them for its gradient.
         scores = scores + mask.log().to(scores.dtype)
     return scores.softmax(dim=-1)
 
@@ -42,8 +43,9 @@ Attention = Callable[[Tensor, Tensor, Tensor, Mask, float], Tensor]  # (q, k, v,
 class MultiHeadAttention(nn.Module):
     """Section 3.2.2: h heads attend in parallel, each through its own projections.
 
-    Concat(head_1, ..., head_h) W_O with head_i = Attention(q W_Q_i, k W_K_i, v W_V_i). The projections have no bias;
-    d_k and d_v need not equal each other or d_model / h (rows A and B of Table 3).
+    Concat(head_1, ..., head_h) W_O with head_i = Attention(q W_Q_i, k W_K_i, v W_V_i). The
+    projections have no bias; d_k and d_v need not equal each other or d_model / h (rows A and B of
+    Table 3).
     """
 
     def __init__(self, d_model: int, n_heads: int, d_k: int, d_v: int, dropout: float = 0.0):
@@ -61,9 +63,11 @@ class MultiHeadAttention(nn.Module):
         return self.attend(self.queries(x), *self.keys_values(context), mask)
 
     def step(self, x: Tensor, cache: KeyValueCache, position: int, mask: Mask) -> Tensor:
-        """Computes `forward` for the newest position of a search: x (N, K, D), with K beams in the place of T.
+        """Computes `forward` for the newest position of a search: x (N, K, D), with K beams in the
+        place of T.
 
-        The cache holds the keys and values of the source, or of this position's predecessors. Returns (N, K, D).
+        The cache holds the keys and values of the source, or of this position's predecessors.
+        Returns (N, K, D).
         """
         if cache.grows:
             cache.append(*self.keys_values(x, position))
@@ -72,8 +76,8 @@ class MultiHeadAttention(nn.Module):
     def queries(self, x: Tensor, position: int | None = None) -> Tensor:
         """x (B, T, D). Returns (B, H, T, d_k).
 
-        Rows are positions 0, 1, ...; with `position` all are at that one, as the beams of a search. The paper's
-        attention does not depend on it; rotary positions do.
+        Rows are positions 0, 1, ...; with `position` all are at that one, as the beams of a search.
+        The paper's attention does not depend on it; rotary positions do.
         """
         return self._split(self.w_q(x))
 
@@ -86,7 +90,8 @@ class MultiHeadAttention(nn.Module):
         return self.attention(q, k, v, mask, self.p_drop if self.training else 0.0)
 
     def weights(self, q: Tensor, k: Tensor, mask: Mask) -> Tensor:
-        """Returns the weights that `heads` gives the values, (B, H, T, S), for pictures and word alignment.
+        """Returns the weights that `heads` gives the values, (B, H, T, S), for pictures and word
+        alignment.
 
         A part whose `heads` computes others overrides both, or has neither picture nor alignment.
         """

@@ -7,10 +7,11 @@ from torch import Tensor
 class KeyValueCache:
     """Keys and values of one attention for N sentences.
 
-    Of attention over the source: (N, H, S, d), shared by a sentence's beams. Of self-attention, which grows:
+    Of attention over the source: (N, H, S, d), shared by a sentence's beams. Of self-attention,
+    which grows:
     (N, H, R, d), the beams side by side at each position. Reordering beams moves no keys or values:
-    `DecoderCache.ancestry` says which of them belong to which beam. Shapes beyond N and the third dimension are those
-    that the attention gives.
+    `DecoderCache.ancestry` says which of them belong to which beam. Shapes beyond N and the third
+    dimension are those that the attention gives.
     """
 
     k: Tensor
@@ -43,14 +44,18 @@ class LayerCache:
 
 
 class DecoderCache:
-    """The KV cache of all decoder layers for N sentences with K beams each, and what the beams share.
+    """The KV cache of all decoder layers for N sentences with K beams each, and what the beams
+    share.
 
-    A search starts with one beam, the empty hypothesis, and has K beams from the second position on, so R = 1 +
-    (T - 1) K keys are cached for T positions. `ancestry` (N, K, R) is a mask: [n, k, r] is True if key r belongs to
-    beam k.
+    A search starts with one beam, the empty hypothesis, and has K beams from the second position
+    on, so R = 1 +
+    (T - 1) K keys are cached for T positions. `ancestry` (N, K, R) is a mask: [n, k, r] is True if
+    key r belongs to beam k.
     """
 
-    def __init__(self, layers: list[LayerCache], src_mask: Tensor, beam_size: int, window: int | None):
+    def __init__(
+        self, layers: list[LayerCache], src_mask: Tensor, beam_size: int, window: int | None
+    ):
         """src_mask (N, 1, 1, S); `window`: that of self-attention (section 4)."""
         self.layers = layers
         self.src_mask = src_mask
@@ -60,21 +65,28 @@ class DecoderCache:
         self.ancestry = self.itself[:1, :0].repeat(len(src_mask), 1, 1)
 
     def extend(self) -> Tensor:
-        """Adds one position. Returns which cached keys, its own included, each beam attends to: (N, 1, K, R)."""
+        """Adds one position. Returns which cached keys, its own included, each beam attends to:
+        (N, 1, K, R).
+        """
         k = self.ancestry.size(1)
-        self.ancestry = torch.cat([self.ancestry, self.itself[:k, :k].expand(len(self.ancestry), -1, -1)], 2)
+        self.ancestry = torch.cat(
+            [self.ancestry, self.itself[:k, :k].expand(len(self.ancestry), -1, -1)], 2
+        )
         self.length += 1
         self.ancestry[:, :, : self.keys_out_of_reach()] = False
         return self.ancestry[:, None]
 
     def keys_out_of_reach(self) -> int:
-        """Returns how many of the cached keys, from the first on, are further back than the attention window."""
+        """Returns how many of the cached keys, from the first on, are further back than the
+        attention window.
+        """
         positions = 0 if self.reach is None else self.length - 1 - self.reach
         return 0 if positions <= 0 else 1 + (positions - 1) * len(self.itself)
 
     def reorder(self, parents: Tensor) -> None:
         """Beam k of sentence n now continues the former beam parents[n, k]; parents (N, K)."""
-        self.ancestry = self.ancestry.gather(1, parents[:, :, None].expand(-1, -1, self.ancestry.size(2)))
+        index = parents[:, :, None].expand(-1, -1, self.ancestry.size(2))
+        self.ancestry = self.ancestry.gather(1, index)
 
     def select(self, sentences: Tensor) -> None:
         """Keeps only these sentences, in this order; sentences (M,)."""

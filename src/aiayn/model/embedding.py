@@ -8,10 +8,14 @@ from torch.nn import functional as F
 
 
 def sinusoids(length: int, d_model: int) -> Tensor:
-    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos likewise. Returns (length, D)."""
+    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos likewise.
+    Returns (length, D).
+    """
     # float64: at position 10,000 a float32 angle is already off by 1e-3.
     positions = torch.arange(length, dtype=torch.float64)[:, None]
-    frequencies = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    frequencies = torch.exp(
+        torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model)
+    )
     angles = positions * frequencies  # (length, D / 2)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
@@ -22,8 +26,8 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, d_model: int):
         super().__init__()
         self.d_model = d_model
-        # Not saved with the weights; recomputed when a longer sentence comes, which is rare: what copies a model, such
-        # as a moving average, expects tables of one size.
+        # Not saved with the weights; recomputed when a longer sentence comes, which is rare: what
+        # copies a model, such as a moving average, expects tables of one size.
         self.register_buffer("table", sinusoids(1024, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
@@ -47,7 +51,8 @@ class LearnedPositions(nn.Module):
         """
         if start + length > len(self.table):
             raise ValueError(
-                f"position {start + length} is beyond the {len(self.table)} learned ones (model.max_positions)"
+                f"position {start + length} is beyond the {len(self.table)} learned ones "
+                "(model.max_positions)"
             )
         return self.table[start : start + length]
 
@@ -70,7 +75,9 @@ class TiedOutput(nn.Module):
 
     def __init__(self, embedding: SharedEmbedding):
         super().__init__()
-        self.tied_to = (embedding,)  # in a tuple, so that the matrix is counted and saved once, as the embedding's
+        self.tied_to = (
+            embedding,
+        )  # in a tuple, so that the matrix is counted and saved once, as the embedding's
 
     @property
     def weight(self) -> Tensor:

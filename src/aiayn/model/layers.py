@@ -1,6 +1,7 @@
 """Sections 3.1 and 3.3: the layers of the encoder and of the decoder.
 
-Every sub-layer is wrapped as LayerNorm(x + Dropout(Sublayer(x))): post-norm, with the dropout of section 5.4.
+Every sub-layer is wrapped as LayerNorm(x + Dropout(Sublayer(x))): post-norm, with the dropout of
+section 5.4.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,9 @@ class AddNorm(nn.Module):
 
 
 class Place(NamedTuple):
-    """Where a part stands, which decides what the masks hide from it: padding in both, in a decoder the future, too."""
+    """Where a part stands, which decides what the masks hide from it: padding in both, in a decoder
+    the future, too.
+    """
 
     stack: str  # encoder | decoder
     layer: int = 0  # from 0, nearest to the words; of positions and final norms always 0
@@ -72,17 +75,22 @@ Part = Callable[[ModelConfig, Place], nn.Module]
 class Parts:
     """Constructors of what a model consists of: the paper's, unless an extension gives others.
 
-    What a part can rely on, in training, validation and search, on every device and in every precision:
+    What a part can rely on, in training, validation and search, on every device and in every
+    precision:
 
-    - Masks are boolean, True = may attend, broadcastable to (B, H, T, S), and leave every query at least one key; None
-      hides nothing. Nothing else hides a position: a part that ignores its mask sees the future.
-    - A search decodes position by position, K beams in the place of T positions: (N, K, D) for (B, T, D). Attention's
-      `step` calls the same `queries`, `keys_values` and `heads` as its `forward`; other modules are called as always.
-    - A search computes what training computes, or the run ends at its first step (`aiayn.training.proof`). Faster forms
-      (`aiayn.kernels`) take the place of modules that are exactly the paper's, nothing else.
-    - A part's own `reset_parameters` draws its weights. Elsewhere linear layers are drawn as the paper's are, and other
-      parameters stay as the part made them.
-    - What a model in evaluation mode computes for a position depends on what it may attend to, and on nothing else.
+    - Masks are boolean, True = may attend, broadcastable to (B, H, T, S), and leave every query at
+      least one key; None hides nothing. Nothing else hides a position: a part that ignores its mask
+      sees the future.
+    - A search decodes position by position, K beams in the place of T positions: (N, K, D) for
+      (B, T, D). Attention's `step` calls the same `queries`, `keys_values` and `heads` as its
+      `forward`; other modules are called as always.
+    - A search computes what training computes, or the run ends at its first step
+      (`aiayn.training.proof`). Faster forms (`aiayn.kernels`) take the place of modules that are
+      exactly the paper's, nothing else.
+    - A part's own `reset_parameters` draws its weights. Elsewhere linear layers are drawn as the
+      paper's are, and other parameters stay as the part made them.
+    - What a model in evaluation mode computes for a position depends on what it may attend to, and
+      on nothing else.
     """
 
     self_attention: Callable[[ModelConfig, Place], MultiHeadAttention] = multi_head_attention
@@ -124,7 +132,8 @@ class DecoderLayer(nn.Module):
         self.norm_3 = parts.add_norm(config, place)
 
     def forward(self, x: Tensor, memory: Tensor, tgt_mask: Mask, src_mask: Mask) -> Tensor:
-        """x (B, T, D), memory (B, S, D), tgt_mask broadcastable to (B, H, T, T), src_mask (B, 1, 1, S).
+        """x (B, T, D), memory (B, S, D), tgt_mask broadcastable to (B, H, T, T), src_mask
+        (B, 1, 1, S).
 
         Returns (B, T, D).
         """
@@ -132,14 +141,19 @@ class DecoderLayer(nn.Module):
         x = self.norm_2(x, lambda x: self.cross_attention(x, memory, src_mask))
         return self.norm_3(x, self.feed_forward)
 
-    def step(self, x: Tensor, cache: LayerCache, position: int, ancestry: Tensor, src_mask: Tensor) -> Tensor:
-        """Computes `forward` for the newest position of N sentences with K beams each; the cache holds the older ones.
+    def step(
+        self, x: Tensor, cache: LayerCache, position: int, ancestry: Tensor, src_mask: Tensor
+    ) -> Tensor:
+        """Computes `forward` for the newest position of N sentences with K beams each; the cache
+        holds the older ones.
 
-        x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, R) marks which of the R cached keys belong to
+        x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, R) marks which of the R cached keys
+        belong to
         each beam. Returns (N, K, D).
         """
         own, source = cache.self_attention, cache.cross_attention
         x = self.norm_1(x, lambda x: self.self_attention.step(x, own, position, ancestry))
-        # All beams of a sentence attend to the same keys and values, so they take the place of target positions.
+        # All beams of a sentence attend to the same keys and values, so they take the place of
+        # target positions.
         x = self.norm_2(x, lambda x: self.cross_attention.step(x, source, position, src_mask))
         return self.norm_3(x, self.feed_forward)

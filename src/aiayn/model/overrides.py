@@ -10,10 +10,11 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 def is_exactly(module: object, kind: type[M]) -> TypeGuard[M]:
-    """Whether a module is of this class and no subclass, without hooks, parametrizations or methods of its own.
+    """Whether a module is of this class and no subclass, without hooks, parametrizations or methods
+    of its own.
 
-    Only such a module may be computed in another way. A parametrization gives a module a class of its own. What its
-    submodules are is another question.
+    Only such a module may be computed in another way. A parametrization gives a module a class of
+    its own. What its submodules are is another question.
     """
     if type(module) is not kind:
         return False
@@ -22,6 +23,10 @@ def is_exactly(module: object, kind: type[M]) -> TypeGuard[M]:
 
 
 def has_own_reset(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether code of an extension, neither torch's nor this program's, says how the module's weights are drawn."""
-    owner = next((kind for kind in type(module).__mro__ if "reset_parameters" in vars(kind)), nn.Module)
+    """Whether code of an extension, neither torch's nor this program's, says how the module's
+    weights are drawn.
+    """
+    owner = next(
+        (kind for kind in type(module).__mro__ if "reset_parameters" in vars(kind)), nn.Module
+    )
     return owner.__module__.partition(".")[0] not in ("torch", "aiayn")

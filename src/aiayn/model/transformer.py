@@ -24,7 +24,8 @@ class Positions(NamedTuple):
 class Transformer(nn.Module):
     """The encoder-decoder model of section 3.
 
-    Shapes: B sentences of S source and T target positions, N sentences with K beams each in search, D = d_model,
+    Shapes: B sentences of S source and T target positions, N sentences with K beams each in search,
+    D = d_model,
     V = vocabulary. Source rows end with eos, `tgt_in` starts with bos. `src_mask` (B, 1, 1, S) is
     True at real positions.
     """
@@ -36,7 +37,9 @@ class Transformer(nn.Module):
         parts: Parts = Parts(),  # noqa: B008  (frozen)
         src_vocab_size: int | None = None,
     ):
-        """`src_vocab_size`: of the sources, which then have a matrix of their own (`tie_embeddings`); None: V."""
+        """`src_vocab_size`: of the sources, which then have a matrix of their own
+        (`tie_embeddings`); None: V.
+        """
         super().__init__()
         self.config = config
         self.vocab_size = vocab_size
@@ -48,26 +51,39 @@ class Transformer(nn.Module):
         sides = Place("encoder"), Place("decoder")
         self.src_positions, self.tgt_positions = (parts.positions(config, side) for side in sides)
         # The type checker knows what `nn.ModuleList` holds only if it is told.
-        encoder = nn.ModuleList(EncoderLayer(config, parts, layer) for layer in range(config.n_layers))
-        decoder = nn.ModuleList(DecoderLayer(config, parts, layer) for layer in range(config.decoder_layers))
-        self.encoder, self.decoder = cast(Sequence[EncoderLayer], encoder), cast(Sequence[DecoderLayer], decoder)
+        encoder = nn.ModuleList(
+            EncoderLayer(config, parts, layer) for layer in range(config.n_layers)
+        )
+        decoder = nn.ModuleList(
+            DecoderLayer(config, parts, layer) for layer in range(config.decoder_layers)
+        )
+        self.encoder, self.decoder = (
+            cast(Sequence[EncoderLayer], encoder),
+            cast(Sequence[DecoderLayer], decoder),
+        )
         self.encoder_norm, self.decoder_norm = (parts.final_norm(config, side) for side in sides)
-        self.dropout = nn.Dropout(config.dropout)  # section 5.4: also on the sum of embeddings and positions
-        # Any module from states (..., D) to logits (..., V) may take its place: loss and search use no other.
+        self.dropout = nn.Dropout(
+            config.dropout
+        )  # section 5.4: also on the sum of embeddings and positions
+        # Any module from states (..., D) to logits (..., V) may take its place: loss and search use
+        # no other.
         self.output: nn.Module = TiedOutput(self.embedding)
         if tied == "none":
             self.output = nn.Linear(config.d_model, vocab_size, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws Glorot-uniform projections, and embeddings of standard deviation d_model^-0.5 (1 after scaling).
+        """Draws Glorot-uniform projections, and embeddings of standard deviation d_model^-0.5 (1
+        after scaling).
 
-        The paper does not describe its initialisation. The last projection of every sub-layer, whatever it is called,
-        is scaled down by (2 N)^-0.5 for N layers, with which the first steps of a post-norm model lower the loss
+        The paper does not describe its initialisation. The last projection of every sub-layer,
+        whatever it is called, is scaled down by (2 N)^-0.5 for N layers, with which the first steps
+        of a post-norm model lower the loss
         faster (docs/fidelity.md).
 
-        This holds for the paper's modules and linear layers. What a part of an extension holds besides stays as it was
-        made, and a part with a `reset_parameters` of its own draws all that is in it.
+        This holds for the paper's modules and linear layers. What a part of an extension holds
+        besides stays as it was made, and a part with a `reset_parameters` of its own draws all that
+        is in it.
         """
         sublayers = [
             part
@@ -75,7 +91,9 @@ class Transformer(nn.Module):
             for part in layer.children()
             if not isinstance(part, AddNorm)
         ]
-        into_residual = {linear for part in sublayers for linear in last_linears(part, self.config.d_model)}
+        into_residual = {
+            linear for part in sublayers for linear in last_linears(part, self.config.d_model)
+        }
         own: tuple[str, ...] = ()
         for name, module in self.named_modules():
             if name.startswith(own):
@@ -88,21 +106,29 @@ class Transformer(nn.Module):
             ):
                 nn.init.normal_(next(module.parameters()), std=self.config.d_model**-0.5)
             elif isinstance(module, nn.Linear):
-                depth = self.config.decoder_layers if name.startswith("decoder") else self.config.n_layers
+                depth = (
+                    self.config.decoder_layers
+                    if name.startswith("decoder")
+                    else self.config.n_layers
+                )
                 gain = (2 * depth) ** -0.5 if module in into_residual else 1.0
                 nn.init.xavier_uniform_(module.weight, gain=gain)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
     def forward(self, src: Tensor, tgt_in: Tensor, src_mask: Tensor) -> Tensor:
-        """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""
+        """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after
+        tgt_in[:, t].
+        """
         return self.project(self.decode(tgt_in, self.encode(src, src_mask), src_mask))
 
-    def encode(self, src: Tensor, src_mask: Tensor | Ranges, positions: Positions | None = None) -> Tensor:
+    def encode(
+        self, src: Tensor, src_mask: Tensor | Ranges, positions: Positions | None = None
+    ) -> Tensor:
         """src (B, S) under src_mask (B, 1, 1, S). Returns memory (B, S, D).
 
-        Of packed sentences src is (1, S), the mask their ranges, and `positions` says where in its sentence each token
-        stands; None: columns are positions 0, 1, ...
+        Of packed sentences src is (1, S), the mask their ranges, and `positions` says where in its
+        sentence each token stands; None: columns are positions 0, 1, ...
         """
         embedding = self.src_embedding or self.embedding
         x = self.dropout(embedding(src) + _encoding(self.src_positions, src, positions))
@@ -119,7 +145,8 @@ class Transformer(nn.Module):
         tgt_mask: Tensor | Ranges | None = None,
         positions: Positions | None = None,
     ) -> Tensor:
-        """tgt_in (B, T), memory (B, S, D), tgt_mask broadcastable to (B, 1, T, T), by default causal.
+        """tgt_in (B, T), memory (B, S, D), tgt_mask broadcastable to (B, 1, T, T), by default
+        causal.
 
         Packed sentences: as for `encode`. Returns states (B, T, D).
         """
@@ -136,12 +163,15 @@ class Transformer(nn.Module):
         return self.output(states)
 
     def init_cache(self, memory: Tensor, src_mask: Tensor, beam_size: int) -> DecoderCache:
-        """Returns an empty cache for `step` over N sentences: memory (N, S, D), src_mask (N, 1, 1, S)."""
+        """Returns an empty cache for `step` over N sentences: memory (N, S, D), src_mask
+        (N, 1, 1, S).
+        """
         layers = [LayerCache(*layer.cross_attention.keys_values(memory)) for layer in self.decoder]
         return DecoderCache(layers, src_mask, beam_size, self.config.attention_window)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
-        """Decodes one more position; tokens (N, K) are the newest of each beam, K = 1 at the first position.
+        """Decodes one more position; tokens (N, K) are the newest of each beam, K = 1 at the first
+        position.
 
         Returns states (N, K, D).
         """
@@ -154,7 +184,8 @@ class Transformer(nn.Module):
 
 
 def last_linears(part: nn.Module, d_model: int) -> list[nn.Linear]:
-    """Returns the last linear layer of a sub-layer, in the order of its attributes, that gives `d_model` values.
+    """Returns the last linear layer of a sub-layer, in the order of its attributes, that gives
+    `d_model` values.
 
     Of modules in a `ModuleList`, such as experts, it is that of each of them.
     """
@@ -171,7 +202,9 @@ def last_linears(part: nn.Module, d_model: int) -> list[nn.Linear]:
 
 
 def _encoding(module: nn.Module, ids: Tensor, positions: Positions | None) -> Tensor:
-    """Returns what a module of positions adds to ids (B, L): (L, D), or (1, L, D) for packed sentences."""
+    """Returns what a module of positions adds to ids (B, L): (L, D), or (1, L, D) for packed
+    sentences.
+    """
     if positions is None:
         return module(0, ids.size(1))
     # All that a sentence can have, so that a longer one changes neither shapes nor the table.

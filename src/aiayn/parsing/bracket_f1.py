@@ -1,8 +1,9 @@
-"""Section 6.3: how good parse trees are, counted as EVALB counts with its parameter file COLLINS.prm.
+"""Section 6.3: how good parse trees are, counted as EVALB counts with its parameter file
+COLLINS.prm.
 
-Brackets are (label, first word, last word) of every constituent. Left out are TOP and, together with their words, the
-punctuation tags; ADVP and PRT are one label. The tags of the gold tree say what punctuation is: EVALB itself skips
-sentences in which the two trees disagree on that.
+Brackets are (label, first word, last word) of every constituent. Left out are TOP and, together
+with their words, the punctuation tags; ADVP and PRT are one label. The tags of the gold tree say
+what punctuation is: EVALB itself skips sentences in which the two trees disagree on that.
 """
 
 from collections import Counter
@@ -19,7 +20,9 @@ SIGNATURE = "EVALB with COLLINS.prm: labelled, without TOP and punctuation, ADVP
 
 @dataclass(frozen=True)
 class BracketScores:
-    """Sums over all sentences, in per cent; `complete_match` is the share of sentences without a wrong bracket."""
+    """Sums over all sentences, in per cent; `complete_match` is the share of sentences without a
+    wrong bracket.
+    """
 
     metrics: dict[str, float]  # kind -> per cent
     sentences: int  # scored: those with a word that is no punctuation
@@ -27,25 +30,38 @@ class BracketScores:
     right_branching: dict[str, float]  # the same scores of trees that only branch to the right
 
 
-def score_linear_forms(sentences: list[str], references: list[str], predictions: list[str]) -> BracketScores:
-    """Scores what a model wrote for each sentence, after `repaired_tree`. Raises what `gold_trees` raises."""
+def score_linear_forms(
+    sentences: list[str], references: list[str], predictions: list[str]
+) -> BracketScores:
+    """Scores what a model wrote for each sentence, after `repaired_tree`. Raises what `gold_trees`
+    raises.
+    """
     gold = gold_trees(sentences, references)
-    repaired = [repaired_tree(words, text) for words, text in zip(sentences, predictions, strict=True)]
+    repaired = [
+        repaired_tree(words, text) for words, text in zip(sentences, predictions, strict=True)
+    ]
     metrics, scored = bracket_scores(gold, [tree for tree, _ in repaired])
     baseline, _ = bracket_scores(gold, [right_branching(tree) for tree in gold])
     return BracketScores(metrics, scored, sum(malformed for _, malformed in repaired), baseline)
 
 
 def gold_trees(sentences: list[str], references: list[str]) -> list[Tree]:
-    """Returns the trees of the references. Raises DataError for one that is not the linear form of its sentence."""
+    """Returns the trees of the references. Raises DataError for one that is not the linear form of
+    its sentence.
+    """
     lines = enumerate(zip(sentences, references, strict=True), 1)
-    return [read_linear_form(words, text, f"line {number} of the reference") for number, (words, text) in lines]
+    return [
+        read_linear_form(words, text, f"line {number} of the reference")
+        for number, (words, text) in lines
+    ]
 
 
 def bracket_scores(gold: list[Tree], predicted: list[Tree]) -> tuple[dict[str, float], int]:
-    """Returns precision, recall, f1 and complete match in per cent, and the number of sentences scored.
+    """Returns precision, recall, f1 and complete match in per cent, and the number of sentences
+    scored.
 
-    The two trees of a sentence have the same words. Sentences of nothing but punctuation are not scored.
+    The two trees of a sentence have the same words. Sentences of nothing but punctuation are not
+    scored.
     """
     n_gold = n_predicted = n_matched = n_complete = n_sentences = 0
     for gold_tree, predicted_tree in zip(gold, predicted, strict=True):
@@ -69,7 +85,8 @@ def bracket_scores(gold: list[Tree], predicted: list[Tree]) -> tuple[dict[str, f
 
 
 def brackets(tree: Tree, tags: list[str]) -> Counter[tuple[str, int, int]]:
-    """Counts the (label, start, end) of all constituents, over the words whose tag is no punctuation.
+    """Counts the (label, start, end) of all constituents, over the words whose tag is no
+    punctuation.
 
     `tags` has one tag for each word and replaces those of the tree.
     """

@@ -13,7 +13,9 @@ from aiayn.parsing.tree import walk
 
 @dataclass
 class Converted:
-    """What `convert` wrote, and the trees that it left out: those that hold traces only, and too long ones."""
+    """What `convert` wrote, and the trees that it left out: those that hold traces only, and too
+    long ones.
+    """
 
     trees: int = 0
     words: int = 0
@@ -23,9 +25,11 @@ class Converted:
 
 
 def convert(files: list[Path], prefix: Path) -> Converted:
-    """Writes the trees of all files to PREFIX.words and PREFIX.trees, line N of one for line N of the other.
+    """Writes the trees of all files to PREFIX.words and PREFIX.trees, line N of one for line N of
+    the other.
 
-    Raises DataError with file and line for a file that is no treebank, ResourceError where nothing can be written.
+    Raises DataError with file and line for a file that is no treebank, ResourceError where nothing
+    can be written.
     """
     converted = Converted()
     sentences, linear = [], []
@@ -49,7 +53,10 @@ def convert(files: list[Path], prefix: Path) -> Converted:
     with writing(prefix, "choose another --out"):
         prefix.parent.mkdir(parents=True, exist_ok=True)
         # Renamed once both are complete: no side of one treebank is left beside that of another.
-        with atomic_file(Path(f"{prefix}.words")) as words, atomic_file(Path(f"{prefix}.trees")) as trees:
+        with (
+            atomic_file(Path(f"{prefix}.words")) as words,
+            atomic_file(Path(f"{prefix}.trees")) as trees,
+        ):
             words.write("".join(sentences).encode())
             trees.write("".join(linear).encode())
     return converted

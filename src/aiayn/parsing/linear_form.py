@@ -1,7 +1,9 @@
-"""Trees as a model reads and writes them, after "Grammar as a Foreign Language" (Vinyals et al., arXiv 1412.7449).
+"""Trees as a model reads and writes them, after "Grammar as a Foreign Language" (Vinyals et al.,
+arXiv 1412.7449).
 
-The linear form leaves the words out and keeps their tags; closing brackets repeat the label, spaces separate all
-symbols, and TOP is not written: `(S (NP DT NN )NP (VP VBZ )VP . )S`. With the words it gives the tree back.
+The linear form leaves the words out and keeps their tags; closing brackets repeat the label, spaces
+separate all symbols, and TOP is not written: `(S (NP DT NN )NP (VP VBZ )VP . )S`. With the words it
+gives the tree back.
 """
 
 from aiayn.errors import DataError
@@ -19,14 +21,20 @@ def linear_form(tree: Tree) -> str:
     """Returns the tree without its words, on one line."""
     brackets = {"open": "(", "close": ")"}
     events = list(walk(tree))[1:-1]  # without TOP
-    return " ".join(item.tag if isinstance(item, Leaf) else brackets[kind] + item for kind, item in events)
+    return " ".join(
+        item.tag if isinstance(item, Leaf) else brackets[kind] + item for kind, item in events
+    )
 
 
 def read_linear_form(words: str, text: str, place: str) -> Tree:
-    """Returns the tree of a sentence. Raises DataError, which names `place`, where the text is not its linear form."""
+    """Returns the tree of a sentence. Raises DataError, which names `place`, where the text is not
+    its linear form.
+    """
     tree, malformed = repaired_tree(words, text)
     if malformed:
-        raise DataError(f"{place} is not the linear form of a tree with the words of its sentence: {text:.80}")
+        raise DataError(
+            f"{place} is not the linear form of a tree with the words of its sentence: {text:.80}"
+        )
     return tree
 
 
@@ -34,15 +42,17 @@ def repaired_tree(words: str, text: str) -> tuple[Tree, bool]:
     """Returns a tree of exactly these words, and whether the text had to be repaired to give one.
 
     The repairs:
-    - A closing bracket closes the innermost open constituent of its label, and those inside it. It is ignored where
-      no open constituent has its label. Brackets without a label are ignored.
+    - A closing bracket closes the innermost open constituent of its label, and those inside it. It
+      is ignored where no open constituent has its label. Brackets without a label are ignored.
     - Tags for which no word is left are ignored.
     - Constituents without a word are dropped.
-    - At the end, open constituents close. Words that are left over get the tag XX and join the last constituent
-      below TOP, or TOP itself where a leaf is last.
+    - At the end, open constituents close. Words that are left over get the tag XX and join the last
+      constituent below TOP, or TOP itself where a leaf is last.
     """
     left = words.split()[::-1]  # the next one is the last
-    stack: list[tuple[str, list[Tree | Leaf]]] = [(TOP, [])]  # open constituents, each with its children so far
+    stack: list[tuple[str, list[Tree | Leaf]]] = [
+        (TOP, [])
+    ]  # open constituents, each with its children so far
     repaired = False
 
     def close_innermost() -> bool:

@@ -1,4 +1,6 @@
-"""Reads bracketed files as the Penn Treebank has them, and reduces their trees to what a parser learns."""
+"""Reads bracketed files as the Penn Treebank has them, and reduces their trees to what a parser
+learns.
+"""
 
 import re
 from collections.abc import Iterator
@@ -10,20 +12,25 @@ from aiayn.parsing.tree import TOP, Leaf, Tree
 
 OUTER_LABELS = {"", "TOP", "ROOT", "S1", "VROOT"}
 TRACE = "-NONE-"
-# Only ASCII spaces separate symbols. Other spaces occur inside words, and become `_`: a sentence is split at spaces.
+# Only ASCII spaces separate symbols. Other spaces occur inside words, and become `_`: a sentence is
+# split at spaces.
 SYMBOL = re.compile(r"[()]|[^() \t\r\f\v]+")
 OTHER_SPACE = re.compile(r"\s")
 # The first of these ends a label: NP-SBJ-1, NP=2, ADVP|PRT.
 LABEL_END = re.compile(r"[-=|]")
 
-Item = str | Tree | Leaf | None  # in a bracket: a symbol, or another bracket; None: one of nothing but traces
+Item = (
+    str | Tree | Leaf | None
+)  # in a bracket: a symbol, or another bracket; None: one of nothing but traces
 
 
 def read_trees(path: Path) -> Iterator[Tree | None]:
     """Yields every tree of a bracketed file, plain or .gz: TOP around one or more constituents.
 
-    Traces (-NONE-), constituents that consist of traces only, function tags, indices and the outer label are removed.
-    A tree of nothing but traces gives None. Raises DataError with file and line for text that is no sequence of trees.
+    Traces (-NONE-), constituents that consist of traces only, function tags, indices and the outer
+    label are removed.
+    A tree of nothing but traces gives None. Raises DataError with file and line for text that is no
+    sequence of trees.
     """
     stack: list[list[Item]] = []  # what is in each open bracket so far
     start = number = 0  # the lines of the tree's first bracket and of the symbol
@@ -33,7 +40,11 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
                 start = start if stack else number
                 stack.append([])
             elif not stack:
-                what = "a closing bracket closes nothing" if symbol == ")" else f"{symbol} stands outside of brackets"
+                what = (
+                    "a closing bracket closes nothing"
+                    if symbol == ")"
+                    else f"{symbol} stands outside of brackets"
+                )
                 raise DataError(f"{path}: line {number}: {what}; correct the file")
             elif symbol != ")":
                 stack[-1].append(symbol)
@@ -45,12 +56,14 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
                     yield _with_top(node)
     if stack:
         raise DataError(
-            f"{path}: line {number}: the file ends inside the tree that begins in line {start}; close its brackets"
+            f"{path}: line {number}: the file ends inside the tree that begins in line {start}; "
+            "close its brackets"
         )
 
 
 def _closed(inside: list[Item], place: str, start: int | None) -> Tree | Leaf | None:
-    """Returns the leaf or constituent of a bracket, None for a trace. Raises DataError for anything else.
+    """Returns the leaf or constituent of a bracket, None for a trace. Raises DataError for anything
+    else.
 
     `start` is the line where the tree around the bracket begins; None for the outermost bracket.
     """
@@ -59,23 +72,28 @@ def _closed(inside: list[Item], place: str, start: int | None) -> Tree | Leaf | 
     children = [item for item in inside if not isinstance(item, str)]
     if words and (children or len(words) > 1 or label is None):
         raise DataError(
-            f"{place}: ({label or ''} {' '.join(words)}) mixes words and constituents; a bracket holds a tag and one "
-            "word, or a label and constituents"
+            f"{place}: ({label or ''} {' '.join(words)}) mixes words and constituents; a bracket "
+            "holds a tag and one word, or a label and constituents"
         )
     if words and label is not None:
         return None if label == TRACE else Leaf(plain_label(label), OTHER_SPACE.sub("_", words[0]))
     if label is None and start is not None:
         raise DataError(
-            f"{place}: a bracket inside the tree that begins in line {start} has no label; add one, or close that tree"
+            f"{place}: a bracket inside the tree that begins in line {start} has no label; add "
+            "one, or close that tree"
         )
     if not children:
-        raise DataError(f"{place}: ({label or ''}) is empty; a bracket holds a tag and a word, or constituents")
+        raise DataError(
+            f"{place}: ({label or ''}) is empty; a bracket holds a tag and a word, or constituents"
+        )
     kept = tuple(child for child in children if child is not None)
     return Tree(plain_label(label or ""), kept) if kept else None
 
 
 def plain_label(label: str) -> str:
-    """Returns a label or tag without function tags, indices and spaces: NP of NP-SBJ-1; -LRB- stays."""
+    """Returns a label or tag without function tags, indices and spaces: NP of NP-SBJ-1; -LRB-
+    stays.
+    """
     label = OTHER_SPACE.sub("_", label)
     return label if label.startswith("-") else LABEL_END.split(label, maxsplit=1)[0] or label
 
@@ -85,6 +103,8 @@ def _with_top(node: Tree | Leaf | None) -> Tree | None:
     if node is None:
         return None
     children: tuple[Tree | Leaf, ...] = (node,)
-    while len(children) == 1 and isinstance(children[0], Tree) and children[0].label in OUTER_LABELS:
+    while (
+        len(children) == 1 and isinstance(children[0], Tree) and children[0].label in OUTER_LABELS
+    ):
         children = children[0].children
     return Tree(TOP, children)

@@ -12,7 +12,9 @@ from aiayn.runs.metrics import BRACKET_KINDS, METRIC_KINDS
 
 
 def _drawn_with(draw: Callable[[Tree], str]) -> Callable[[str, str], str]:
-    """Returns a function of a sentence and a linear form that draws the tree, repaired where it is not well-formed."""
+    """Returns a function of a sentence and a linear form that draws the tree, repaired where it is
+    not well-formed.
+    """
     return lambda words, text: draw(repaired_tree(words, text)[0])
 
 
@@ -40,7 +42,9 @@ class ParsingTask(Task):
         brackets = score_linear_forms(sources, references[0], hypotheses)
         metrics = dict.fromkeys(METRIC_KINDS) | brackets.metrics
         signatures: dict[str, str | None] = dict.fromkeys(BRACKET_KINDS, SIGNATURE)
-        return TaskScores(metrics, SIGNATURE, signatures, len(hypotheses), brackets=asdict(brackets))
+        return TaskScores(
+            metrics, SIGNATURE, signatures, len(hypotheses), brackets=asdict(brackets)
+        )
 
     def val_scores(
         self, hypotheses: list[str], sources: list[str], references: list[str], tgt_lang: str
@@ -51,14 +55,21 @@ class ParsingTask(Task):
         assert brackets is not None
         malformed, baseline = brackets["malformed"], brackets["right_branching"]["f1"]
         return [
-            ("malformed", f"{malformed:6d}  outputs that were no tree of their sentence, and were repaired"),
+            (
+                "malformed",
+                f"{malformed:6d}  outputs that were no tree of their sentence, and were repaired",
+            ),
             ("right-branching", f"{baseline:6.2f}  F1 of trees that only branch to the right"),
         ]
 
 
 def readable_samples(task: str, samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns samples of a run as people read them: of a parser indented trees with the words, else unchanged."""
+    """Returns samples of a run as people read them: of a parser indented trees with the words, else
+    unchanged.
+    """
     if task != "parsing":
         return samples
     draw, trees = _drawn_with(indented), ("reference", "hypothesis")
-    return [sample | {key: draw(sample["source"], sample[key]) for key in trees} for sample in samples]
+    return [
+        sample | {key: draw(sample["source"], sample[key]) for key in trees} for sample in samples
+    ]

@@ -29,7 +29,8 @@ Event = tuple[str, str | Leaf]
 def walk(tree: Tree) -> Iterator[Event]:
     """Yields the brackets and leaves of a tree from left to right.
 
-    Keeps its own stack, because a model can write more nested brackets than Python allows nested calls.
+    Keeps its own stack, because a model can write more nested brackets than Python allows nested
+    calls.
     """
     todo: list[Tree | Leaf | str] = [tree]  # a string is the label of a constituent to close
     while todo:
@@ -50,7 +51,9 @@ def leaves(tree: Tree) -> list[Leaf]:
 
 
 def penn_brackets(tree: Tree) -> str:
-    """Returns a tree in the brackets of the Penn Treebank, on one line: `(TOP (S (NP (NN Time)) ...))`."""
+    """Returns a tree in the brackets of the Penn Treebank, on one line: `(TOP (S (NP (NN Time))
+    ...))`.
+    """
     parts = []
     for kind, item in walk(tree):
         if isinstance(item, Leaf):
@@ -95,7 +98,8 @@ def escape_brackets(text: str) -> str:
 def right_branching(gold: Tree) -> Tree:
     """Returns the baseline tree: every word starts a constituent that reaches to the last word.
 
-    The outermost constituent is labelled S, all others NP, the most frequent label. Final punctuation stays in S.
+    The outermost constituent is labelled S, all others NP, the most frequent label. Final
+    punctuation stays in S.
     """
     words = leaves(gold)
     last = words[-1:] if len(words) > 1 and words[-1].tag == "." else []

@@ -1,4 +1,6 @@
-"""One's own runs as a table: grouped by what differs, with mean, spread and the difference from a baseline."""
+"""One's own runs as a table: grouped by what differs, with mean, spread and the difference from a
+baseline.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,10 +32,12 @@ def comparisons(
     metrics: Sequence[str] = (),
     splits: Sequence[str] = SPLITS,
 ) -> list[Table]:
-    """Return a table for all runs, or one for each text and signature that scores must not be compared across.
+    """Return a table for all runs, or one for each text and signature that scores must not be
+    compared across.
 
-    `by` are the options in which groups may differ, by default all that do; `baseline` is a run or a group, by default
-    the paper's base, where there is one; `metrics` are by default validation perplexity and the score to report.
+    `by` are the options in which groups may differ, by default all that do; `baseline` is a run or
+    a group, by default the paper's base, where there is one; `metrics` are by default validation
+    perplexity and the score to report.
 
     Raises ConfigError for a metric, an option or a baseline that these runs do not have.
     """
@@ -51,15 +55,23 @@ def comparisons(
 
 
 def default_baseline(groups: Sequence[Group]) -> Group | None:
-    """Return the group of the paper's base, at any width, if there is one and no more; else None."""
+    """Return the group of the paper's base, at any width, if there is one and no more; else
+    None.
+    """
     rows = (BASE, BASE.quarter())
     # In any languages: rows of Table 3 are English-German.
-    bases = [group for group in groups if any(row.is_of(group.runs[0].options | GERMAN) for row in rows)]
+    bases = [
+        group for group in groups if any(row.is_of(group.runs[0].options | GERMAN) for row in rows)
+    ]
     return bases[0] if len(bases) == 1 and len(groups) > 1 else None
 
 
-def compare_groups(groups: Sequence[Group], metrics: Sequence[Metric], base: Group) -> dict[Metric, Comparison]:
-    """Compare every metric that has the same unit in a group and the baseline. Groups go by their first run's path."""
+def compare_groups(
+    groups: Sequence[Group], metrics: Sequence[Metric], base: Group
+) -> dict[Metric, Comparison]:
+    """Compare every metric that has the same unit in a group and the baseline. Groups go by their
+    first run's path.
+    """
     by_metric = {}
     for metric in metrics:
         samples = {
@@ -73,7 +85,9 @@ def compare_groups(groups: Sequence[Group], metrics: Sequence[Metric], base: Gro
 
 
 def best_first(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[Group]:
-    """Return the groups by the first metric that any of them has, the best first, those without it last."""
+    """Return the groups by the first metric that any of them has, the best first, those without it
+    last.
+    """
     metric = next((one for one in metrics if any(group.sample(one) for group in groups)), None)
     sign = 1 if metric and metric.lower_is_better else -1
 
@@ -86,11 +100,15 @@ def best_first(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[Group
 
 def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | None) -> Table:
     base = default_baseline(groups) if named is None else named if named in groups else None
-    keys = record_keys([metric for metric in metrics if any(group.sample(metric) for group in groups)])
+    keys = record_keys(
+        [metric for metric in metrics if any(group.sample(metric) for group in groups)]
+    )
     options = differing_options(groups)
     # The correction is for the usual metrics, too, so that no star is bought by asking for fewer.
     usual = usual_metrics([run for group in groups for run in group.runs])
-    compared = {} if base is None else compare_groups(groups, [*dict.fromkeys([*keys, *usual])], base)
+    compared = (
+        {} if base is None else compare_groups(groups, [*dict.fromkeys([*keys, *usual])], base)
+    )
     differences = corrected(compared)
 
     columns = [Column("group", "run"), *option_columns(options), Column("n")]
@@ -103,7 +121,9 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
 
     after = _remarks(groups, base, named, keys, compared, differences)
     if len(groups) > MANY:
-        scores_first = sorted(keys, key=lambda metric: (metric.split is None, metric.split == "test"))
+        scores_first = sorted(
+            keys, key=lambda metric: (metric.split is None, metric.split == "test")
+        )
         groups = best_first(groups, scores_first)
         after.append(f"The best {MANY} of {len(groups)} groups; CSV and JSON have all.")
     records = [_record(group, options, keys, differences, base) for group in groups]
@@ -140,7 +160,9 @@ def _remarks(
     compared: Mapping[Metric, Comparison],
     differences: Mapping[Metric, Mapping[str, Difference]],
 ) -> list[str]:
-    """Return what the table says below its rows: how differences were tested, and what is not compared."""
+    """Return what the table says below its rows: how differences were tested, and what is not
+    compared.
+    """
     remarks = []
     if base is not None:
         shown = {metric.title: compared[metric] for metric in keys if metric in compared}
@@ -148,9 +170,15 @@ def _remarks(
         for metric in keys:
             measured = [group for group in groups if group.sample(metric)]
             if not all(comparable(metric, group, base) for group in measured):
-                remarks.append(f"{metric.title} is not compared across vocabularies, texts and losses.")
+                remarks.append(
+                    f"{metric.title} is not compared across vocabularies, texts and losses."
+                )
     elif len(groups) > 1:
-        reason = f"the baseline {named.name} was scored on other text" if named else "name one with --baseline"
+        reason = (
+            f"the baseline {named.name} was scored on other text"
+            if named
+            else "name one with --baseline"
+        )
         remarks.append(f"No baseline: {reason}.")
     if any(len(group.seeds) == 1 for group in groups):
         remarks.append("n counts seeds. One run has no spread, and so no interval.")

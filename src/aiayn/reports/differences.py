@@ -1,7 +1,8 @@
 """Differences between means over a few seeds, with 95 % intervals and p-values.
 
-Seeds are blocks: a seed draws the order of the text and the initial weights, and moves the scores of all rows of a
-sweep together. Groups that were trained with the same seeds are therefore compared seed by seed.
+Seeds are blocks: a seed draws the order of the text and the initial weights, and moves the scores
+of all rows of a sweep together. Groups that were trained with the same seeds are therefore compared
+seed by seed.
 """
 
 import math
@@ -40,7 +41,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean minus the baseline's, with its 95 % interval and two-sided p-value; None without two seeds."""
+    """A mean minus the baseline's, with its 95 % interval and two-sided p-value; None without two
+    seeds.
+    """
 
     delta: float
     low: float | None = None
@@ -50,7 +53,9 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the difference is significant after correction for all comparisons of its table."""
+        """Whether the difference is significant after correction for all comparisons of its
+        table.
+        """
         return self.p_holm is not None and self.p_holm < LEVEL
 
 
@@ -59,15 +64,18 @@ class Comparison:
     """Differences of a metric from the baseline by group, and how they were tested."""
 
     differences: dict[str, Difference]
-    by_seed: frozenset[str] = frozenset()  # groups that were compared seed by seed; the others by Welch's test
+    by_seed: frozenset[str] = (
+        frozenset()
+    )  # groups that were compared seed by seed; the others by Welch's test
 
 
 def compare(samples: Mapping[str, Sample], base: str) -> Comparison:
-    """Compare groups with a baseline, seed by seed where they share at least two seeds, else by Welch's t-test.
+    """Compare groups with a baseline, seed by seed where they share at least two seeds, else by
+    Welch's t-test.
 
-    All groups that share seeds with the baseline are taken to have one standard deviation around the sum of an effect
-    of the group and one of the seed (two-way analysis of variance; of two groups it is the paired t-test). Single seeds
-    have a difference without an interval.
+    All groups that share seeds with the baseline are taken to have one standard deviation around
+    the sum of an effect of the group and one of the seed (two-way analysis of variance; of two
+    groups it is the paired t-test). Single seeds have a difference without an interval.
     """
     seeds = set(samples[base].by_seed)
     others = {name: sample for name, sample in samples.items() if name != base}
@@ -98,7 +106,8 @@ def _blocked(samples: Mapping[str, Sample], base: str) -> dict[str, Difference]:
     cells = [(group, seed) for group, sample in samples.items() for seed in sample.by_seed]
     measured = np.array([samples[group].by_seed[seed] for group, seed in cells])
     design = np.array(
-        [[group == of for of in groups] + [seed == of for of in seeds] for group, seed in cells], dtype=float
+        [[group == of for of in groups] + [seed == of for of in seeds] for group, seed in cells],
+        dtype=float,
     )
     effects, _, rank, _ = np.linalg.lstsq(design, measured, rcond=None)
     squares = float(np.sum((measured - design @ effects) ** 2))
@@ -119,7 +128,9 @@ def _blocked(samples: Mapping[str, Sample], base: str) -> dict[str, Difference]:
 
 
 def interval(delta: float, error: float, df: float) -> Difference:
-    """Return a difference with the interval and the p-value of Student's t; without these if the error is 0."""
+    """Return a difference with the interval and the p-value of Student's t; without these if the
+    error is 0.
+    """
     if not error:
         return Difference(delta)
     from scipy import stats
@@ -130,7 +141,9 @@ def interval(delta: float, error: float, df: float) -> Difference:
 
 
 def holm(differences: Sequence[Difference]) -> list[Difference]:
-    """Return the differences with p-values corrected for all of them (Holm 1979); those without p stay as they are."""
+    """Return the differences with p-values corrected for all of them (Holm 1979); those without p
+    stay as they are.
+    """
     tested = [number for number, difference in enumerate(differences) if difference.p is not None]
     ordered = sorted(tested, key=lambda number: differences[number].p or 0.0)
     corrected, largest = list(differences), 0.0
@@ -142,10 +155,16 @@ def holm(differences: Sequence[Difference]) -> list[Difference]:
 
 
 def corrected(comparisons: Mapping[T, Comparison]) -> dict[T, dict[str, Difference]]:
-    """Return the differences of each comparison, with p-values corrected for all of them together."""
-    together = [difference for one in comparisons.values() for difference in one.differences.values()]
+    """Return the differences of each comparison, with p-values corrected for all of them
+    together.
+    """
+    together = [
+        difference for one in comparisons.values() for difference in one.differences.values()
+    ]
     in_order = iter(holm(together))
-    return {key: {name: next(in_order) for name in one.differences} for key, one in comparisons.items()}
+    return {
+        key: {name: next(in_order) for name in one.differences} for key, one in comparisons.items()
+    }
 
 
 def minus(measured: Sample | float | None, published: float | None) -> float | None:
@@ -164,17 +183,21 @@ def explained(
     tested = [difference for of_metric in family.values() for difference in of_metric.values()]
     tested = [difference for difference in tested if difference.p is not None]
     if not tested:
-        return [f"Differences are from {base}; without two seeds on both sides there is no interval."]
+        return [
+            f"Differences are from {base}; without two seeds on both sides there is no interval."
+        ]
     how = set()
     for comparison in comparisons.values():
         for name, difference in comparison.differences.items():
             if difference.p is not None:
                 how.add(name in comparison.by_seed)
     by_seed, welch = "seed by seed, with one standard deviation for all groups", "Welch's t-test"
-    method = {(True,): by_seed, (False,): welch}.get(tuple(how), f"{by_seed}; {welch} where the seeds differ")
+    method = {(True,): by_seed, (False,): welch}.get(
+        tuple(how), f"{by_seed}; {welch} where the seeds differ"
+    )
     lines = [
-        f"Differences are from {base}: {method}. Intervals hold 95 % (Student's t); p is corrected for {len(tested)} "
-        f"comparisons (Holm); p below {LEVEL} is marked."
+        f"Differences are from {base}: {method}. Intervals hold 95 % (Student's t); p is "
+        f"corrected for {len(tested)} comparisons (Holm); p below {LEVEL} is marked."
     ]
     if not any(difference.is_significant for difference in tested):
         lines.append("No difference is significant.")

@@ -1,4 +1,6 @@
-"""Figures that need no display, their files, and tokens as labels. matplotlib is imported lazily."""
+"""Figures that need no display, their files, and tokens as labels. matplotlib is imported
+lazily.
+"""
 
 import warnings
 from io import BytesIO
@@ -9,7 +11,9 @@ from aiayn.errors import writing
 from aiayn.files import atomic_write
 
 
-def new_figure(width: float, height: float, layout: Literal["constrained", "tight"] | None = None) -> Any:
+def new_figure(
+    width: float, height: float, layout: Literal["constrained", "tight"] | None = None
+) -> Any:
     """Returns an empty figure, sizes in inches."""
     # Not pyplot, which needs a display and keeps every figure alive.
     from matplotlib.figure import Figure
@@ -18,7 +22,8 @@ def new_figure(width: float, height: float, layout: Literal["constrained", "tigh
 
 
 def save_figure(figure: Any, *paths: Path) -> None:
-    """Writes the figure once for every path, in the format of its suffix, .png or .svg; folders are created.
+    """Writes the figure once for every path, in the format of its suffix, .png or .svg; folders are
+    created.
 
     Raises ResourceError where a file cannot be written.
     """
@@ -30,18 +35,27 @@ def save_figure(figure: Any, *paths: Path) -> None:
 
 
 def render(figure: Any, kind: str) -> bytes:
-    """Returns the figure as png or svg. The same figure gives the same bytes; text in an SVG stays text."""
+    """Returns the figure as png or svg. The same figure gives the same bytes; text in an SVG stays
+    text.
+    """
     import matplotlib
 
     file = BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "aiayn"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a script that the font lacks shows as boxes
+    with (
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "aiayn"}),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing"
+        )  # a script that the font lacks shows as boxes
         figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return file.getvalue()
 
 
 def readable(token: str, longest: int = 24) -> str:
-    """Returns a token as one short line: control characters are escaped, and long tokens are cut."""
+    """Returns a token as one short line: control characters are escaped, and long tokens are
+    cut.
+    """
     text = token if token.isprintable() else repr(token)[1:-1]
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 

@@ -1,4 +1,6 @@
-"""Groups of runs that differ in their seed only, by the content of their text; pandas does the grouping."""
+"""Groups of runs that differ in their seed only, by the content of their text; pandas does the
+grouping.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,7 +18,12 @@ from aiayn.runs.run_folder import UNKNOWN, Record
 
 PRECISION = "trainer.precision"
 NOT_SHAPING = ("seed", PARAMETERS)  # the one that is drawn anew, and what follows from others
-EARLY_STOPPING = ("trainer.max_steps", "trainer.patience", "trainer.best_metric", "trainer.val_every")
+EARLY_STOPPING = (
+    "trainer.max_steps",
+    "trainer.patience",
+    "trainer.best_metric",
+    "trainer.val_every",
+)
 SEED_SUFFIX = re.compile(r"[-_.]?seed-?\d+$")
 ONE_CHECKPOINT = "one checkpoint"  # whose weights were scored, and which is not the best
 TEXT, TOKENIZER = "text", "tokenizer"  # fingerprints, shown where nothing else differs
@@ -52,13 +59,21 @@ class Group:
         return next((run.evaluations[split] for run in self.runs if split in run.evaluations), None)
 
     def measured(self, metric: Metric) -> list[tuple[MeasuredRun, float]]:
-        """Return runs and values, in the order of `seeds`, of a metric of as much of the text as the first run's."""
+        """Return runs and values, in the order of `seeds`, of a metric of as much of the text as
+        the first run's.
+        """
         runs = [run for seed in self.seeds for run in self.runs if run.seed == seed]
         values = [(run, value) for run in runs if (value := metric.of(run)) is not None]
-        return [(run, value) for run, value in values if metric.amount(run) == metric.amount(values[0][0])]
+        return [
+            (run, value)
+            for run, value in values
+            if metric.amount(run) == metric.amount(values[0][0])
+        ]
 
     def sample(self, metric: Metric | None) -> Sample | None:
-        """Return one measurement per seed, in the order of `seeds`, the mean of its runs; None without any."""
+        """Return one measurement per seed, in the order of `seeds`, the mean of its runs; None
+        without any.
+        """
         values_of_seed: dict[Any, list[float]] = {}
         for run, value in self.measured(metric) if metric else ():
             values_of_seed.setdefault(run.seed, []).append(value)
@@ -68,43 +83,66 @@ class Group:
     def record(self) -> Record:
         """Return the runs and the number of seeds under the keys that every table has."""
         names = [run.name for run in self.runs]
-        return {"run": names[0] if names else None, "runs": names, "seeds": self.seeds, "n": len(self.seeds) or None}
+        return {
+            "run": names[0] if names else None,
+            "runs": names,
+            "seeds": self.seeds,
+            "n": len(self.seeds) or None,
+        }
 
     def is_called(self, name: str) -> bool:
-        """Whether `name` is the group's, a run's, a run's path, or options of the group, such as optim.lr_scale=3."""
-        names = {self.name, *(run.folder.path.name for run in self.runs), *(run.name for run in self.runs)}
+        """Whether `name` is the group's, a run's, a run's path, or options of the group, such as
+        optim.lr_scale=3.
+        """
+        names = {
+            self.name,
+            *(run.folder.path.name for run in self.runs),
+            *(run.name for run in self.runs),
+        }
         if name.rstrip("/") in names:
             return True
         pairs = [part.partition("=") for part in name.split(",")]
-        return all(sign and option_text(text) == option_text(self.options.get(key)) for key, sign, text in pairs)
+        return all(
+            sign and option_text(text) == option_text(self.options.get(key))
+            for key, sign, text in pairs
+        )
 
 
 def comparable(metric: Metric, *groups: Group) -> bool:
     """Whether a metric has the same unit in all groups."""
-    first_runs = [next((run for run, _ in group.measured(metric)), group.runs[0]) for group in groups]
+    first_runs = [
+        next((run for run, _ in group.measured(metric)), group.runs[0]) for group in groups
+    ]
     return len({str(metric.unit(run)) for run in first_runs}) == 1
 
 
 def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[list[MeasuredRun]]:
-    """Split runs into parts whose scores can be compared: of one language, one text and one signature.
+    """Split runs into parts whose scores can be compared: of one language, one text and one
+    signature.
 
     A run that was not scored joins the part that most runs of its language are in.
     """
     scores = [metric for metric in metrics if metric.split]
-    units = [{metric.key: str(metric.unit(run)) for metric in scores if metric.of(run) is not None} for run in runs]
+    units = [
+        {metric.key: str(metric.unit(run)) for metric in scores if metric.of(run) is not None}
+        for run in runs
+    ]
     return _alike(runs, [str(run.languages) for run in runs], units)
 
 
 def group_runs(runs: Iterable[MeasuredRun], by: Sequence[str] = ()) -> list[Group]:
-    """Group runs by everything that shapes training and scoring except the seed; every run needs a configuration.
+    """Group runs by everything that shapes training and scoring except the seed; every run needs a
+    configuration.
 
     A run that was not scored on a split belongs to the group that most runs of its training are in.
-    `by` names the only options in which groups may differ: raises ConfigError if runs that agree in these differ in
-    others.
+    `by` names the only options in which groups may differ: raises ConfigError if runs that agree in
+    these differ in others.
     """
     runs = list(runs)
     trainings = [str(sorted(training_options(run).items(), key=str)) for run in runs]
-    scorings = [{split: str(options) for split, options in scoring_options(run).items()} for run in runs]
+    scorings = [
+        {split: str(options) for split, options in scoring_options(run).items()} for run in runs
+    ]
     groups = []
     for members in _alike(runs, trainings, scorings):
         first = members[0]
@@ -119,24 +157,34 @@ def group_runs(runs: Iterable[MeasuredRun], by: Sequence[str] = ()) -> list[Grou
     return groups
 
 
-def _alike(runs: Sequence[MeasuredRun], within: list[str], keys: list[dict[str, str]]) -> list[list[MeasuredRun]]:
-    """Return runs that agree in `within` and in all keys, in their order; a missing key is that of most others."""
+def _alike(
+    runs: Sequence[MeasuredRun], within: list[str], keys: list[dict[str, str]]
+) -> list[list[MeasuredRun]]:
+    """Return runs that agree in `within` and in all keys, in their order; a missing key is that of
+    most others.
+    """
     import pandas as pd
 
     if not runs:
         return []
     frame = pd.DataFrame(keys, index=range(len(runs)), dtype=object).assign(within=within)
     for key in frame.columns.drop("within"):
-        usual = frame.groupby("within")[key].transform(lambda values: next(iter(values.value_counts().index), ""))
+        usual = frame.groupby("within")[key].transform(
+            lambda values: next(iter(values.value_counts().index), "")
+        )
         frame[key] = frame[key].where(frame[key].notna(), usual)
     parts = frame.groupby([*frame.columns], sort=False)
     return [[runs[number] for number in part.index] for _, part in parts]
 
 
 def training_options(run: MeasuredRun) -> Record:
-    """Return all options that shaped the run's weights, except the seed; its text by content, where that is known."""
+    """Return all options that shaped the run's weights, except the seed; its text by content, where
+    that is known.
+    """
     options = {
-        key: value for key, value in run.options.items() if not mutable_on_resume(key) and key not in NOT_SHAPING
+        key: value
+        for key, value in run.options.items()
+        if not mutable_on_resume(key) and key not in NOT_SHAPING
     }
     precision = run.machine.get("precision")
     if options.get(PRECISION) == "auto" and precision:
@@ -156,12 +204,21 @@ def training_options(run: MeasuredRun) -> Record:
 
 
 def scoring_options(run: MeasuredRun) -> dict[str, Record]:
-    """Return how each scored split was translated: weights and search. For texts and signatures see `partitions`."""
-    return {split: _scoring_of(run.evaluations[split], run) for split in SPLITS if split in run.evaluations}
+    """Return how each scored split was translated: weights and search. For texts and signatures see
+    `partitions`.
+    """
+    return {
+        split: _scoring_of(run.evaluations[split], run)
+        for split in SPLITS
+        if split in run.evaluations
+    }
 
 
 def _scoring_of(evaluation: Evaluation, run: MeasuredRun) -> Record:
-    is_best, by_rule = (evaluation.checkpoint or "").startswith("best"), run.prefers_best(evaluation)
+    is_best, by_rule = (
+        (evaluation.checkpoint or "").startswith("best"),
+        run.prefers_best(evaluation),
+    )
     options = evaluation.search_options | {"weights": _weights(evaluation, run, is_best, by_rule)}
     if is_best and not by_rule:  # which step that is
         options |= {key: run.options.get(f"trainer.{key}") for key in ("best_metric", "val_every")}
@@ -173,7 +230,9 @@ def _scoring_of(evaluation: Evaluation, run: MeasuredRun) -> Record:
 
 
 def _weights(evaluation: Evaluation, run: MeasuredRun, is_best: bool, by_rule: bool) -> str:
-    """Return whose weights were scored; where a rule preferred the best, other seeds may have their average."""
+    """Return whose weights were scored; where a rule preferred the best, other seeds may have their
+    average.
+    """
     steps = evaluation.averaged
     count, apart = len(steps), steps[1] - steps[0] if len(steps) > 1 else 0
     if by_rule:
@@ -190,7 +249,9 @@ def find_baseline(groups: Sequence[Group], name: str) -> Group:
     if len(matches) != 1:
         problem = "names several groups" if matches else "is none of these groups"
         names = ", ".join(dict.fromkeys(group.path for group in matches or groups))
-        raise ConfigError(f"--baseline {name}: {problem}; name a run's folder, such as one of {names}")
+        raise ConfigError(
+            f"--baseline {name}: {problem}; name a run's folder, such as one of {names}"
+        )
     return matches[0]
 
 
@@ -206,14 +267,16 @@ def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
             more = [key for key in others if first.options.get(key) != group.options.get(key)]
             raise ConfigError(
                 f"--by {','.join(by)}: {first.path} and {group.path} agree in these and differ in "
-                f"{', '.join(more)}, so they are no seeds of each other; add these to --by, or leave it out"
+                f"{', '.join(more)}, so they are no seeds of each other; add these to --by, or "
+                "leave it out"
             )
 
 
 def differing_options(groups: Sequence[Group]) -> list[str]:
     """Return the options in which the groups differ, in the order of the configuration.
 
-    Fingerprints of the text are among them only where groups differ in these and in no option, or no option of text.
+    Fingerprints of the text are among them only where groups differ in these and in no option, or
+    no option of text.
     """
 
     def n_kinds(of: Sequence[Group], keys: Sequence[str]) -> int:
@@ -223,12 +286,16 @@ def differing_options(groups: Sequence[Group]) -> list[str]:
     options = [key for key in keys if key not in (TEXT, TOKENIZER)]
     text_options = [key for key in options if key.startswith("data.")]
     known = [group for group in groups if TEXT in group.options]
-    options_tell_texts = n_kinds(known, text_options) == n_kinds(known, [*text_options, TEXT, TOKENIZER])
+    options_tell_texts = n_kinds(known, text_options) == n_kinds(
+        known, [*text_options, TEXT, TOKENIZER]
+    )
     return options if options_tell_texts and n_kinds(groups, options) == len(groups) else keys
 
 
 def differing(options: Sequence[Record]) -> list[str]:
-    """Return the keys with several values; what was not scored on a split does not differ in how it is scored."""
+    """Return the keys with several values; what was not scored on a split does not differ in how it
+    is scored.
+    """
     keys = []
     for key in dict.fromkeys(key for record in options for key in record):
         is_scoring = key.startswith(("val ", "test "))
@@ -239,6 +306,8 @@ def differing(options: Sequence[Record]) -> list[str]:
 
 
 def option_text(value: Any) -> str:
-    """Return an option as it is written on the command line, the SHA-256 of extensions by their first digits."""
+    """Return an option as it is written on the command line, the SHA-256 of extensions by their
+    first digits.
+    """
     text = f"{value:g}" if isinstance(value, float) else str(as_option(value))
     return re.sub(r"\b([0-9a-f]{8})[0-9a-f]{56}\b", r"\1", text)

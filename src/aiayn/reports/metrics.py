@@ -1,4 +1,6 @@
-"""Which metrics a table shows, their values in a run, and which runs measured them in the same unit."""
+"""Which metrics a table shows, their values in a run, and which runs measured them in the same
+unit.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ RATIO = " length ratio"  # the ratio of lengths of a kind of BLEU
 
 @dataclass(frozen=True)
 class Metric:
-    """A logged series such as val/ppl, whose last value counts, or a score in the evaluation of a split."""
+    """A logged series such as val/ppl, whose last value counts, or a score in the evaluation of a
+    split.
+    """
 
     name: str
     split: str | None = None  # None: a series
@@ -60,12 +64,17 @@ class Metric:
         if self.split:
             return ""
         is_read = self.name in ("val/loss", "val/ppl", "val/accuracy")
-        return str(run.options.get("trainer.limit_val_batches" if is_read else "trainer.val_bleu_sentences"))
+        return str(
+            run.options.get(
+                "trainer.limit_val_batches" if is_read else "trainer.val_bleu_sentences"
+            )
+        )
 
     def unit(self, run: MeasuredRun) -> object:
         """Return what the values of two runs must have in common to be compared, by content.
 
-        Scores need the same text and signature, figures per subword the same tokenizer, losses the same smoothing, too.
+        Scores need the same text and signature, figures per subword the same tokenizer, losses the
+        same smoothing, too.
         """
         options = run.text_options
         tokenizer = run.content.get("tokenizer") or str(options)
@@ -77,19 +86,30 @@ class Metric:
             signature = evaluation.signatures.get(self.name.removesuffix(RATIO))
             return run.languages, text, tokenizer if self.name in FORCED_KINDS else signature
         if self.name in VAL_METRICS:
-            text = run.content.get("val_text") or f"{options.get('data.val')} {options.get('data.source')}"
+            text = (
+                run.content.get("val_text")
+                or f"{options.get('data.val')} {options.get('data.source')}"
+            )
             return run.languages, text, self.amount(run)
         smoothing = run.options.get("optim.label_smoothing") if self.name.endswith("loss") else None
         if self.name.startswith("val/"):
             return tokenizer, run.content.get("val") or str(options), smoothing, self.amount(run)
-        return (run.content.get("corpus") or str(options), smoothing) if self.name == "train/loss" else None
+        return (
+            (run.content.get("corpus") or str(options), smoothing)
+            if self.name == "train/loss"
+            else None
+        )
 
 
 def record_keys(metrics: Sequence[Metric]) -> dict[Metric, str]:
-    """Return each metric's key in the records of a table: a series may have the name of a score, such as val/f1."""
+    """Return each metric's key in the records of a table: a series may have the name of a score,
+    such as val/f1.
+    """
     scores = {metric.key for metric in metrics if metric.split}
     return {
-        metric: f"{metric.key} (series)" if metric.split is None and metric.key in scores else metric.key
+        metric: f"{metric.key} (series)"
+        if metric.split is None and metric.key in scores
+        else metric.key
         for metric in metrics
     }
 
@@ -105,15 +125,20 @@ def scored_splits(runs: Sequence[MeasuredRun], splits: Sequence[str]) -> list[st
     return [split for split in splits if any(split in run.evaluations for run in runs)]
 
 
-def asked_metrics(runs: Sequence[MeasuredRun], names: Sequence[str], splits: Sequence[str]) -> list[Metric]:
-    """Return the metrics with these names, a score for every split that a run was scored on; else the usual ones.
+def asked_metrics(
+    runs: Sequence[MeasuredRun], names: Sequence[str], splits: Sequence[str]
+) -> list[Metric]:
+    """Return the metrics with these names, a score for every split that a run was scored on; else
+    the usual ones.
 
     Raises ConfigError for unknown metrics.
     """
     if not names:
         return [metric for metric in usual_metrics(runs) if metric.split in (None, *splits)]
     series = {key for run in runs for record in run.records for key in record if "/" in key}
-    scored = [run.evaluations[split] for run in runs for split in splits if split in run.evaluations]
+    scored = [
+        run.evaluations[split] for run in runs for split in splits if split in run.evaluations
+    ]
     of_extensions = [name for evaluation in scored for name in evaluation.metrics]
     kinds = tuple(dict.fromkeys((*METRIC_KINDS, *BRACKET_KINDS, *FORCED_KINDS, *of_extensions)))
     metrics = []
@@ -125,7 +150,7 @@ def asked_metrics(runs: Sequence[MeasuredRun], names: Sequence[str], splits: Seq
             metrics += [Metric(key, split) for split in scored_splits(runs, splits)]
         else:
             raise ConfigError(
-                f"--metrics {name}: not measured in these runs; scores: {', '.join(kinds)}; series: "
-                f"{', '.join(sorted(series)) or 'none'}"
+                f"--metrics {name}: not measured in these runs; scores: {', '.join(kinds)}; "
+                f"series: {', '.join(sorted(series)) or 'none'}"
             )
     return metrics

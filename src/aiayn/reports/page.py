@@ -18,7 +18,9 @@ WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; trai
 
 
 def shown(value: Any) -> Any:
-    """Returns a number outside a table: with two decimals or three digits, a dash for None, else the value itself."""
+    """Returns a number outside a table: with two decimals or three digits, a dash for None, else
+    the value itself.
+    """
     if value is None:
         return "–"
     if not is_number(value) or abs(value) >= 1e15:
@@ -29,7 +31,9 @@ def shown(value: Any) -> Any:
 
 
 def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
-    """Both as HTML: words that only the reference has in <del>, words that only the hypothesis has in <ins>."""
+    """Both as HTML: words that only the reference has in <del>, words that only the hypothesis has
+    in <ins>.
+    """
     before, after = WORD.findall(reference), WORD.findall(hypothesis)
     words = [[word.strip() for word in side] for side in (before, after)]
     matcher = difflib.SequenceMatcher(None, words[0], words[1], autojunk=False)
@@ -65,7 +69,11 @@ def link(target: str, text: str) -> Markup:
 
 def data_uri(png: Path) -> str | None:
     """Returns a PNG as an address that holds it; None where there is no such file."""
-    return f"data:image/png;base64,{base64.b64encode(png.read_bytes()).decode()}" if png.is_file() else None
+    return (
+        f"data:image/png;base64,{base64.b64encode(png.read_bytes()).decode()}"
+        if png.is_file()
+        else None
+    )
 
 
 def render_page(template: str, **content: Any) -> str:

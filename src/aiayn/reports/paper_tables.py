@@ -41,15 +41,25 @@ from aiayn.runs.metrics import BRACKET_KINDS
 from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import Record
 
-PPL, BLEU = Metric("val/ppl"), Metric(comparable_kind("de"), "val")  # the metrics of Table 3, English-German
+PPL, BLEU = (
+    Metric("val/ppl"),
+    Metric(comparable_kind("de"), "val"),
+)  # the metrics of Table 3, English-German
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "label_smoothing")
-SYMBOLS = {"n_layers": "N", "n_heads": "h", "dropout": "P_drop", "label_smoothing": "e_ls"}  # others as the option
+SYMBOLS = {
+    "n_layers": "N",
+    "n_heads": "h",
+    "dropout": "P_drop",
+    "label_smoothing": "e_ls",
+}  # others as the option
 MEASURED_KEYS = ("ppl", "bleu", "f1", "steps", "flops")  # say "not run" in a row without a run
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: a row of the paper with one group of its runs, or without any; or `other` runs."""
+    """A line of a table: a row of the paper with one group of its runs, or without any; or `other`
+    runs.
+    """
 
     row: Row
     group: Group
@@ -67,15 +77,23 @@ class PaperTables(NamedTuple):
 
 
 def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperTables:
-    """Return Tables 2, 3 and 4, and Table 3 at a quarter of its widths, with the paper's results for the full ones.
+    """Return Tables 2, 3 and 4, and Table 3 at a quarter of its widths, with the paper's results
+    for the full ones.
 
-    A run belongs to a row by its configuration, not by its name; seeds of a row are one line. A table with two measured
-    rows is shown whole, one with a single measured row shows that row, one with none is left out, unless `every_row`.
+    A run belongs to a row by its configuration, not by its name; seeds of a row are one line. A
+    table with two measured rows is shown whole, one with a single measured row shows that row, one
+    with none is left out, unless `every_row`.
     """
     scored = [BLEU, Metric("sacrebleu", "test"), Metric("f1", "test")]
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
-    translators, parsers = ([group for group in groups if group.runs[0].task == task] for task in TASKS)
-    tested = [group for group in translators if group.evaluation("test") or any(_is_of(row, group) for row in TABLE_2)]
+    translators, parsers = (
+        [group for group in groups if group.runs[0].task == task] for task in TASKS
+    )
+    tested = [
+        group
+        for group in translators
+        if group.evaluation("test") or any(_is_of(row, group) for row in TABLE_2)
+    ]
 
     lines = {
         "table_2": _lines(TABLE_2, tested, with_others=True),
@@ -83,9 +101,20 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperT
         "table_3_quarter": _lines(QUARTER_TABLE_3, translators),
         "table_4": _lines(TABLE_4, parsers, with_others=True),
     }
-    record_of: dict[str, Callable[[Line], Record]] = {"table_2": _table_2_record, "table_4": _table_4_record}
-    records = {name: [record_of.get(name, _table_3_record)(line) for line in of] for name, of in lines.items()}
-    describe = {"table_2": _table_2, "table_3": _table_3, "table_3_quarter": _table_3_quarter, "table_4": _table_4}
+    record_of: dict[str, Callable[[Line], Record]] = {
+        "table_2": _table_2_record,
+        "table_4": _table_4_record,
+    }
+    records = {
+        name: [record_of.get(name, _table_3_record)(line) for line in of]
+        for name, of in lines.items()
+    }
+    describe = {
+        "table_2": _table_2,
+        "table_3": _table_3,
+        "table_3_quarter": _table_3_quarter,
+        "table_4": _table_4,
+    }
 
     tables = []
     changes: list[Record] = []
@@ -96,14 +125,18 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperT
         tables.append(table)
         if name.startswith("table_3"):
             change, not_compared = _changes(lines[name])
-            tables.append(replace(change, title=f"{table.title}: change against base", name=f"{name}_changes"))
+            tables.append(
+                replace(change, title=f"{table.title}: change against base", name=f"{name}_changes")
+            )
             table.after += not_compared
             changes = changes or [*change.records]
     return PaperTables(records | {"changes": changes}, [table for table in tables if table.records])
 
 
 def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = False) -> list[Line]:
-    """Pair every row with each of its groups, or with one of no runs, and then `other` with all other groups."""
+    """Pair every row with each of its groups, or with one of no runs, and then `other` with all
+    other groups.
+    """
     lines = []
     for row in rows:
         of_row = [group for group in groups if _is_of(row, group)]
@@ -117,17 +150,25 @@ def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = Fal
 
 def _is_of(row: Row, group: Group) -> bool:
     evaluation = group.evaluation("test")
-    return row.is_of(group.runs[0].options | {"test_set": evaluation.test_set if evaluation else None})
+    return row.is_of(
+        group.runs[0].options | {"test_set": evaluation.test_set if evaluation else None}
+    )
 
 
-def _shown(lines: Sequence[Line], records: Sequence[Record], every_row: bool) -> tuple[list[Record], list[str]]:
-    """Return the records to show, marked where they were not run, and a line about those left out."""
+def _shown(
+    lines: Sequence[Line], records: Sequence[Record], every_row: bool
+) -> tuple[list[Record], list[str]]:
+    """Return the records to show, marked where they were not run, and a line about those left
+    out.
+    """
     measured_rows = {id(line.row) for line in lines if line.is_measured and line.row.options}
     if every_row or len(measured_rows) > 1:
         return [record if record["run"] else _marked_not_run(record) for record in records], []
     measured = [record for record in records if record["run"] and measured_rows]
     left_out = len(records) - len(measured)
-    return measured, [f"{left_out} rows of this table were not run; --all shows them, too."] if left_out else []
+    return measured, [
+        f"{left_out} rows of this table were not run; --all shows them, too."
+    ] if left_out else []
 
 
 def _marked_not_run(record: Record) -> Record:
@@ -173,13 +214,24 @@ def _table_2_record(line: Line) -> Record:
         steps = evaluation.step if evaluation else run.step
         flops, is_exact = run.flops(steps)
     averaged = len(evaluation.averaged) if evaluation else None
-    reasons = why_not_comparable(run, row, evaluation, "newstest2014") if run and row.options else []
+    reasons = (
+        why_not_comparable(run, row, evaluation, "newstest2014") if run and row.options else []
+    )
     if evaluation and row.options and averaged != row.printed["averaged"]:
-        reasons.append(f"{averaged or 'no'} checkpoints averaged, the paper {row.printed['averaged']}")
+        reasons.append(
+            f"{averaged or 'no'} checkpoints averaged, the paper {row.printed['averaged']}"
+        )
 
-    record: Record = {"model": row.name, "src_lang": src_lang, "tgt_lang": tgt_lang, "text": f"{src_lang}-{tgt_lang}"}
+    record: Record = {
+        "model": row.name,
+        "src_lang": src_lang,
+        "tgt_lang": tgt_lang,
+        "text": f"{src_lang}-{tgt_lang}",
+    }
     record |= group.record()
-    record |= _beside(row, {"bleu": group.sample(kind), "flops": flops, "steps": steps, "averaged": averaged})
+    record |= _beside(
+        row, {"bleu": group.sample(kind), "flops": flops, "steps": steps, "averaged": averaged}
+    )
     record["bleu_kind"] = kind.name
     record["length_ratio"] = group.sample(kind.ratio)
     record["sacrebleu"] = group.sample(Metric("sacrebleu", "test"))
@@ -200,20 +252,24 @@ def _how_scored(evaluation: Evaluation | None, name: str, unit: str) -> Record:
 
 
 def counted_flops(row: Row) -> float:
-    """Return the FLOPs of the paper's own training, counted by `training_flops`, without attention scores."""
+    """Return the FLOPs of the paper's own training, counted by `training_flops`, without attention
+    scores.
+    """
     vocab_size = VOCABULARIES[row.options["data.src_lang"], row.options["data.tgt_lang"]][0]
-    return float(row.printed["steps"] * TOKENS_PER_STEP * training_flops(row.model, vocab_size, 1, 1))
+    return float(
+        row.printed["steps"] * TOKENS_PER_STEP * training_flops(row.model, vocab_size, 1, 1)
+    )
 
 
 def _table_2(records: list[Record]) -> Table:
     base, big = (f"{row.printed['flops'] / counted_flops(row):.1f}" for row in TABLE_2[:2])
     after = [
         "BLEU is cased and tokenised (bleu_tokenized), for German with hyphenated words in parts "
-        "(bleu_compound_split), the kind of the authors' script. The paper itself states neither. sacreBLEU must not "
-        "be compared with the paper's column.",
-        "FLOPs are those of training, counted from the matrix multiplications of the model and the tokens seen. The "
-        f"paper's are device time times a sustained rate, and so {base} (base) and {big} (big) times what its training "
-        "computes.",
+        "(bleu_compound_split), the kind of the authors' script. The paper itself states "
+        "neither. sacreBLEU must not be compared with the paper's column.",
+        "FLOPs are those of training, counted from the matrix multiplications of the model and "
+        f"the tokens seen. The paper's are device time times a sustained rate, and so {base} "
+        f"(base) and {big} (big) times what its training computes.",
     ]
     return Table("Table 2: newstest2014", TABLE_2_COLUMNS, records, _warning(records), after)
 
@@ -243,7 +299,9 @@ CHANGE_COLUMNS = (
 
 
 def _table_3_record(line: Line) -> Record:
-    """Return every column of Table 3: measured, published, and the difference measured - published."""
+    """Return every column of Table 3: measured, published, and the difference measured -
+    published.
+    """
     row, group = line.row, line.group
     run, evaluation = group.first, group.evaluation("val")
     options = run.options if run else row.options
@@ -251,7 +309,9 @@ def _table_3_record(line: Line) -> Record:
     is_last = weights == ONE_CHECKPOINT
     reasons = why_not_comparable(run, row, evaluation, "newstest2013") if run else []
     if not is_last:
-        reasons.append(f"scored with other weights ({weights}), the paper's Table 3 with the last checkpoint")
+        reasons.append(
+            f"scored with other weights ({weights}), the paper's Table 3 with the last checkpoint"
+        )
 
     record: Record = {"row": row.name, "label": row.label, **group.record()}
     record |= {name: options.get(f"model.{name}") for name in (*SIZES, "positions")}
@@ -279,17 +339,19 @@ def _table_3(records: list[Record]) -> Table:
     if len({record["arithmetic"] for record in records if record["run"]}) > 1:
         columns.append(Column("arithmetic", "precision"))
     about = (
-        "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is bleu_compound_split of the "
-        f"last checkpoint, without averaging. The paper's parameters fit a vocabulary of {FITTED_VOCABULARY:,}: "
-        "`aiayn table --parameters` tells more."
+        "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is "
+        "bleu_compound_split of the last checkpoint, without averaging. The paper's parameters "
+        f"fit a vocabulary of {FITTED_VOCABULARY:,}: `aiayn table --parameters` tells more."
     )
-    return Table("Table 3: newstest2013", [*columns, *TABLE_3_RESULTS], records, _warning(records), [about])
+    return Table(
+        "Table 3: newstest2013", [*columns, *TABLE_3_RESULTS], records, _warning(records), [about]
+    )
 
 
 def _table_3_quarter(records: list[Record]) -> Table:
     before = (
-        "Text, steps and widths are not the paper's, whose figures are those of the full row: only what a row changes "
-        "against base can be compared."
+        "Text, steps and widths are not the paper's, whose figures are those of the full row: "
+        "only what a row changes against base can be compared."
     )
     return replace(_table_3(records), title="Table 3 at a quarter of its widths", before=[before])
 
@@ -306,14 +368,19 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
     for line in measured if bases else ():
         path = min(bases, key=lambda path: len(_other_options(line.group, bases[path])))
         if others := _other_options(line.group, bases[path]):
-            left_out.append(f"{line.row.name} is not compared with base: {_unlike(line.group, bases[path], others)}.")
+            left_out.append(
+                f"{line.row.name} is not compared with base: "
+                f"{_unlike(line.group, bases[path], others)}."
+            )
         else:
             rows_of[path].append(line)
 
     compared = {
         (metric, path): comparison
         for path, base in bases.items()
-        for metric, comparison in compare_groups([line.group for line in rows_of[path]], [PPL, BLEU], base).items()
+        for metric, comparison in compare_groups(
+            [line.group for line in rows_of[path]], [PPL, BLEU], base
+        ).items()
     }
     differences_of = corrected(compared)
     records = []
@@ -324,11 +391,15 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
                 record[key] = differences_of.get((metric, path), {}).get(group.path)
                 record[f"paper_{key}"] = row.printed[key] - BASE.printed[key]
             records.append(record)
-    return Table("", CHANGE_COLUMNS, records, after=_how_compared(bases, rows_of, compared, differences_of)), left_out
+    return Table(
+        "", CHANGE_COLUMNS, records, after=_how_compared(bases, rows_of, compared, differences_of)
+    ), left_out
 
 
 def _other_options(group: Group, base: Group) -> list[str]:
-    """Return the options in which a group differs from a base, apart from those that rows of Table 3 change."""
+    """Return the options in which a group differs from a base, apart from those that rows of Table
+    3 change.
+    """
     keys = differing_options([group, base])
     return [key for key in keys if not key.startswith("model.") and key != "optim.label_smoothing"]
 
@@ -336,7 +407,10 @@ def _other_options(group: Group, base: Group) -> list[str]:
 def _unlike(group: Group, base: Group, keys: Sequence[str]) -> str:
     """Return a clause that names the options in which a group differs from a base."""
     own, of_base = ([option_text(one.options.get(key)) for key in keys] for one in (group, base))
-    values = [f"{key}={value} (base {other})" for key, value, other in zip(keys, own, of_base, strict=True)]
+    values = [
+        f"{key}={value} (base {other})"
+        for key, value, other in zip(keys, own, of_base, strict=True)
+    ]
     return f"{group.name} has {', '.join(values)}"
 
 
@@ -348,7 +422,9 @@ def _how_compared(
 ) -> list[str]:
     """Return how the changes were tested; bases of one name are told apart by their paths."""
     names = [base.name for base in bases.values()]
-    called = {path: path if names.count(base.name) > 1 else base.name for path, base in bases.items()}
+    called = {
+        path: path if names.count(base.name) > 1 else base.name for path, base in bases.items()
+    }
     used = [path for path in bases if len(rows_of[path]) > 1]
     if not used:
         return []
@@ -357,7 +433,9 @@ def _how_compared(
         (metric, path): f"{metric.title} of {called[path]}" if len(used) > 1 else metric.title
         for metric, path in compared
     }
-    return explained(base_names, {of_base[key]: comparison for key, comparison in compared.items()}, differences)
+    return explained(
+        base_names, {of_base[key]: comparison for key, comparison in compared.items()}, differences
+    )
 
 
 # Table 4: parsing, beside other parsers.
@@ -392,8 +470,9 @@ def _table_4_record(line: Line) -> Record:
 
 def _table_4(records: list[Record]) -> Table:
     about = (
-        "F1 is of labelled brackets, counted as EVALB with COLLINS.prm counts. Runs on other text, or with another "
-        "model or vocabulary, are `other`: their figures cannot be compared with the paper's."
+        "F1 is of labelled brackets, counted as EVALB with COLLINS.prm counts. Runs on other "
+        "text, or with another model or vocabulary, are `other`: their figures cannot be "
+        "compared with the paper's."
     )
     title = "Table 4: parsing, section 23 of the Wall Street Journal"
     return Table(title, TABLE_4_COLUMNS, records, after=[about])
@@ -402,19 +481,27 @@ def _table_4(records: list[Record]) -> Table:
 # Why a run's figures cannot be compared with the paper's.
 
 
-def why_not_comparable(run: MeasuredRun, row: Row, evaluation: Evaluation | None, test_set: str) -> list[str]:
-    """Return the reasons why a run, scored as `evaluation` says, cannot be compared with a row of the paper."""
+def why_not_comparable(
+    run: MeasuredRun, row: Row, evaluation: Evaluation | None, test_set: str
+) -> list[str]:
+    """Return the reasons why a run, scored as `evaluation` says, cannot be compared with a row of
+    the paper.
+    """
     config = run.resolved()
     data, optim = config.data, config.optim
     sizes = VOCABULARIES.get((data.src_lang, data.tgt_lang), (STATED_VOCABULARY,))
     reasons = []
     if not _is_wmt14(data):
-        text = {"hub": data.hub_path, "phrasebook": "the phrasebook"}.get(data.source, f"data.train={data.train}")
+        text = {"hub": data.hub_path, "phrasebook": "the phrasebook"}.get(
+            data.source, f"data.train={data.train}"
+        )
         reasons.append(f"trained on {text}, the paper on WMT14")
     if run.step != row.printed["steps"]:
         reasons.append(f"{run.step:,} steps, the paper {row.printed['steps']:,}")
     if data.tokens_per_step != TOKENS_PER_STEP:
-        reasons.append(f"{data.tokens_per_step:,} tokens a step, the paper about {TOKENS_PER_STEP:,}")
+        reasons.append(
+            f"{data.tokens_per_step:,} tokens a step, the paper about {TOKENS_PER_STEP:,}"
+        )
     if data.vocab_size not in sizes:
         reasons.append(f"a vocabulary of {data.vocab_size:,}, the paper about {sizes[0]:,}")
     if (optim.warmup_steps, optim.lr_scale) != (4000, 1):
@@ -427,7 +514,11 @@ def why_not_comparable(run: MeasuredRun, row: Row, evaluation: Evaluation | None
 
 def _why_scores_differ(evaluation: Evaluation, test_set: str) -> list[str]:
     usual = to_plain(SearchConfig())
-    search = [f"search.{key}={value}" for key, value in evaluation.search_options.items() if value != usual.get(key)]
+    search = [
+        f"search.{key}={value}"
+        for key, value in evaluation.search_options.items()
+        if value != usual.get(key)
+    ]
     reasons = [f"searched with {', '.join(search)}, the paper otherwise"] if search else []
     if evaluation.test_set != test_set:
         return [f"measured on other text than {test_set}", *reasons]
@@ -435,11 +526,15 @@ def _why_scores_differ(evaluation: Evaluation, test_set: str) -> list[str]:
 
 
 def _is_wmt14(data: DataConfig) -> bool:
-    return data.source == "hub" and Path(data.hub_path or "").name == "wmt14" and data.train == "train"
+    return (
+        data.source == "hub" and Path(data.hub_path or "").name == "wmt14" and data.train == "train"
+    )
 
 
 def _warning(records: Sequence[Record]) -> list[str]:
-    """Return one paragraph with the reasons that these records have under not_comparable; none without any."""
+    """Return one paragraph with the reasons that these records have under not_comparable; none
+    without any.
+    """
     measured = [record for record in records if record["run"]]
     names_of: dict[str, list[str]] = {}
     for record in measured:
@@ -452,15 +547,17 @@ def _warning(records: Sequence[Record]) -> list[str]:
     lines = [f"Not comparable with the paper's figures ({count}), whatever the differences below:"]
     for reason, names in names_of.items():
         # Rows are named where a reason does not apply to all of them.
-        lines.append(f"- {reason}" + (f" ({', '.join(names)})" if len(names) < len(measured) else ""))
+        lines.append(
+            f"- {reason}" + (f" ({', '.join(names)})" if len(names) < len(measured) else "")
+        )
     return ["\n".join(lines)]
 
 
 def parameter_table(vocab_size: int) -> Table:
     """Return for every row of Table 3 the printed millions and those counted with two vocabularies.
 
-    These have `vocab_size` and FITTED_VOCABULARY entries. `difference` is counted - printed; None where the paper
-    prints nothing.
+    These have `vocab_size` and FITTED_VOCABULARY entries. `difference` is counted - printed; None
+    where the paper prints nothing.
     """
     sizes = {"": vocab_size, "_fitted": FITTED_VOCABULARY}
     columns = [Column("row"), Column("paper", "paper (M)")]

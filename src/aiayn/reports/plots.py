@@ -17,14 +17,19 @@ TEXT, GRID = "#667085", "#dfe3e8"
 # On a page its style sheet chooses the colours, for light and for dark screens.
 VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOURS))), strict=True))
 VARIABLES |= {TEXT: "var(--dim)", GRID: "var(--line)"}
-LARGEST = 1e30  # numbers beyond it are drawn as this one; matplotlib fails near the limits of float64
+LARGEST = (
+    1e30  # numbers beyond it are drawn as this one; matplotlib fails near the limits of float64
+)
 MAX_POINTS = 600  # drawn of a curve; more would be finer than the pixels
 
 # Title, series, and whether the axis is logarithmic.
 USUAL = (
     ("loss per token (nats)", ("train/loss", "val/loss"), False),
     ("validation perplexity", ("val/ppl",), True),
-    *((f"validation {names.val_title} (greedy)", (names.val_metric,), False) for names in TASKS.values()),
+    *(
+        (f"validation {names.val_title} (greedy)", (names.val_metric,), False)
+        for names in TASKS.values()
+    ),
     ("norm of the gradient", ("train/grad_norm",), True),
     ("target tokens per second", ("perf/tokens_per_sec",), False),
     ("model FLOPs utilisation (MFU)", ("perf/mfu",), False),
@@ -48,11 +53,15 @@ class Panel:
 def panels(groups: Mapping[str, Runs]) -> list[Panel]:
     """Return what was measured of groups: the usual panels, then every other series.
 
-    One group has a curve for each series of a panel. Several have a panel for each series and a curve for each group:
-    the mean over its seeds, in a band from the lowest to the highest, at the steps that all of them logged.
+    One group has a curve for each series of a panel. Several have a panel for each series and a
+    curve for each group: the mean over its seeds, in a band from the lowest to the highest, at the
+    steps that all of them logged.
     """
     all_panels = []
-    for title, keys, log_scale in [*USUAL, *((key, (key,), False) for key in _other_series(groups))]:
+    for title, keys, log_scale in [
+        *USUAL,
+        *((key, (key,), False) for key in _other_series(groups)),
+    ]:
         if len(groups) == 1:
             [runs] = groups.values()
             curves = {key: curve for key in keys if (curve := _mean_and_band(runs, key))[0]}
@@ -79,7 +88,9 @@ def _other_series(groups: Mapping[str, Runs]) -> list[str]:
 
 
 def _mean_and_band(runs: Runs, key: str) -> tuple[Points, Band]:
-    """Return (step, mean over seeds) and (step, lowest, highest); a single seed, however often it ran, has no band."""
+    """Return (step, mean over seeds) and (step, lowest, highest); a single seed, however often it
+    ran, has no band.
+    """
     if len({seed for seed, _ in runs}) == 1:
         return series(runs[0][1], key), []
     import pandas as pd
@@ -125,7 +136,16 @@ def panel_svg(panel: Panel, last_step: float) -> str:
         if low_steps and low_steps == high_steps:
             axis.fill_between(low_steps, lows, highs, color=colour, alpha=0.2, linewidth=0)
         marker = "o" if len(steps) <= 80 else ""
-        axis.plot(steps, values, marker=marker, linestyle=line, color=colour, markersize=3, linewidth=1.4, label=name)
+        axis.plot(
+            steps,
+            values,
+            marker=marker,
+            linestyle=line,
+            color=colour,
+            markersize=3,
+            linewidth=1.4,
+            label=name,
+        )
     _style(axis, "step")
     if panel.rate:
         right = axis.twinx()
@@ -154,7 +174,9 @@ def _style(axis: Any, xlabel: str, ylabel: str = "") -> None:
 
 
 def _write_plainly(logarithmic: Any) -> None:
-    """Write 1.6 and not 1.6 x 10^0 beside an axis, at the ticks that matplotlib chooses to label."""
+    """Write 1.6 and not 1.6 x 10^0 beside an axis, at the ticks that matplotlib chooses to
+    label.
+    """
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):
@@ -166,7 +188,9 @@ def _write_plainly(logarithmic: Any) -> None:
 
 
 def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]]:
-    """Return steps and values within what can be drawn, evenly thinned to MAX_POINTS; the last one stays."""
+    """Return steps and values within what can be drawn, evenly thinned to MAX_POINTS; the last one
+    stays.
+    """
     lowest = 1 / LARGEST if log_scale else -LARGEST
     drawn = [(step, value) for step, value in points if value > 0 or not log_scale]
     every = math.ceil(len(drawn) / MAX_POINTS) or 1
@@ -179,7 +203,9 @@ def _new_axis(width: float = 0.83) -> Any:
 
 
 def _svg(axis: Any) -> str:
-    """Return an <svg> element, transparent, in the page's colours, with ids that no other figure has."""
+    """Return an <svg> element, transparent, in the page's colours, with ids that no other figure
+    has.
+    """
     axis.figure.patch.set_alpha(0)
     text = render(axis.figure, "svg").decode()
     text = text[text.index("<svg") :]

@@ -6,7 +6,8 @@ from aiayn.config.model import ModelConfig
 from aiayn.config.optim import OptimConfig
 from aiayn.runs.run_folder import Record
 
-# Table 3 was counted with this vocabulary (docs/fidelity.md); section 5.1 says "about 37000 tokens".
+# Table 3 was counted with this vocabulary (docs/fidelity.md); section 5.1 says "about 37000
+# tokens".
 STATED_VOCABULARY, FITTED_VOCABULARY = 37_000, 40_960
 TOKENS_PER_STEP = 25_000  # section 5.1: of the source, and as many of the target
 
@@ -26,18 +27,25 @@ class Row:
 
     @property
     def model(self) -> ModelConfig:
-        sizes = {key.removeprefix("model."): value for key, value in self.options.items() if key.startswith("model.")}
+        sizes = {
+            key.removeprefix("model."): value
+            for key, value in self.options.items()
+            if key.startswith("model.")
+        }
         return ModelConfig(**sizes)
 
     def quarter(self) -> "Row":
-        """Returns the row with all widths divided by 4, as in conf/ablation/quarter; results are still the paper's."""
+        """Returns the row with all widths divided by 4, as in conf/ablation/quarter; results are
+        still the paper's.
+        """
         widths = [f"model.{name}" for name in ("d_model", "d_ff", "d_k", "d_v")]
         options = self.options | {key: self.options[key] // 4 for key in widths}
         return replace(self, options=options, printed=self.printed | {"parameters": None})
 
 
 GERMAN, FRENCH = ({"data.src_lang": "en", "data.tgt_lang": lang} for lang in ("de", "fr"))
-# Table 3 in the paper's order: what a row changes in base, perplexity and BLEU on newstest2013, millions of parameters.
+# Table 3 in the paper's order: what a row changes in base, perplexity and BLEU on newstest2013,
+# millions of parameters.
 FIGURES: tuple[tuple[str, Record, float, float, int | None], ...] = (
     ("base", {}, 4.92, 25.8, 65),
     ("a_h1", {"model.n_heads": 1}, 5.29, 24.9, None),
@@ -58,14 +66,28 @@ FIGURES: tuple[tuple[str, Record, float, float, int | None], ...] = (
     ("d_ls00", {"optim.label_smoothing": 0.0}, 4.67, 25.3, None),
     ("d_ls02", {"optim.label_smoothing": 0.2}, 5.47, 25.7, None),
     ("e_learned", {"model.positions": "learned"}, 4.92, 25.7, None),
-    ("big", {"model.d_model": 1024, "model.d_ff": 4096, "model.n_heads": 16, "model.dropout": 0.3}, 4.33, 26.4, 213),
+    (
+        "big",
+        {"model.d_model": 1024, "model.d_ff": 4096, "model.n_heads": 16, "model.dropout": 0.3},
+        4.33,
+        26.4,
+        213,
+    ),
 )
 
 
 def _row(name: str, changes: Record, perplexity: float, bleu: float, parameters: int | None) -> Row:
-    sizes = {key.removeprefix("model."): value for key, value in changes.items() if key.startswith("model.")}
+    sizes = {
+        key.removeprefix("model."): value
+        for key, value in changes.items()
+        if key.startswith("model.")
+    }
     # The paper does not say how many positions row E learns.
-    model = {f"model.{key}": value for key, value in vars(ModelConfig(**sizes)).items() if key != "max_positions"}
+    model = {
+        f"model.{key}": value
+        for key, value in vars(ModelConfig(**sizes)).items()
+        if key != "max_positions"
+    }
     return Row(
         name=name,
         label=name if name in ("base", "big") else f"({name[0].upper()})",
@@ -85,9 +107,13 @@ BASE, BIG = TABLE_3[0], TABLE_3[-1]
 
 
 def _result(row: Row, changes: Record, bleu: float, flops: float, averaged: int) -> Row:
-    """Returns a line of Table 2, on newstest2014; FLOPs as printed are device time times a sustained rate."""
+    """Returns a line of Table 2, on newstest2014; FLOPs as printed are device time times a
+    sustained rate.
+    """
     printed = {"bleu": bleu, "flops": flops, "steps": row.printed["steps"], "averaged": averaged}
-    return replace(row, name=f"Transformer ({row.name})", options=row.options | changes, printed=printed)
+    return replace(
+        row, name=f"Transformer ({row.name})", options=row.options | changes, printed=printed
+    )
 
 
 TABLE_2 = (
@@ -97,21 +123,36 @@ TABLE_2 = (
     _result(BIG, FRENCH | {"model.dropout": 0.1}, 41.8, 2.3e19, 20),
 )
 SECTION_23 = "section23"  # of the Wall Street Journal
-_PARSER = {"data.task": "parsing", "model.n_layers": 4, "model.d_model": 1024, "test_set": SECTION_23}
+_PARSER = {
+    "data.task": "parsing",
+    "model.n_layers": 4,
+    "model.d_model": 1024,
+    "test_set": SECTION_23,
+}
 TABLE_4 = tuple(
-    Row(name="Transformer (4 layers)", label=text, options=_PARSER | {"data.vocab_size": size}, printed={"f1": f1})
+    Row(
+        name="Transformer (4 layers)",
+        label=text,
+        options=_PARSER | {"data.vocab_size": size},
+        printed={"f1": f1},
+    )
     for text, size, f1 in (("WSJ only", 16_000, 91.3), ("semi-supervised", 32_000, 92.7))
 )
 VOCABULARIES = {("en", "de"): (STATED_VOCABULARY, FITTED_VOCABULARY), ("en", "fr"): (32_000,)}
 
 # Test sets by SHA-256 of sources and references, as `evaluation.json` has it, and by their lines.
 KNOWN_TEXT = {
-    "6d7b875a1dd061467e3d4a5ef803d450d1b1200053588137a704650c2a6231dc": "newstest2014",  # English-German
-    "4fbb9e2b121ded668473784b9c1d2ba0e7219f9802cbdda57e71c4f8bcdee2cb": "newstest2014",  # English-French
-    "139debb6b4af3f6633fa54fcdbd87e1fc69d3ae43432b075db47f12fce581950": "newstest2013",  # English-German
+    # English-German
+    "6d7b875a1dd061467e3d4a5ef803d450d1b1200053588137a704650c2a6231dc": "newstest2014",
+    # English-French
+    "4fbb9e2b121ded668473784b9c1d2ba0e7219f9802cbdda57e71c4f8bcdee2cb": "newstest2014",
+    # English-German
+    "139debb6b4af3f6633fa54fcdbd87e1fc69d3ae43432b075db47f12fce581950": "newstest2013",
 }
 LINES = {"newstest2013": 3000, "newstest2014": 3003, SECTION_23: 2416}
-SUBSET_LINES = 2737  # lines of the subset of newstest2014 that sacreBLEU calls wmt14, English-German
+SUBSET_LINES = (
+    2737  # lines of the subset of newstest2014 that sacreBLEU calls wmt14, English-German
+)
 SUBSET = "newstest2014 (2,737 lines)"
 
 
@@ -121,10 +162,12 @@ def comparable_kind(tgt_lang: str) -> str:
 
 
 def known_test_set(sha256: str, lines: int, name: str, from_wmt14: bool) -> str | None:
-    """Returns which of the paper's test sets a text is: newstest2013, newstest2014, SUBSET, SECTION_23, or None.
+    """Returns which of the paper's test sets a text is: newstest2013, newstest2014, SUBSET,
+    SECTION_23, or None.
 
-    It is recognised by its content, or else by its number of lines together with its origin, WMT14's own test or
-    validation split (`from_wmt14`), or its name: copies differ in white space and quotes.
+    It is recognised by its content, or else by its number of lines together with its origin,
+    WMT14's own test or validation split (`from_wmt14`), or its name: copies differ in white space
+    and quotes.
     """
     if sha256 in KNOWN_TEXT:
         return KNOWN_TEXT[sha256]
@@ -134,12 +177,18 @@ def known_test_set(sha256: str, lines: int, name: str, from_wmt14: bool) -> str 
     return SUBSET if lines == SUBSET_LINES and "newstest2014" in name else None
 
 
-def paper_figures(test_set: str | None, src_lang: str, tgt_lang: str, n_references: int) -> Record | None:
-    """Returns the paper's BLEU of base and big on a test set in a direction, of one reference, and our kind of it.
+def paper_figures(
+    test_set: str | None, src_lang: str, tgt_lang: str, n_references: int
+) -> Record | None:
+    """Returns the paper's BLEU of base and big on a test set in a direction, of one reference, and
+    our kind of it.
 
     None where the paper has none.
     """
-    tables = {"newstest2014": ("Table 2", TABLE_2), "newstest2013": ("Table 3, not averaged", (BASE, BIG))}
+    tables = {
+        "newstest2014": ("Table 2", TABLE_2),
+        "newstest2013": ("Table 3, not averaged", (BASE, BIG)),
+    }
     table, rows = tables.get(test_set or "", ("", ()))
     of_direction = {"data.src_lang": src_lang, "data.tgt_lang": tgt_lang}.items()
     bleus = [row.printed["bleu"] for row in rows if of_direction <= row.options.items()]

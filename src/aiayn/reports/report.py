@@ -1,4 +1,6 @@
-"""report.html: all that a run or a sweep measured on one page, from the files of its folder alone."""
+"""report.html: all that a run or a sweep measured on one page, from the files of its folder
+alone.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -15,9 +17,11 @@ from aiayn.runs.run_folder import RunFolder
 
 
 def write_report(folder: Path) -> Path:
-    """Write FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its path.
+    """Write FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its
+    path.
 
-    Raises RefusedError for a folder that is neither, ResourceError where the page cannot be written.
+    Raises RefusedError for a folder that is neither, ResourceError where the page cannot be
+    written.
     """
     run = RunFolder(folder)
     if run.config.is_file():
@@ -27,12 +31,16 @@ def write_report(folder: Path) -> Path:
     else:
         raise RefusedError(f"{folder}: neither a run nor a folder of runs (no config.yaml)")
     with writing(run.report, "make room and run again"):
-        atomic_write(run.report, page.encode(errors="replace"))  # JSON and file names may hold a lone surrogate
+        atomic_write(
+            run.report, page.encode(errors="replace")
+        )  # JSON and file names may hold a lone surrogate
     return run.report
 
 
 def summary(run: Path) -> str:
-    """Return what a finished training prints: the scores so far, where the files are, what to type next."""
+    """Return what a finished training prints: the scores so far, where the files are, what to type
+    next.
+    """
     folder = RunFolder(run)
     records = folder.read_metrics()
     lines = [f"done     {run}, step {last_step(records)}"]
@@ -41,15 +49,30 @@ def summary(run: Path) -> str:
     for name in VAL_METRICS:
         if quality := best_and_last(records, name, max):
             lines[-1] += "  {3} {2:.1f} (highest {0:.1f} at step {1})".format(*quality, name)
-    files = (folder.report, folder.averaged, folder.attention_picture, folder.metrics, folder.samples, folder.config)
-    lines.append("files    " + ", ".join(str(path.relative_to(run)) for path in files if path.exists()))
+    files = (
+        folder.report,
+        folder.averaged,
+        folder.attention_picture,
+        folder.metrics,
+        folder.samples,
+        folder.config,
+    )
+    lines.append(
+        "files    " + ", ".join(str(path.relative_to(run)) for path in files if path.exists())
+    )
     best = folder.default_checkpoint() == "best"  # named, because by default the average is used
     config = folder.read_config()
     # Without the files that brought its parts the model cannot be loaded.
     files = config["extensions"] if config.get("model", {}).get("parts") else []
     named = " " + shlex.quote(f"extensions=[{','.join(files)}]") if files else ""
-    lines.append(f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best + named)
-    lines.append(f"         {program.typed('translate')} {run}" + " --checkpoint best" * best + extension_flags(files))
+    lines.append(
+        f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best + named
+    )
+    lines.append(
+        f"         {program.typed('translate')} {run}"
+        + " --checkpoint best" * best
+        + extension_flags(files)
+    )
     return "\n".join(lines)
 
 

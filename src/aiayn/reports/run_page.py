@@ -39,8 +39,8 @@ CORPUS_COLUMNS = (
 def run_page(folder: RunFolder) -> str:
     """Return the whole page.
 
-    Files that are missing or cannot be read are left out. Raises RefusedError for a run without a readable
-    configuration.
+    Files that are missing or cannot be read are left out. Raises RefusedError for a run without a
+    readable configuration.
     """
     run = read_run(folder)
     step = last_step(run.records)
@@ -56,7 +56,9 @@ def run_page(folder: RunFolder) -> str:
         tiles=_tiles(run),
         scores=_table_of_scores(run),
         panels=[(panel, panel_svg(panel, step)) for panel in drawn],
-        scored=[(split, readable_samples(run.task, lines)) for split, lines in scored.items() if lines],
+        scored=[
+            (split, readable_samples(run.task, lines)) for split, lines in scored.items() if lines
+        ],
         last=[sample for sample in samples if sample["step"] == samples[-1]["step"]],
         evolution=_evolution(samples),
         task=run.task,
@@ -70,7 +72,9 @@ def run_page(folder: RunFolder) -> str:
 def _about(run: MeasuredRun, step: int) -> list[str]:
     options = run.options
     languages = f"{options['data.src_lang']} to {options['data.tgt_lang']}"
-    sizes = {name: options.get(f"model.{name}") for name in SIZES} | {PARAMETERS: options.get(PARAMETERS)}
+    sizes = {name: options.get(f"model.{name}") for name in SIZES} | {
+        PARAMETERS: options.get(PARAMETERS)
+    }
     return [
         f"{languages}, step {step:,} of {shown(options['trainer.max_steps'])}",
         ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None),
@@ -79,7 +83,9 @@ def _about(run: MeasuredRun, step: int) -> list[str]:
 
 
 def _evolution(samples: Sequence[Record]) -> list[tuple[str, Table]]:
-    """Return for every validation pair its source and its translations, step by step, with the reference last."""
+    """Return for every validation pair its source and its translations, step by step, with the
+    reference last.
+    """
     lines_of: dict[tuple[str, str], list[Record]] = {}
     for sample in samples:
         line = {"step": f"{sample['step']:,}", "hypothesis": sample["hypothesis"]}
@@ -97,20 +103,33 @@ def _table_of_scores(run: MeasuredRun) -> Table:
     for text, evaluation in run.evaluations.items():
         for kind, score in evaluation.metrics.items():
             if score is not None:
-                record = {"text": text, "kind": kind, "score": score, "length ratio": evaluation.length_ratio(kind)}
-                record |= {"checkpoint": evaluation.checkpoint, "step": evaluation.step, "lines": evaluation.lines}
+                record = {
+                    "text": text,
+                    "kind": kind,
+                    "score": score,
+                    "length ratio": evaluation.length_ratio(kind),
+                }
+                record |= {
+                    "checkpoint": evaluation.checkpoint,
+                    "step": evaluation.step,
+                    "lines": evaluation.lines,
+                }
                 records.append(record | {"signature": evaluation.signatures.get(kind)})
     return Table("Scores", SCORE_COLUMNS, records)
 
 
 def _when(run: MeasuredRun) -> str:
-    """Return the day of the last measurement and how long the training steps took, as far as they are known."""
+    """Return the day of the last measurement and how long the training steps took, as far as they
+    are known.
+    """
     if not run.records:
         return ""
     day = date.fromtimestamp(run.folder.metrics.stat().st_mtime).isoformat()
     epoch = run.epoch()
     try:
-        tokens_per_step = (epoch["tgt_tokens"] + epoch["kept"]) / epoch["steps"]  # end tokens included
+        tokens_per_step = (epoch["tgt_tokens"] + epoch["kept"]) / epoch[
+            "steps"
+        ]  # end tokens included
         speeds = [(0, 1.0), *series(run.records, "perf/tokens_per_sec")]
         intervals = ((step - before, speed) for (before, _), (step, speed) in pairwise(speeds))
         seconds = sum(steps * tokens_per_step / speed for steps, speed in intervals)
@@ -133,7 +152,9 @@ def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
     for names in TASKS.values():
         if quality := best_and_last(run.records, names.val_metric, max):
             highest, _, last = quality
-            tiles.append((f"{last:.1f}", f"validation {names.val_title}, greedy (highest {highest:.1f})"))
+            tiles.append(
+                (f"{last:.1f}", f"validation {names.val_title}, greedy (highest {highest:.1f})")
+            )
     if speeds := series(run.records, "perf/tokens_per_sec"):
         median = round(median_high(speed for _, speed in speeds))
         tiles.append((shown(median), "target tokens per second (median)"))
@@ -145,10 +166,16 @@ def _corpus(corpus: Record) -> dict[str, Any]:
     try:
         lengths, paddings = corpus_svgs(corpus)
         records = [
-            {"split": split, **counts, "dropped": _reasons(counts)} for split, counts in corpus["splits"].items()
+            {"split": split, **counts, "dropped": _reasons(counts)}
+            for split, counts in corpus["splits"].items()
         ]
         table = Table("Corpus", CORPUS_COLUMNS, records)
-        return {"splits": table, "padding": float(corpus["padding"]), "lengths": lengths, "paddings": paddings}
+        return {
+            "splits": table,
+            "padding": float(corpus["padding"]),
+            "lengths": lengths,
+            "paddings": paddings,
+        }
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
         return {}
 

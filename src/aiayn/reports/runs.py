@@ -19,15 +19,23 @@ from aiayn.runs.validations import ValidationHistory
 PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")
 # Options that say where the text is. What it is, fingerprints say.
-TEXT_LOCATION = tuple(f"data.{name}" for name in ("source", "train", "val", "hub_path", "hub_name", "hub_revision"))
-STEP_OPTIONS = ("data.tokens_per_step", "data.micro_batches", "data.parts_per_step")  # they shape steps and no text
+TEXT_LOCATION = tuple(
+    f"data.{name}" for name in ("source", "train", "val", "hub_path", "hub_name", "hub_revision")
+)
+STEP_OPTIONS = (
+    "data.tokens_per_step",
+    "data.micro_batches",
+    "data.parts_per_step",
+)  # they shape steps and no text
 NAMING = ("name", "sweep", "outputs", "logger.group")
 MAX_NAMES = 3  # runs that a note names
 
 
 @dataclass
 class MeasuredRun:
-    """What was measured of a run; `notes` name what is missing or cannot be read, with RUN for its folder."""
+    """What was measured of a run; `notes` name what is missing or cannot be read, with RUN for its
+    folder.
+    """
 
     folder: RunFolder
     options: Record  # by dotted name, d_k and d_v resolved, as far as config.yaml has them
@@ -35,7 +43,9 @@ class MeasuredRun:
     unreadable: str
     step: int
     records: list[Record]  # the lines of metrics.jsonl
-    evaluations: dict[str, Evaluation]  # by name of the test set; val and test are the run's own splits
+    evaluations: dict[
+        str, Evaluation
+    ]  # by name of the test set; val and test are the run's own splits
     corpus: Record
     machine: Record
     averaged: Record
@@ -56,11 +66,15 @@ class MeasuredRun:
 
     @property
     def languages(self) -> tuple[Any, ...]:
-        return tuple(self.options.get(key) for key in ("data.task", "data.src_lang", "data.tgt_lang"))
+        return tuple(
+            self.options.get(key) for key in ("data.task", "data.src_lang", "data.tgt_lang")
+        )
 
     @property
     def content(self) -> dict[str, str]:
-        """SHA-256 of corpus, tokenizer, val and val_text, as far as corpus.json or an evaluation has them."""
+        """SHA-256 of corpus, tokenizer, val and val_text, as far as corpus.json or an evaluation
+        has them.
+        """
         fingerprints = {
             "corpus": self.corpus.get("fingerprint"),
             "tokenizer": self.corpus.get("tokenizer_sha256"),
@@ -74,13 +88,19 @@ class MeasuredRun:
 
     @property
     def text_options(self) -> Record:
-        """All options that shaped the text: what is known of it where the run has no fingerprints."""
-        shaping = [key for key in self.options if key.startswith("data.") and key not in STEP_OPTIONS]
+        """All options that shaped the text: what is known of it where the run has no
+        fingerprints.
+        """
+        shaping = [
+            key for key in self.options if key.startswith("data.") and key not in STEP_OPTIONS
+        ]
         return {key: self.options[key] for key in shaping if not mutable_on_resume(key)}
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of options and measurements, the same for a copy of the folder under another name."""
+        """SHA-256 of options and measurements, the same for a copy of the folder under another
+        name.
+        """
         options = {key: value for key, value in self.options.items() if key not in NAMING}
         measured = (sorted(options.items()), self.records, self.evaluations)
         return hashlib.sha256(repr(measured).encode()).hexdigest()
@@ -96,19 +116,25 @@ class MeasuredRun:
         return points[-1][1] if points else None
 
     def prefers_best(self, evaluation: Evaluation) -> bool:
-        """Whether this was scored with the best checkpoint because that validates better than the average."""
+        """Whether this was scored with the best checkpoint because that validates better than the
+        average.
+        """
         return evaluation.checkpoint == "best.ckpt" and self.averaged.get("worse") is True
 
     def resolved(self) -> Config:
-        """Return the configuration. Raises RefusedError if another version of this program wrote it."""
+        """Return the configuration. Raises RefusedError if another version of this program wrote
+        it.
+        """
         if self.config is None:
             raise RefusedError(self.unreadable)
         return self.config
 
     def epoch(self) -> Record:
-        """Return what corpus.json counts of an epoch: `kept` pairs, `src_tokens`, `tgt_tokens` and `steps`.
+        """Return what corpus.json counts of an epoch: `kept` pairs, `src_tokens`, `tgt_tokens` and
+        `steps`.
 
-        Empty without corpus.json, and where an epoch has some pairs more often than others: it counts each once.
+        Empty without corpus.json, and where an epoch has some pairs more often than others: it
+        counts each once.
         """
         if self.options.get("data.weights") or self.options.get("data.temperature", 1) != 1:
             return {}
@@ -118,9 +144,11 @@ class MeasuredRun:
             return {}
 
     def flops(self, steps: int | None = None) -> tuple[float, bool]:
-        """Return the FLOPs of so many steps, or all so far, and whether they were counted from the corpus' tokens.
+        """Return the FLOPs of so many steps, or all so far, and whether they were counted from the
+        corpus' tokens.
 
-        Pairs are taken to have the corpus' mean lengths; where `epoch` is empty every step counts as full.
+        Pairs are taken to have the corpus' mean lengths; where `epoch` is empty every step counts
+        as full.
         """
         config = self.resolved()
         steps = self.step if steps is None else steps
@@ -128,28 +156,38 @@ class MeasuredRun:
         epoch = self.epoch()
         try:
             pairs = epoch["kept"]
-            src_length, tgt_length = (epoch[f"{side}_tokens"] / pairs + 1 for side in ("src", "tgt"))  # with end marks
+            src_length, tgt_length = (
+                epoch[f"{side}_tokens"] / pairs + 1 for side in ("src", "tgt")
+            )  # with end marks
             per_pair = training_flops(model, vocab_size, src_length, tgt_length)
             return float(per_pair * pairs / epoch["steps"] * steps), True
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             # Without the scores of attention, which add less than 1 % to a base model.
-            return float(config.data.tokens_per_step * steps * training_flops(model, vocab_size, 1, 1)), False
+            return float(
+                config.data.tokens_per_step * steps * training_flops(model, vocab_size, 1, 1)
+            ), False
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
-    """Return every run among these folders and within them once. Raises RefusedError for a folder without any."""
+    """Return every run among these folders and within them once. Raises RefusedError for a folder
+    without any.
+    """
     by_place: dict[Path, RunFolder] = {}
     for folder in folders:
         runs = list(runs_within(folder))
         if not runs:
-            raise RefusedError(f"{folder}: neither a run nor a folder of runs (no checkpoints/ and no config.yaml)")
+            raise RefusedError(
+                f"{folder}: neither a run nor a folder of runs (no checkpoints/ and no config.yaml)"
+            )
         for run in runs:
             by_place.setdefault(run.path.resolve(), run)
     return list(by_place.values())
 
 
 def read_run(folder: RunFolder) -> MeasuredRun:
-    """Read the run's small files; no checkpoint is opened. Raises RefusedError without a readable config.yaml."""
+    """Read the run's small files; no checkpoint is opened. Raises RefusedError without a readable
+    config.yaml.
+    """
     tree = folder.read_config()
     options, config, unreadable = flatten(tree), None, ""
     try:
@@ -179,7 +217,8 @@ def read_run(folder: RunFolder) -> MeasuredRun:
 
 
 def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
-    """Return the runs that can be compared, each once, and the notes about them and about those left out.
+    """Return the runs that can be compared, each once, and the notes about them and about those
+    left out.
 
     Raises RefusedError for a folder that holds no run.
     """
@@ -237,12 +276,16 @@ def _training_notes(run: MeasuredRun) -> list[str]:
 def _check_evaluation(run: MeasuredRun, split: str) -> list[str]:
     """Return what is wrong with the scores of a split, and drop scores of other text."""
     path = run.folder.evaluation(split).scores
-    command = f"{program.typed('evaluate')} run=RUN split={split}" + " checkpoint=last" * (split == "val")
+    command = f"{program.typed('evaluate')} run=RUN split={split}" + " checkpoint=last" * (
+        split == "val"
+    )
     evaluation = run.evaluations.get(split)
     own_text = run.options.get(f"data.{split}")
     if not path.exists():
         # A sweep scores nothing but the development set by default.
-        return [f"not scored on {split}: {command}"] if split == "val" and not run.evaluations else []
+        return (
+            [f"not scored on {split}: {command}"] if split == "val" and not run.evaluations else []
+        )
     if evaluation is None:
         return [f"{path.name} of {split} is damaged; score again: {command}"]
     if own_text is not None and not evaluation.is_of_split(split, own_text):
@@ -251,9 +294,13 @@ def _check_evaluation(run: MeasuredRun, split: str) -> list[str]:
         del run.evaluations[split]
         return [f"{path.name} of {split} has the scores of other text ({text}): {command}"]
     if run.prefers_best(evaluation):
-        return [f"{split} was scored with the best checkpoint, which validates better than the average"]
+        return [
+            f"{split} was scored with the best checkpoint, which validates better than the average"
+        ]
     if evaluation.checkpoint == "best.ckpt":
         return [f"{split} was scored with the best checkpoint, of step {evaluation.step:,}"]
     if evaluation.step != run.step:
-        return [f"{split} was scored at step {evaluation.step:,}, the run is at {run.step:,}: {command}"]
+        return [
+            f"{split} was scored at step {evaluation.step:,}, the run is at {run.step:,}: {command}"
+        ]
     return []

@@ -1,4 +1,6 @@
-"""report.html of a sweep: its groups with the numbers of `aiayn table`, the curves of the best, then its runs."""
+"""report.html of a sweep: its groups with the numbers of `aiayn table`, the curves of the best,
+then its runs.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +9,15 @@ from typing import Any
 from aiayn.config.tasks import TASKS, VAL_METRICS
 from aiayn.errors import RefusedError
 from aiayn.reports.comparison import MANY, best_first, comparisons, option_columns
-from aiayn.reports.groups import Group, comparable, differing, differing_options, group_runs, option_text, partitions
+from aiayn.reports.groups import (
+    Group,
+    comparable,
+    differing,
+    differing_options,
+    group_runs,
+    option_text,
+    partitions,
+)
 from aiayn.reports.metrics import Metric, record_keys
 from aiayn.reports.page import link, render_page
 from aiayn.reports.plots import panel_svg, panels
@@ -19,7 +29,10 @@ from aiayn.runs.run_folder import Record
 MAX_CURVES = 12  # groups whose curves and samples are shown
 SCORES = [Metric(names.metric, split) for split in SPLITS for names in TASKS.values()]
 SERIES = [Metric("val/ppl"), *map(Metric, VAL_METRICS)]
-TITLES = {metric: f"{metric.name} (greedy)" if metric.name in VAL_METRICS else metric.title for metric in SERIES}
+TITLES = {
+    metric: f"{metric.name} (greedy)" if metric.name in VAL_METRICS else metric.title
+    for metric in SERIES
+}
 TITLES |= {metric: metric.title for metric in SCORES}
 
 
@@ -30,17 +43,26 @@ def sweep_page(folder: Path) -> str:
         raise RefusedError("; ".join(notes))
     options = [run.options for run in runs]
     differ = [key for key in differing(options) if key not in NAMING]
-    shared = {key: option_text(value) for key, value in options[0].items() if key not in (*NAMING, *differ)}
+    shared = {
+        key: option_text(value)
+        for key, value in options[0].items()
+        if key not in (*NAMING, *differ)
+    }
     groups = group_runs(runs)
     is_large = len(groups) > MAX_CURVES
     best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES] if is_large else groups
     names = _curve_names(best, groups, folder)
     drawn = panels(
-        {name: [(run.seed, run.records) for run in group.runs] for name, group in zip(names, best, strict=True)}
+        {
+            name: [(run.seed, run.records) for run in group.runs]
+            for name, group in zip(names, best, strict=True)
+        }
     )
     steps = max(last_step(run.records) for run in runs)
     # As `aiayn table` has them; without measurements there are no more columns.
-    compared = [table for table in comparisons(runs) if len(table.columns) > 3] if len(runs) > 1 else []
+    compared = (
+        [table for table in comparisons(runs) if len(table.columns) > 3] if len(runs) > 1 else []
+    )
     are_few = len(runs) <= MANY
     return render_page(
         "sweep.html",
@@ -77,7 +99,9 @@ def _runs_table(runs: Sequence[MeasuredRun], folder: Path, differ: Sequence[str]
         records.append(record)
     is_filled = {key: any(record[key] is not None for record in records) for key in keys.values()}
     measured = [Column(key, TITLES[metric], 2) for metric, key in keys.items() if is_filled[key]]
-    return Table("Runs", [Column("run"), Column("step"), *measured, *option_columns(differ)], records)
+    return Table(
+        "Runs", [Column("run"), Column("step"), *measured, *option_columns(differ)], records
+    )
 
 
 def _curve_names(shown: Sequence[Group], groups: Sequence[Group], folder: Path) -> list[str]:
@@ -117,10 +141,11 @@ def _machines(runs: Sequence[MeasuredRun], folder: Path) -> Table:
 
 
 def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
-    """Return a table of score by heads and d_k, several for a number of heads; None for a sweep of other options, too.
+    """Return a table of score by heads and d_k, several for a number of heads; None for a sweep of
+    other options, too.
 
-    A cell is the mean over seeds of the first metric that all groups have: the score of the development set, the greedy
-    one, perplexity.
+    A cell is the mean over seeds of the first metric that all groups have: the score of the
+    development set, the greedy one, perplexity.
     """
     import pandas as pd
 
@@ -141,7 +166,11 @@ def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
     # Where d_k follows from the heads there is a column for each; d_v may differ by itself.
     if not max(grid.shape) < grid.count().sum() == len(groups):
         return None
-    grid = grid.rename("{:g}".format, axis="columns").astype(object).where(grid.notna().to_numpy(), None)
+    grid = (
+        grid.rename("{:g}".format, axis="columns")
+        .astype(object)
+        .where(grid.notna().to_numpy(), None)
+    )
     records = [{"heads": f"{number:g}", **row} for number, row in grid.iterrows()]
     columns = [Column("heads"), *(Column(size, f"d_k {size}", 2) for size in grid.columns)]
     return Table(f"{TITLES[metric]} by number of heads and d_k", columns, records)

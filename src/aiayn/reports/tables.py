@@ -51,15 +51,22 @@ class Table:
     def cells(self, style: "Style") -> list[list[Any]]:
         """Return the cells as a writer shows them, row by row."""
         decimals = [(column, self._decimals(column)) for column in self.columns]
-        return [[_cell(record, column, digits, style) for column, digits in decimals] for record in self.records]
+        return [
+            [_cell(record, column, digits, style) for column, digits in decimals]
+            for record in self.records
+        ]
 
     def _decimals(self, column: Column) -> int:
-        """Return the decimals of a column: its own, or two, or three significant digits of its smallest number."""
+        """Return the decimals of a column: its own, or two, or three significant digits of its
+        smallest number.
+        """
         if column.decimals is not None:
             return column.decimals
         values = [record.get(column.key) for record in self.records]
         numbers = [value.mean if isinstance(value, Sample) else value for value in values]
-        sizes = [abs(number) for number in numbers if isinstance(number, float) and is_number(number)]
+        sizes = [
+            abs(number) for number in numbers if isinstance(number, float) and is_number(number)
+        ]
         smallest = min((size for size in sizes if size), default=1.0)
         return 2 if smallest >= 0.1 else min(math.ceil(2 - math.log10(smallest)), 8)
 
@@ -85,7 +92,9 @@ class Style:
 
 
 def _cell(record: Record, column: Column, decimals: int, style: Style) -> Any:
-    """Return the value of a record as it is shown; a mean of other than the record's n seeds says of how many."""
+    """Return the value of a record as it is shown; a mean of other than the record's n seeds says
+    of how many.
+    """
     value, n = record.get(column.key), record.get("n")
     if value is None:
         return style.missing
@@ -94,7 +103,11 @@ def _cell(record: Record, column: Column, decimals: int, style: Style) -> Any:
         seeds = "" if n in (None, value.n) else f" (n={value.n})"
         return style.number(f"{value.mean:,.{decimals}f}{spread}{seeds}")
     if isinstance(value, Difference):
-        bounds = "" if value.low is None else f" [{value.low:+,.{decimals}f}, {value.high:+,.{decimals}f}]"
+        bounds = (
+            ""
+            if value.low is None
+            else f" [{value.low:+,.{decimals}f}, {value.high:+,.{decimals}f}]"
+        )
         p = "" if value.p_holm is None else f" p {p_text(value.p_holm)}"
         cell = style.number(f"{value.delta:+,.{decimals}f}{bounds}{p}")
         return style.strong(cell) if value.is_significant else cell
@@ -107,7 +120,11 @@ def _cell(record: Record, column: Column, decimals: int, style: Style) -> Any:
 
 def notes_table(notes: Sequence[str]) -> list[Table]:
     """Return a table of nothing but these notes, as a list; an empty list without any."""
-    return [Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)], name="notes")] if notes else []
+    return (
+        [Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)], name="notes")]
+        if notes
+        else []
+    )
 
 
 def text(tables: Sequence[Table]) -> str:
@@ -116,8 +133,12 @@ def text(tables: Sequence[Table]) -> str:
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """Return the tables as Markdown whose columns line up as plain text, too; significant differences are bold."""
-    style = Style(escape=lambda text: " ".join(text.split("\n")).replace("|", "\\|"), strong="**{}**".format)
+    """Return the tables as Markdown whose columns line up as plain text, too; significant
+    differences are bold.
+    """
+    style = Style(
+        escape=lambda text: " ".join(text.split("\n")).replace("|", "\\|"), strong="**{}**".format
+    )
     return _pages(tables, lambda table: _tabulated(table, style, "pipe"), heading="## {}")
 
 
@@ -136,19 +157,27 @@ def _tabulated(table: Table, style: Style, form: str) -> str:
     tabulate.MIN_PADDING = 0  # no wider than the widest cell
     sides = ["right" if is_numeric else "left" for is_numeric in table.numeric]
     titles = [style.escape(column.heading) for column in table.columns]
-    written = tabulate.tabulate(table.cells(style), titles, tablefmt=form, colalign=sides, disable_numparse=True)
+    written = tabulate.tabulate(
+        table.cells(style), titles, tablefmt=form, colalign=sides, disable_numparse=True
+    )
     return "\n".join(line.rstrip() for line in written.split("\n"))
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Return a table environment each, for the package booktabs; significant differences are bold."""
+    """Return a table environment each, for the package booktabs; significant differences are
+    bold.
+    """
     return "\n\n".join(["% \\usepackage{booktabs}", *map(_environment, tables)]) + "\n"
 
 
 def _environment(table: Table) -> str:
     import pandas as pd
 
-    notes = [f"% {line}".rstrip() for paragraph in (*table.before, *table.after) for line in paragraph.split("\n")]
+    notes = [
+        f"% {line}".rstrip()
+        for paragraph in (*table.before, *table.after)
+        for line in paragraph.split("\n")
+    ]
     if not table.records:
         return "\n".join(notes)
     style = Style(r" \pm ", _latex_text, _mathematics, r"{{\boldmath {}}}".format, missing="--")
@@ -160,15 +189,28 @@ def _environment(table: Table) -> str:
     return "\n".join([*notes, f"{head}{body}\\end{{table}}"])
 
 
-SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "±": r"$\pm$"}
-SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\u00a0": "~"}
-SPECIAL |= {"|": r"\textbar{}"} | {sign: f"{{{sign}}}" for sign in "[]*"}  # after a row's end these are its options
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "–": "--",
+    "±": r"$\pm$",
+}
+SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"} | {
+    "<": "$<$",
+    ">": "$>$",
+    "\u00a0": "~",
+}
+SPECIAL |= {"|": r"\textbar{}"} | {
+    sign: f"{{{sign}}}" for sign in "[]*"
+}  # after a row's end these are its options
 
 
 def _mathematics(cell: str) -> str:
     """Digits grouped by commas without the space of a list, a space before p, powers of ten."""
     cell = re.sub(r"e\+(\d+)", r" \\cdot 10^{\1}", cell)
-    return f"${cell.replace(',', '{,}').replace('{,} ', ', ').replace(' p ', chr(92) + '; p' + chr(92) + ',')}$"
+    cell = cell.replace(",", "{,}").replace("{,} ", ", ").replace(" p ", r"\; p\,")
+    return f"${cell}$"
 
 
 def _latex_text(value: str) -> str:
@@ -176,7 +218,9 @@ def _latex_text(value: str) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Return one table: its columns, numbers to all digits, means and differences with their parts."""
+    """Return one table: its columns, numbers to all digits, means and differences with their
+    parts.
+    """
     import pandas as pd
 
     rows = [plain_record(record) for record in table.all_records]
@@ -188,14 +232,21 @@ def csv_text(table: Table) -> str:
 
 
 def json_text(tables: Mapping[str, Any]) -> str:
-    """Return the records of tables by name, and whatever else stands beside them, as plain values."""
+    """Return the records of tables by name, and whatever else stands beside them, as plain
+    values.
+    """
 
     def plain(value: Any) -> Any:
         if isinstance(value, list):
             return [plain(element) for element in value]
         return plain_record(value, by_seed=True) if isinstance(value, dict) else value
 
-    return json.dumps({name: plain(value) for name, value in tables.items()}, indent=2, ensure_ascii=False) + "\n"
+    return (
+        json.dumps(
+            {name: plain(value) for name, value in tables.items()}, indent=2, ensure_ascii=False
+        )
+        + "\n"
+    )
 
 
 def plain_record(record: Record, by_seed: bool = False) -> Record:
@@ -207,7 +258,11 @@ def plain_record(record: Record, by_seed: bool = False) -> Record:
             plain |= {f"{key}_by_seed": value.values} if by_seed else {}
         elif isinstance(value, Difference):
             plain |= {key: value.delta, f"{key}_low": value.low, f"{key}_high": value.high}
-            plain |= {f"{key}_p": value.p, f"{key}_p_holm": value.p_holm, f"{key}_significant": value.is_significant}
+            plain |= {
+                f"{key}_p": value.p,
+                f"{key}_p_holm": value.p_holm,
+                f"{key}_significant": value.is_significant,
+            }
         else:
             plain[key] = value
     return plain

@@ -1,4 +1,6 @@
-"""The project's workspace at Weights & Biases, as code: the same panels for everyone, and a diff when they change."""
+"""The project's workspace at Weights & Biases, as code: the same panels for everyone, and a diff
+when they change.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +24,17 @@ OPTIONS = {
 def definition(entity: str, project: str) -> str:
     """What W&B would be sent, as JSON. Raises ConfigError if wandb-workspaces is not installed."""
     # Building one needs no network. The client has no public way to show it.
-    return _workspace(entity, project)._to_model().model_dump_json(by_alias=True, exclude_none=True, indent=2)
+    return (
+        _workspace(entity, project)
+        ._to_model()
+        .model_dump_json(by_alias=True, exclude_none=True, indent=2)
+    )
 
 
 def create(entity: str | None, project: str) -> str:
-    """Creates the workspace and returns its address; raises ResourceError if W&B refuses or cannot be reached."""
+    """Creates the workspace and returns its address; raises ResourceError if W&B refuses or cannot
+    be reached.
+    """
     import wandb
 
     try:
@@ -40,8 +48,9 @@ def create(entity: str | None, project: str) -> str:
         raise
     except Exception as error:  # requests, wandb and GraphQL raise unrelated types
         raise ResourceError(
-            f"--project {project}: W&B did not take the workspace ({' '.join(str(error).split())[:200]}); check the "
-            "key, --entity and --project, or print it with --show"
+            f"--project {project}: W&B did not take the workspace "
+            f"({' '.join(str(error).split())[:200]}); check the key, --entity and --project, or "
+            "print it with --show"
         ) from error
 
 
@@ -50,7 +59,9 @@ def _workspace(entity: str, project: str) -> "Workspace":
         import wandb_workspaces.reports.v2.interface as panels
         import wandb_workspaces.workspaces as workspaces
     except ImportError as error:
-        raise ConfigError("wandb-workspaces is not installed: pip install 'aiayn[dashboard]'") from error
+        raise ConfigError(
+            "wandb-workspaces is not installed: pip install 'aiayn[dashboard]'"
+        ) from error
 
     def curves(title: str, *keys: str, log_scale: bool = False) -> Any:
         return panels.LinePlot(title=title, x=STEP, y=list(keys), log_y=log_scale)
@@ -80,17 +91,30 @@ def _workspace(entity: str, project: str) -> "Workspace":
     axes = {name: panels.Config(key) for name, key in OPTIONS.items()}
     axes["perplexity"] = panels.SummaryMetric("val/ppl")
     axes["BLEU"] = panels.SummaryMetric("val/bleu")
-    columns = [panels.ParallelCoordinatesPlotColumn(metric=axis, display_name=name) for name, axis in axes.items()]
+    columns = [
+        panels.ParallelCoordinatesPlotColumn(metric=axis, display_name=name)
+        for name, axis in axes.items()
+    ]
     wide = panels.Layout(w=24, h=10)
     sweep = [
-        panels.ParallelCoordinatesPlot(title="what heads and sizes do", columns=columns, layout=wide),
+        panels.ParallelCoordinatesPlot(
+            title="what heads and sizes do", columns=columns, layout=wide
+        ),
         panels.ScalarChart(title="best BLEU", metric=axes["BLEU"], groupby_aggfunc="max"),
         panels.RunComparer(diff_only=True),
     ]
-    sections = {"Training": training, "Translation quality": quality, "Performance": performance, "Sweep": sweep}
+    sections = {
+        "Training": training,
+        "Translation quality": quality,
+        "Performance": performance,
+        "Sweep": sweep,
+    }
     return workspaces.Workspace(
         entity=entity,
         project=project,
         name="Attention Is All You Need",
-        sections=[workspaces.Section(name=name, panels=shown, is_open=True) for name, shown in sections.items()],
+        sections=[
+            workspaces.Section(name=name, panels=shown, is_open=True)
+            for name, shown in sections.items()
+        ],
     )

@@ -1,8 +1,8 @@
 """The folder `checkpoints` of a run, and which of its files are kept.
 
-`step_N.ckpt` is a model, see runs/checkpoints.py. `step_N.optim` beside some of them holds the optimizer state, which
-only training needs; the newest two are kept. `last.ckpt` is the newest step, `best.ckpt` that of the best validation,
-`averaged.ckpt` the mean of the last few (section 6.1).
+`step_N.ckpt` is a model, see runs/checkpoints.py. `step_N.optim` beside some of them holds the
+optimizer state, which only training needs; the newest two are kept. `last.ckpt` is the newest step,
+`best.ckpt` that of the best validation, `averaged.ckpt` the mean of the last few (section 6.1).
 """
 
 import contextlib
@@ -35,9 +35,11 @@ def optimizer_path(checkpoint: Path) -> Path:
 
 
 def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
-    """Returns the newest undamaged checkpoint that has an optimizer state, and both; warns of damaged ones.
+    """Returns the newest undamaged checkpoint that has an optimizer state, and both; warns of
+    damaged ones.
 
-    Returns None if there is no checkpoint at all. Raises RefusedError if all are damaged or without that state.
+    Returns None if there is no checkpoint at all. Raises RefusedError if all are damaged or without
+    that state.
     """
     found = saved_steps(folder)
     complete = _with_optimizer(folder, found)
@@ -48,11 +50,14 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
         except RefusedError as error:
             log.warning("warning: %s; trying the one before", error)
     if complete:
-        raise RefusedError(f"{folder}: all checkpoints are damaged; remove the folder or choose another name=")
+        raise RefusedError(
+            f"{folder}: all checkpoints are damaged; remove the folder or choose another name="
+        )
     if found:
         raise RefusedError(
-            f"{folder}: no checkpoint has its optimizer state, such as step_{found[-1]}.optim, beside it; put it "
-            "back, or begin another run from the weights with init_from= and name="
+            f"{folder}: no checkpoint has its optimizer state, such as step_{found[-1]}.optim, "
+            "beside it; put it back, or begin another run from the weights with init_from= and "
+            "name="
         )
     return None
 
@@ -62,7 +67,9 @@ def _with_optimizer(folder: Path, steps: list[int]) -> list[int]:
 
 
 def update_last(folder: Path, step: int) -> None:
-    """Makes `last.ckpt` the checkpoint of `step`, atomically. Raises ResourceError if the disk is full."""
+    """Makes `last.ckpt` the checkpoint of `step`, atomically. Raises ResourceError if the disk is
+    full.
+    """
     link_step(folder, step, "last.ckpt")
 
 
@@ -83,7 +90,8 @@ def link_step(folder: Path, step: int, name: str) -> None:
 
 
 def set_aside_average(folder: Path) -> None:
-    """Renames the average of a finished run that is trained further to `averaged_N.ckpt`, N its step.
+    """Renames the average of a finished run that is trained further to `averaged_N.ckpt`, N its
+    step.
 
     As `averaged.ckpt` it would be taken for the average of the longer training.
     """
@@ -96,7 +104,8 @@ def set_aside_average(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: Collection[int]) -> None:
-    """Removes checkpoints except the steps to keep, the newest two, and the newest two with an optimizer state.
+    """Removes checkpoints except the steps to keep, the newest two, and the newest two with an
+    optimizer state.
 
     All other optimizer states are removed, too.
     """
@@ -112,7 +121,8 @@ def prune(folder: Path, keep: Collection[int]) -> None:
 def remove_after(folder: Path, step: int) -> None:
     """Removes the checkpoints after `step`, from which training goes on: it computes them anew.
 
-    Otherwise one of them, with weights that were rounded by other hardware, could get an optimizer state of this start.
+    Otherwise one of them, with weights that were rounded by other hardware, could get an optimizer
+    state of this start.
     """
     later = [other for other in saved_steps(folder) if other > step]
     if later and step_path(folder, step).exists():
@@ -123,7 +133,9 @@ def remove_after(folder: Path, step: int) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes what interrupted writes left behind. Only the process that holds the run's lock may call it."""
+    """Removes what interrupted writes left behind. Only the process that holds the run's lock may
+    call it.
+    """
     for orphan in [*folder.glob(".*.part"), *folder.glob(f"{PROOF.removesuffix('.ckpt')}.*")]:
         orphan.unlink(missing_ok=True)
     for state in folder.glob("step_*.optim"):

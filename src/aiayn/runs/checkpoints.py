@@ -1,4 +1,5 @@
-"""The checkpoint of a model: everything of a run except the training text, the optimizer state and the loggers.
+"""The checkpoint of a model: everything of a run except the training text, the optimizer state and
+the loggers.
 
 It holds the weights, the configuration, the tokenizer, the corpus' fingerprint and the counters.
 """
@@ -40,13 +41,16 @@ class Checkpoint:
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint file. Raises ResourceError if the disk is full."""
-    tensor_files.write_tensors(path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)})
+    tensor_files.write_tensors(
+        path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)}
+    )
 
 
 def load(path: Path) -> Checkpoint:
     """Reads a checkpoint file, also one that a Lightning Trainer has written of our modules.
 
-    Raises RefusedError if it is missing or damaged, holds no model, or has options that this program does not know.
+    Raises RefusedError if it is missing or damaged, holds no model, or has options that this
+    program does not know.
     """
     try:
         payload = tensor_files.read_tensors(path)
@@ -63,35 +67,47 @@ def load(path: Path) -> Checkpoint:
         payload["config"] = stored_config(payload["config"])
     except ConfigError as error:
         reason = " ".join(str(error).split())
-        raise RefusedError(f"{path}: {reason}; it was written by another version of this program") from error
+        raise RefusedError(
+            f"{path}: {reason}; it was written by another version of this program"
+        ) from error
     payload["weights"] = {name: _as_float(weight) for name, weight in payload["weights"].items()}
     return Checkpoint(**{name: payload[name] for name in names})
 
 
 def _as_float(weight: Tensor) -> Tensor:
-    """Returns a weight stored in 16 bits as float32, and others, such as float64 and counters, unchanged."""
+    """Returns a weight stored in 16 bits as float32, and others, such as float64 and counters,
+    unchanged.
+    """
     return weight.float() if weight.dtype in (torch.bfloat16, torch.float16) else weight
 
 
 def in_bfloat16(checkpoint: Checkpoint) -> Checkpoint:
     """Returns the checkpoint with rounded weights, of which `save` makes half as large a file."""
-    rounded = {name: weight.bfloat16() for name, weight in checkpoint.weights.items() if weight.is_floating_point()}
+    rounded = {
+        name: weight.bfloat16()
+        for name, weight in checkpoint.weights.items()
+        if weight.is_floating_point()
+    }
     return replace(checkpoint, weights=checkpoint.weights | rounded)
 
 
 def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
-    """Loads the weights into a model. Raises RefusedError if the model is not the one that was saved."""
+    """Loads the weights into a model. Raises RefusedError if the model is not the one that was
+    saved.
+    """
     try:
         model.load_state_dict(checkpoint.weights, strict=True)
     except RuntimeError as error:
         raise RefusedError(
-            f"the checkpoint of step {checkpoint.step} does not fit the model of its own configuration: "
-            f"{' '.join(str(error).split())[:300]}; it was written by another version of this program"
+            f"the checkpoint of step {checkpoint.step} does not fit the model of its own "
+            f"configuration: {' '.join(str(error).split())[:300]}; it was written by another "
+            "version of this program"
         ) from error
 
 
 def average(checkpoints: list[Checkpoint]) -> Checkpoint:
-    """Returns the newest checkpoint with the arithmetic mean of all weights, summed in float64 (section 6.1).
+    """Returns the newest checkpoint with the arithmetic mean of all weights, summed in float64
+    (section 6.1).
 
     What is no floating-point number, such as a counter, stays the newest's.
 
@@ -100,11 +116,17 @@ def average(checkpoints: list[Checkpoint]) -> Checkpoint:
     newest = checkpoints[-1]
     for other in checkpoints[:-1]:
         if (other.config.model, other.tokenizer) != (newest.config.model, newest.tokenizer):
-            raise RefusedError(f"the checkpoints of steps {other.step} and {newest.step} are not of one model")
+            raise RefusedError(
+                f"the checkpoints of steps {other.step} and {newest.step} are not of one model"
+            )
     weights = dict(newest.weights)
-    for name, tensor in ((name, tensor) for name, tensor in weights.items() if tensor.is_floating_point()):
+    for name, tensor in (
+        (name, tensor) for name, tensor in weights.items() if tensor.is_floating_point()
+    ):
         total = torch.zeros_like(tensor, dtype=torch.float64)
         for checkpoint in checkpoints:
             total += checkpoint.weights[name]
         weights[name] = (total / len(checkpoints)).to(tensor.dtype)
-    return replace(newest, weights=weights, averaged=[checkpoint.step for checkpoint in checkpoints])
+    return replace(
+        newest, weights=weights, averaged=[checkpoint.step for checkpoint in checkpoints]
+    )

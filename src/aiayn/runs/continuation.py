@@ -1,4 +1,6 @@
-"""Whether a command continues a run: its options against those that the run was started with. Imports no torch."""
+"""Whether a command continues a run: its options against those that the run was started with.
+Imports no torch.
+"""
 
 from dataclasses import replace
 
@@ -16,8 +18,8 @@ def read_options(folder: RunFolder) -> Config:
         return from_plain(Config, folder.read_config())
     except (ConfigError, RefusedError, ValueError, TypeError, AttributeError) as error:
         raise RefusedError(
-            f"{folder.config}: cannot be read as the run's options; remove it (its checkpoints hold them too), or "
-            "choose another name="
+            f"{folder.config}: cannot be read as the run's options; remove it (its checkpoints "
+            "hold them too), or choose another name="
         ) from error
 
 
@@ -31,7 +33,8 @@ def is_in_use(folder: RunFolder) -> bool:
 
 
 def check_unchanged(folder: RunFolder, options: Config, stored: Config | None = None) -> None:
-    """Raises RefusedError if an option that defines the training differs from the run's first start.
+    """Raises RefusedError if an option that defines the training differs from the run's first
+    start.
 
     stored: the options of that start; None: those of config.yaml, if there is one.
     """
@@ -40,11 +43,14 @@ def check_unchanged(folder: RunFolder, options: Config, stored: Config | None = 
     changed = changed_options(to_plain(stored or read_options(folder)), options)
     if changed:
         diff = "; ".join(f"{key}: {values}" for key, values in changed.items())
-        raise RefusedError(f"{folder.path} was started with other options ({diff}); give a new run another name=")
+        raise RefusedError(
+            f"{folder.path} was started with other options ({diff}); give a new run another name="
+        )
 
 
 def check_typed_options(options: Config) -> None:
-    """Raises RefusedError as `check_unchanged`, before anything slow is imported, for what is known by then.
+    """Raises RefusedError as `check_unchanged`, before anything slow is imported, for what is known
+    by then.
 
     What the text, the files of extensions and another run's model decide is compared later.
     """
@@ -53,5 +59,7 @@ def check_typed_options(options: Config) -> None:
         return
     stored = read_options(folder)
     model = replace(options.model, parts=stored.model.parts)
-    known = replace(options, extensions_sha256=stored.extensions_sha256, given=stored.given, model=model)
+    known = replace(
+        options, extensions_sha256=stored.extensions_sha256, given=stored.given, model=model
+    )
     check_unchanged(folder, filled(known, to_plain(stored)), stored)

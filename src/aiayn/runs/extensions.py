@@ -1,7 +1,7 @@
 """What a run stores of the files that `extensions` names, and whose parts a model may be built of.
 
-A run stores name and SHA-256 of each. A model that a file's code builds can be loaded only in a process that has named
-this very file, so that loading never runs code by itself.
+A run stores name and SHA-256 of each. A model that a file's code builds can be loaded only in a
+process that has named this very file, so that loading never runs code by itself.
 """
 
 import hashlib
@@ -20,12 +20,15 @@ from aiayn.runs.run_folder import is_number
 
 log = logging.getLogger(__name__)
 
-# Functions of hypotheses and references, by name; one with a parameter `sources` gets those, too (COMET).
+# Functions of hypotheses and references, by name; one with a parameter `sources` gets those, too
+# (COMET).
 Metrics = Mapping[str, Callable[..., float]]
 # What this program measures itself, under val/NAME or in evaluation.json.
 OWN_METRICS = {name for name in METRICS if "/" not in name}
 OWN_METRICS |= {"loss", "ppl", "accuracy", "bleu", "length_ratio"}
-_named: dict[str, Any] = {}  # by file_id: what builds models in this process, with PARTS or a Module
+_named: dict[
+    str, Any
+] = {}  # by file_id: what builds models in this process, with PARTS or a Module
 
 
 def id_of_file(extension: Extension) -> str:
@@ -34,7 +37,9 @@ def id_of_file(extension: Extension) -> str:
 
 
 def name_extensions(paths: Sequence[str]) -> list[Extension]:
-    """Imports the files, so that models with their parts can be loaded from now on. Raises as `load_extensions`."""
+    """Imports the files, so that models with their parts can be loaded from now on. Raises as
+    `load_extensions`.
+    """
     found = load_extensions(paths)
     metrics_of(found)
     _named.update({id_of_file(extension): extension.module for extension in found})
@@ -42,16 +47,21 @@ def name_extensions(paths: Sequence[str]) -> list[Extension]:
 
 
 def metrics_of(extensions: Sequence[Extension]) -> Metrics:
-    """Returns the METRICS of all files. Raises ConfigError for names that are taken, and for what is no function."""
+    """Returns the METRICS of all files. Raises ConfigError for names that are taken, and for what
+    is no function.
+    """
     found: dict[str, Any] = {}
     for each in extensions:
         for name, metric in getattr(each.module, "METRICS", {}).items():
             if name in OWN_METRICS or name in found:
                 owner = "this program" if name in OWN_METRICS else "another extension"
-                raise ConfigError(f"extensions: {each.path}: METRICS has {name}, a score of {owner}; rename it")
+                raise ConfigError(
+                    f"extensions: {each.path}: METRICS has {name}, a score of {owner}; rename it"
+                )
             if not (isinstance(name, str) and callable(metric)):
                 raise ConfigError(
-                    f"extensions: {each.path}: METRICS must be functions by name, not {name!r}: {metric!r}"
+                    f"extensions: {each.path}: METRICS must be functions by name, not {name!r}: "
+                    f"{metric!r}"
                 )
             found[name] = metric
     return found
@@ -65,7 +75,8 @@ def metric_falls(metrics: Metrics, best_metric: str) -> bool:
 def measure(
     metrics: Metrics, hypotheses: list[str], references: list[str], sources: list[str]
 ) -> dict[str, float | None]:
-    """Returns what every metric gives, as floats; None, with a warning, for one that fails or gives no finite number.
+    """Returns what every metric gives, as floats; None, with a warning, for one that fails or gives
+    no finite number.
 
     It must not cost the translations, which took long. Both sides are given in Unicode's form NFC.
     """
@@ -78,15 +89,22 @@ def measure(
             more = {"sources": sources} if "sources" in inspect.signature(metric).parameters else {}
             value, reason = float(metric(hypotheses, references, **more)), ""
         except Exception as error:  # whatever an extension raises
-            value, reason = float("nan"), f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+            value, reason = (
+                float("nan"),
+                f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})",
+            )
         found[name] = value if is_number(value) else None
         if found[name] is None:
-            log.warning("the extension's metric %s gave no finite number%s: it is left out", name, reason)
+            log.warning(
+                "the extension's metric %s gave no finite number%s: it is left out", name, reason
+            )
     return found
 
 
 def id_of_class(kind: type) -> str:
-    """What a run stores of a class that a caller in Python gave: FILE:SHA-256, or FILE#CLASS:SHA-256."""
+    """What a run stores of a class that a caller in Python gave: FILE:SHA-256, or
+    FILE#CLASS:SHA-256.
+    """
     try:
         path = Path(inspect.getsourcefile(kind) or "")
         content = path.read_bytes() if path.is_file() else inspect.getsource(kind).encode()
@@ -103,7 +121,9 @@ def name_class(kind: type) -> str:
     Of classes with one source, as a function or a notebook's cell makes them, the latest is taken.
     """
     file_id = id_of_class(kind)
-    if not isinstance(_named.get(file_id), ModuleType):  # a file that brings the class may bring PARTS, too
+    if not isinstance(
+        _named.get(file_id), ModuleType
+    ):  # a file that brings the class may bring PARTS, too
         _named[file_id] = SimpleNamespace(Module=kind)
     return file_id
 
@@ -115,7 +135,8 @@ def builds_model(kind: type) -> bool:
 
 
 def ids_of_builders(extensions: Sequence[Extension], module: type | None = None) -> str | None:
-    """Returns what `model.parts` stores: the ids of the files whose code builds the model; None without any.
+    """Returns what `model.parts` stores: the ids of the files whose code builds the model; None
+    without any.
 
     `module`: the Module that is trained, if it comes from Python.
     """
@@ -131,14 +152,17 @@ def ids_of_builders(extensions: Sequence[Extension], module: type | None = None)
 
 
 def builders_of(ids: str | None) -> list[Any]:
-    """Returns the modules that a model was built with. Raises RefusedError if a file of them is not named."""
+    """Returns the modules that a model was built with. Raises RefusedError if a file of them is not
+    named.
+    """
     found = []
     for each in ids.split(",") if ids else []:
         if each not in _named:
             name, _, sha256 = each.partition(":")
             raise RefusedError(
-                f"the model has parts of an extension, {name} (SHA-256 {sha256[:16]}...), and code runs only where it "
-                f"is named: add extensions=[FOLDER/{name}], with `aiayn` commands --extension FOLDER/{name}"
+                f"the model has parts of an extension, {name} (SHA-256 {sha256[:16]}...), and "
+                f"code runs only where it is named: add extensions=[FOLDER/{name}], with `aiayn` "
+                f"commands --extension FOLDER/{name}"
             )
         found.append(_named[each])
     return found

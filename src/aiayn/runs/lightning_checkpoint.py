@@ -10,12 +10,15 @@ from aiayn.runs.run_folder import read_checksum
 
 
 def read_lightning(path: Path) -> dict[str, Any] | None:
-    """Returns the fields of a checkpoint that Lightning's ModelCheckpoint wrote, without a checksum; None for others.
+    """Returns the fields of a checkpoint that Lightning's ModelCheckpoint wrote, without a
+    checksum; None for others.
 
     Raises RefusedError if it lacks what only our data module puts into it.
     """
     try:
-        found = None if read_checksum(path) else torch.load(path, map_location="cpu", weights_only=True)
+        found = (
+            None if read_checksum(path) else torch.load(path, map_location="cpu", weights_only=True)
+        )
     except Exception:  # no file of tensors either
         return None
     if not isinstance(found, dict) or "pytorch-lightning_version" not in found:
@@ -23,10 +26,15 @@ def read_lightning(path: Path) -> dict[str, Any] | None:
     options, state = found.get("hyper_parameters"), found.get("state_dict")
     if not isinstance(options, dict) or not isinstance(state, dict) or "tokenizer" not in found:
         raise RefusedError(
-            f"{path}: a checkpoint of Lightning without options or tokenizer; train with TranslationModule and, as "
-            "`datamodule`, TranslationDataModule, or read it with TranslationModule.load_from_checkpoint"
+            f"{path}: a checkpoint of Lightning without options or tokenizer; train with "
+            "TranslationModule and, as `datamodule`, TranslationDataModule, or read it with "
+            "TranslationModule.load_from_checkpoint"
         )
-    weights = {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
+    weights = {
+        name.removeprefix("model."): value
+        for name, value in state.items()
+        if name.startswith("model.")
+    }
     fields = {name: found.get(name) for name in ("tokenizer", "corpus", "micro_batches")}
     step = {"step": found.get("global_step"), "averaged": []}
     return {"config": options.get("config"), "weights": weights} | fields | step

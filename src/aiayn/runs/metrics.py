@@ -1,6 +1,7 @@
 """The metrics that this program measures: one entry each, with its name, title, unit and direction.
 
-`evaluation/scoring.py` and `parsing/bracket_f1.py` compute the scores of text, `training/module.py` the series.
+`evaluation/scoring.py` and `parsing/bracket_f1.py` compute the scores of text, `training/module.py`
+the series.
 """
 
 from dataclasses import dataclass
@@ -8,7 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MetricEntry:
-    """A logged series such as val/ppl, or a score in evaluation.json; `decimals` are those of tables."""
+    """A logged series such as val/ppl, or a score in evaluation.json; `decimals` are those of
+    tables.
+    """
 
     name: str
     title: str
@@ -49,4 +52,7 @@ _FORCED_SCORES = (
 METRIC_KINDS = tuple(entry.name for entry in _TRANSLATION_SCORES)
 BRACKET_KINDS = tuple(entry.name for entry in _BRACKET_SCORES)
 FORCED_KINDS = tuple(entry.name for entry in _FORCED_SCORES)
-METRICS = {entry.name: entry for entry in (*_SERIES, *_TRANSLATION_SCORES, *_BRACKET_SCORES, *_FORCED_SCORES)}
+METRICS = {
+    entry.name: entry
+    for entry in (*_SERIES, *_TRANSLATION_SCORES, *_BRACKET_SCORES, *_FORCED_SCORES)
+}

@@ -1,7 +1,8 @@
-"""Who trained a run: a signature over the paths of its text, by a key that only this user has on this machine.
+"""Who trained a run: a signature over the paths of its text, by a key that only this user has on
+this machine.
 
-A run that somebody else made may name any file, and evaluation copies what it reads into the run's folder. So stored
-paths that lead elsewhere are followed in one's own runs only.
+A run that somebody else made may name any file, and evaluation copies what it reads into the run's
+folder. So stored paths that lead elsewhere are followed in one's own runs only.
 """
 
 import hashlib
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def signature(data: "DataConfig") -> str:
-    """Returns this user's signature over the paths of the text. Raises OSError where no key can be read or stored."""
+    """Returns this user's signature over the paths of the text. Raises OSError where no key can be
+    read or stored.
+    """
     paths = json.dumps([data.source, data.hub_path, data.val, data.test])
     return hmac.new(_key(), paths.encode(errors="backslashreplace"), hashlib.sha256).hexdigest()
 
@@ -40,7 +43,9 @@ def _key() -> bytes:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(secrets.token_bytes(32))
         try:
-            os.link(temporary, path)  # unlike a rename, keeps the key of another process that was faster
+            os.link(
+                temporary, path
+            )  # unlike a rename, keeps the key of another process that was faster
         except FileExistsError:
             pass
         finally:

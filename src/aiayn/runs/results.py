@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.runs.metrics import FORCED_KINDS
-from aiayn.runs.run_folder import Record, RunFolder, is_count, is_number, read_json, read_jsonl, series
+from aiayn.runs.run_folder import (
+    Record,
+    RunFolder,
+    is_count,
+    is_number,
+    read_json,
+    read_jsonl,
+    series,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +29,13 @@ class Evaluation:
     details: dict[str, Record | None] = field(default_factory=dict)  # of the kinds of BLEU
     lines: int
     n_references: int = 1
-    recomposed: dict[str, int] | None = None  # lines that were not in NFC, of hypotheses and references
+    recomposed: dict[str, int] | None = (
+        None  # lines that were not in NFC, of hypotheses and references
+    )
     brackets: Record | None = None  # of a parser
-    forced: Record | None = None  # forced decoding of the first reference: perplexity, accuracy in %, tokens
+    forced: Record | None = (
+        None  # forced decoding of the first reference: perplexity, accuracy in %, tokens
+    )
     extensions_sha256: list[str] = field(default_factory=list)
 
     text: str = ""  # the option that chose the text
@@ -41,7 +53,9 @@ class Evaluation:
     checkpoint_sha256: str | None = None
     step: int
     averaged: list[int] = field(default_factory=list)  # steps of the checkpoints behind an average
-    ensemble: list[Record] = field(default_factory=list)  # the other runs: run, checkpoint, checkpoint_sha256, step
+    ensemble: list[Record] = field(
+        default_factory=list
+    )  # the other runs: run, checkpoint, checkpoint_sha256, step
 
     search: Record = field(default_factory=dict)
     seconds: float = 0.0
@@ -54,19 +68,25 @@ class Evaluation:
         return without_batching(self.search)
 
     def score(self, kind: str) -> float | None:
-        """Return the score of a kind, or of the references' forced decoding; None if it was not measured."""
+        """Return the score of a kind, or of the references' forced decoding; None if it was not
+        measured.
+        """
         if kind in FORCED_KINDS:
             return (self.forced or {}).get({"token_accuracy": "accuracy"}.get(kind, kind))
         return self.metrics.get(kind)
 
     def length_ratio(self, kind: str) -> float | None:
-        """Return the tokens of the hypotheses divided by those of the references, as a kind of BLEU counts them."""
+        """Return the tokens of the hypotheses divided by those of the references, as a kind of BLEU
+        counts them.
+        """
         lengths = self.details.get(kind) or {}
         tokens = lengths.get("reference_tokens")
         return lengths["hypothesis_tokens"] / tokens if tokens else None
 
     def is_of_split(self, split: str, prefix: Any = None) -> bool:
-        """Whether these scores are of the run's own split, and of the text that its option names now."""
+        """Whether these scores are of the run's own split, and of the text that its option names
+        now.
+        """
         return self.split == split and (None in (prefix, self.prefix) or prefix == self.prefix)
 
 
@@ -79,11 +99,19 @@ def read_evaluation(path: Path) -> Evaluation | None:
     """Return the scores in an evaluation.json; None if the file is missing or damaged."""
     record = read_json(path)
     metrics = record.get("metrics")
-    if not isinstance(metrics, dict) or not all(value is None or is_number(value) for value in metrics.values()):
+    if not isinstance(metrics, dict) or not all(
+        value is None or is_number(value) for value in metrics.values()
+    ):
         return None
     if not (is_count(record.get("step")) and is_count(record.get("lines"))):
         return None
-    return Evaluation(**{option.name: record[option.name] for option in fields(Evaluation) if option.name in record})
+    return Evaluation(
+        **{
+            option.name: record[option.name]
+            for option in fields(Evaluation)
+            if option.name in record
+        }
+    )
 
 
 def read_evaluations(run: RunFolder) -> dict[str, Evaluation]:
@@ -95,8 +123,11 @@ def read_evaluations(run: RunFolder) -> dict[str, Evaluation]:
 
 
 def runs_within(folder: Path) -> Iterator[RunFolder]:
-    """Yield the folder itself if it is a run, else every run inside it at any depth, by name: d_k-8 before d_k-16."""
-    # The search ends at a run, because loggers keep folders with a config.yaml of their own inside it.
+    """Yield the folder itself if it is a run, else every run inside it at any depth, by name: d_k-8
+    before d_k-16.
+    """
+    # The search ends at a run, because loggers keep folders with a config.yaml of their own inside
+    # it.
     run = RunFolder(folder)
     if run.exists():
         yield run
@@ -115,7 +146,11 @@ def numbers_by_size(text: str) -> list[tuple[float, str]]:
 def read_samples(path: Path) -> list[Record]:
     """Return the lines of a samples.jsonl that have a source, a reference and a hypothesis."""
     texts = ("source", "reference", "hypothesis")
-    return [record for record in read_jsonl(path) if all(isinstance(record.get(name), str) for name in texts)]
+    return [
+        record
+        for record in read_jsonl(path)
+        if all(isinstance(record.get(name), str) for name in texts)
+    ]
 
 
 def last_step(records: list[Record]) -> int:
@@ -125,7 +160,9 @@ def last_step(records: list[Record]) -> int:
 def best_and_last(
     records: list[Record], key: str, best: Callable[..., float] = min
 ) -> tuple[float, float, float] | None:
-    """Return the best value, its step, and the last value; None if nothing was measured. `best` is min or max."""
+    """Return the best value, its step, and the last value; None if nothing was measured. `best` is
+    min or max.
+    """
     points = series(records, key)
     if not points:
         return None

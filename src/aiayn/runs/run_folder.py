@@ -1,6 +1,8 @@
-"""What a run's folder holds: all file names, readers and writers (docs/run-folder.md lists the files).
+"""What a run's folder holds: all file names, readers and writers (docs/run-folder.md lists the
+files).
 
-Readers skip what a kill or another program left unreadable, so that reports and tables can still be made.
+Readers skip what a kill or another program left unreadable, so that reports and tables can still be
+made.
 """
 
 import json
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 
-# Stands in a run's option `given` for what has no description: nobody can say whether another run has the same.
+# Stands in a run's option `given` for what has no description: nobody can say whether another run
+# has the same.
 UNKNOWN = "<unknown>"
 
 # The checksum at the end of a checkpoint file, in its zip comment: SHA-256 of the bytes before it.
@@ -48,17 +51,25 @@ class RunFolder:
         self.path = path
         # For continuing and translating.
         self.config = path / "config.yaml"
-        self.checkpoints = path / "checkpoints"  # step_N.ckpt, step_N.optim and the next three: checkpoint_folder.py
+        self.checkpoints = (
+            path / "checkpoints"
+        )  # step_N.ckpt, step_N.optim and the next three: checkpoint_folder.py
         self.averaged = self.checkpoints / "averaged.ckpt"
-        self.validated = path / "averaged.json"  # the average's metrics, and whether best.ckpt is better
+        self.validated = (
+            path / "averaged.json"
+        )  # the average's metrics, and whether best.ckpt is better
         self.best = self.checkpoints / "best.ckpt"
         self.last = self.checkpoints / "last.ckpt"
-        self.end = path / "end.json"  # of a training that ended before `max_steps`: step, reason, and its limits
+        self.end = (
+            path / "end.json"
+        )  # of a training that ended before `max_steps`: step, reason, and its limits
         self.lock = path / ".lock"
         self.owner = path / ".owner"
         self.wandb_id = path / "wandb" / "run_id"
         # Measurements.
-        self.metrics = path / "metrics.jsonl"  # one JSON object per line: {"step": 100, "train/loss": 4.2, ...}
+        self.metrics = (
+            path / "metrics.jsonl"
+        )  # one JSON object per line: {"step": 100, "train/loss": 4.2, ...}
         self.samples = path / "samples.jsonl"  # validation sentences with their translations
         self.corpus = path / "corpus.json"
         self.machine = path / "machine.json"
@@ -75,16 +86,24 @@ class RunFolder:
         return EvaluationFolder(self.path / "evaluation" / name)
 
     def default_checkpoint(self) -> str:
-        """Returns which checkpoint is used if none is named: averaged, best if that validates better, else last."""
+        """Returns which checkpoint is used if none is named: averaged, best if that validates
+        better, else last.
+        """
         if not self.averaged.exists():
             return "last"
-        return "best" if read_json(self.validated).get("worse") is True and self.best.exists() else "averaged"
+        return (
+            "best"
+            if read_json(self.validated).get("worse") is True and self.best.exists()
+            else "averaged"
+        )
 
     def write_end(self, step: int, reason: str, trainer: "TrainerConfig") -> None:
         write_json(self.end, {"step": step, "reason": reason, **_limits(trainer)})
 
     def end_reason(self, step: int, trainer: "TrainerConfig") -> str | None:
-        """Returns what ended the training at this step; None where it has not ended or may now go on."""
+        """Returns what ended the training at this step; None where it has not ended or may now go
+        on.
+        """
         end = read_json(self.end)
         is_same = end.items() >= ({"step": step} | _limits(trainer)).items()
         return str(end.get("reason")) if is_same else None
@@ -99,20 +118,32 @@ class RunFolder:
         from aiayn.config.stored import to_plain
         from aiayn.runs.owner import signature
 
-        atomic_write_text(self.config, yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True))
-        with suppress(OSError):  # without a home the paths stay unsigned, and `evaluate.py` asks for test=
+        atomic_write_text(
+            self.config, yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True)
+        )
+        with suppress(
+            OSError
+        ):  # without a home the paths stay unsigned, and `evaluate.py` asks for test=
             atomic_write_text(self.owner, signature(config.data))
 
     def read_config(self) -> Record:
-        """Returns config.yaml as stored. Raises RefusedError if it is missing or not the configuration of a run."""
+        """Returns config.yaml as stored. Raises RefusedError if it is missing or not the
+        configuration of a run.
+        """
         import yaml
 
         try:
             config = yaml.safe_load(self.config.read_text(encoding="utf-8"))
-            for section, option in (("trainer", "max_steps"), ("data", "src_lang"), ("data", "tgt_lang")):
+            for section, option in (
+                ("trainer", "max_steps"),
+                ("data", "src_lang"),
+                ("data", "tgt_lang"),
+            ):
                 config[section][option]
         except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError) as error:
-            raise RefusedError(f"{self.config}: not the configuration of a run; restore it, or train again") from error
+            raise RefusedError(
+                f"{self.config}: not the configuration of a run; restore it, or train again"
+            ) from error
         return config
 
     def read_metrics(self) -> list[Record]:
@@ -126,27 +157,38 @@ def _limits(trainer: "TrainerConfig") -> Record:
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """Returns the steps of the checkpoints in a folder by the names of their files, oldest first."""
+    """Returns the steps of the checkpoints in a folder by the names of their files, oldest
+    first.
+    """
     numbers = (path.stem.removeprefix("step_") for path in folder.glob("step_*.ckpt"))
     return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
-    """Returns the file of `averaged`, `best`, `last` or a path; for None that of `RunFolder.default_checkpoint`.
+    """Returns the file of `averaged`, `best`, `last` or a path; for None that of
+    `RunFolder.default_checkpoint`.
 
-    `run` may be a checkpoint file itself. Raises RefusedError if there is no such run or file, or it is something else.
+    `run` may be a checkpoint file itself. Raises RefusedError if there is no such run or file, or
+    it is something else.
     """
     if run.is_file():
         path = run
         if checkpoint is not None:
-            raise RefusedError(f"{run}: is one checkpoint; leave out checkpoint={checkpoint}, or name the run's folder")
+            raise RefusedError(
+                f"{run}: is one checkpoint; leave out checkpoint={checkpoint}, or name the run's "
+                "folder"
+            )
     else:
         folder = RunFolder(run)
         if not folder.checkpoints.is_dir():
-            raise RefusedError(f"{run}: neither a run (no checkpoints/) nor a checkpoint{similar_run(run)}")
+            raise RefusedError(
+                f"{run}: neither a run (no checkpoints/) nor a checkpoint{similar_run(run)}"
+            )
         if checkpoint is None:
             checkpoint = folder.default_checkpoint()
-        path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(checkpoint, Path(checkpoint))
+        path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(
+            checkpoint, Path(checkpoint)
+        )
         if not path.is_file():
             raise RefusedError(f"{path}: there is no such checkpoint")
     try:
@@ -160,7 +202,9 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
 
 
 def similar_run(run: Path) -> str:
-    """Returns the question whether the run beside it with the most similar name is meant; empty if there is none."""
+    """Returns the question whether the run beside it with the most similar name is meant; empty if
+    there is none.
+    """
     import difflib
 
     names = [folder.parent.name for folder in run.parent.glob("*/checkpoints")]
@@ -168,18 +212,25 @@ def similar_run(run: Path) -> str:
     return f"; did you mean {run.with_name(near[0])}?" if near else ""
 
 
-def find_checkpoints(run: Path | str, others: Sequence[Path | str], checkpoint: str | None) -> list[Path]:
-    """Returns the checkpoint files of a run and of those that translate with it, the run's own first.
+def find_checkpoints(
+    run: Path | str, others: Sequence[Path | str], checkpoint: str | None
+) -> list[Path]:
+    """Returns the checkpoint files of a run and of those that translate with it, the run's own
+    first.
 
     Raises ConfigError if one file is named for several runs, and what `find_checkpoint` raises.
     """
     if others and checkpoint not in (None, "averaged", "best", "last"):
-        raise ConfigError(f"checkpoint={checkpoint}: of several runs choose averaged, best or last, not a file")
+        raise ConfigError(
+            f"checkpoint={checkpoint}: of several runs choose averaged, best or last, not a file"
+        )
     return [find_checkpoint(Path(folder), checkpoint) for folder in (run, *others)]
 
 
 def read_checksum(checkpoint: Path) -> str:
-    """Returns the digits of a file's checksum; "" without one, as in a checkpoint of Lightning's own."""
+    """Returns the digits of a file's checksum; "" without one, as in a checkpoint of Lightning's
+    own.
+    """
     with open(checkpoint, "rb") as file:
         return checksum_at_end(file)
 
@@ -188,11 +239,17 @@ def checksum_at_end(file: BinaryIO) -> str:
     """As `read_checksum`, of a file that is open: another one may have its name by now."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - CHECKSUM_SIZE))
     end = file.read()
-    return end.removeprefix(CHECKSUM_PREFIX).decode(errors="replace") if end.startswith(CHECKSUM_PREFIX) else ""
+    return (
+        end.removeprefix(CHECKSUM_PREFIX).decode(errors="replace")
+        if end.startswith(CHECKSUM_PREFIX)
+        else ""
+    )
 
 
 def folder_of(run: Path) -> Path:
-    """Returns where measurements of RUN go: its folder; for a checkpoint file that of its run, or else its own."""
+    """Returns where measurements of RUN go: its folder; for a checkpoint file that of its run, or
+    else its own.
+    """
     if not run.is_file():
         return run
     return run.parent.parent if run.parent.name == "checkpoints" else run.parent
@@ -200,7 +257,11 @@ def folder_of(run: Path) -> Path:
 
 def is_number(value: Any) -> TypeGuard[float]:
     """True for an int or float that is neither NaN nor infinite, nor too large for a float."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max
+    )
 
 
 def is_count(value: Any) -> TypeGuard[int]:
@@ -218,11 +279,15 @@ def read_json(path: Path) -> Record:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    atomic_write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    atomic_write_text(
+        path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    )
 
 
 def read_jsonl(path: Path) -> list[Record]:
-    """Returns the objects of a .jsonl file in order; none if there is no file. Damaged lines are skipped."""
+    """Returns the objects of a .jsonl file in order; none if there is no file. Damaged lines are
+    skipped.
+    """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -248,13 +313,18 @@ def append_jsonl(path: Path, records: list[Record]) -> None:
 
 
 def open_unlinked(path: Path, mode: str) -> TextIO:
-    """Opens a text file of a run to write into. Raises RefusedError for a symbolic link: it may lead anywhere."""
+    """Opens a text file of a run to write into. Raises RefusedError for a symbolic link: it may
+    lead anywhere.
+    """
 
     def without_links(name: str, flags: int) -> int:
         return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
     if path.is_symlink():
-        raise RefusedError(f"{path}: a symbolic link, which is not written through; remove it or put its file there")
+        raise RefusedError(
+            f"{path}: a symbolic link, which is not written through; remove it or put its file "
+            "there"
+        )
     return cast(TextIO, open(path, mode, encoding="utf-8", opener=without_links))
 
 
@@ -270,5 +340,7 @@ def drop_records_after(path: Path, step: int) -> None:
 
 def series(records: list[Record], key: str) -> list[tuple[float, float]]:
     """Returns (step, value) of every record that has the key, with a finite number."""
-    measured = [record for record in records if is_count(record.get("step")) and is_number(record.get(key))]
+    measured = [
+        record for record in records if is_count(record.get("step")) and is_number(record.get(key))
+    ]
     return [(record["step"], record[key]) for record in measured]

@@ -1,4 +1,5 @@
-"""Files of tensors: a torch archive of tensors and plain values with the SHA-256 of its bytes in the zip comment.
+"""Files of tensors: a torch archive of tensors and plain values with the SHA-256 of its bytes in
+the zip comment.
 
 A file under its final name is therefore either whole and verified, or refused.
 """
@@ -23,7 +24,8 @@ FORMAT = 1
 
 
 def write_tensors(path: Path, payload: Mapping[str, Any]) -> None:
-    """Writes tensors and plain values so that `path` is never incomplete, even after a kill or a power cut.
+    """Writes tensors and plain values so that `path` is never incomplete, even after a kill or a
+    power cut.
 
     Raises ResourceError if the disk is full; an earlier file under `path` is then still there.
     """
@@ -38,11 +40,15 @@ def write_tensors(path: Path, payload: Mapping[str, Any]) -> None:
 
 
 class _HashedFile:
-    """What torch writes an archive to: each piece is hashed and written, so that no second copy is in memory."""
+    """What torch writes an archive to: each piece is hashed and written, so that no second copy is
+    in memory.
+    """
 
     def __init__(self, file: BinaryIO):
         self._file, self.digest = file, hashlib.sha256()
-        self.error: OSError | None = None  # a disk error, which torch would replace by one of its own
+        self.error: OSError | None = (
+            None  # a disk error, which torch would replace by one of its own
+        )
 
     def write(self, data: bytes) -> int:
         self.digest.update(data)
@@ -61,20 +67,32 @@ def n_bytes(payload: Any) -> int:
     """Returns the size of all tensors in tables and lists at any depth."""
     if isinstance(payload, Tensor):
         return payload.numel() * payload.itemsize
-    values = payload.values() if isinstance(payload, Mapping) else payload if isinstance(payload, list | tuple) else ()
+    values = (
+        payload.values()
+        if isinstance(payload, Mapping)
+        else payload
+        if isinstance(payload, list | tuple)
+        else ()
+    )
     return sum(map(n_bytes, values))
 
 
 def writing_checkpoint(path: Path, size: int) -> contextlib.AbstractContextManager[None]:
-    """Turns an OSError while so many bytes are written into a ResourceError that says what is needed and free."""
+    """Turns an OSError while so many bytes are written into a ResourceError that says what is
+    needed and free.
+    """
     sizes = f"{size / 1e6:.1f} MB are needed"
     with contextlib.suppress(OSError):
         sizes += f", {shutil.disk_usage(path.parent).free / 1e6:.1f} MB are free"
-    return writing(path, f"{sizes}, earlier checkpoints are intact; make room and run the same command again")
+    return writing(
+        path, f"{sizes}, earlier checkpoints are intact; make room and run the same command again"
+    )
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
-    """Reads what `write_tensors` wrote, onto the CPU. Raises RefusedError if it is missing or damaged."""
+    """Reads what `write_tensors` wrote, onto the CPU. Raises RefusedError if it is missing or
+    damaged.
+    """
     try:
         with open(path, "rb") as file:
             _verify(file, path)
@@ -85,11 +103,15 @@ def read_tensors(path: Path) -> dict[str, Any]:
     except RefusedError:
         raise
     except Exception as error:  # torch.load raises many types on unexpected bytes
-        raise RefusedError(f"{path}: not a checkpoint of this program (more than tensors and values)") from error
+        raise RefusedError(
+            f"{path}: not a checkpoint of this program (more than tensors and values)"
+        ) from error
     if not isinstance(payload, dict):
         raise RefusedError(f"{path}: not a checkpoint of this program")
     if (written := payload.get("format")) != FORMAT:
-        raise RefusedError(f"{path}: written in format {written}, this program reads format {FORMAT}")
+        raise RefusedError(
+            f"{path}: written in format {written}, this program reads format {FORMAT}"
+        )
     return payload
 
 
@@ -97,7 +119,9 @@ def _verify(file: BinaryIO, path: Path) -> None:
     """Raises RefusedError unless the file ends with the checksum of what comes before."""
     stored, left = checksum_at_end(file), file.seek(0, os.SEEK_END) - CHECKSUM_SIZE - 2
     if not stored:
-        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no checksum at its end)")
+        raise RefusedError(
+            f"{path}: damaged or not a checkpoint of this program (no checksum at its end)"
+        )
     digest = hashlib.sha256()
     file.seek(0)
     while left and (block := file.read(min(left, 1 << 20))):

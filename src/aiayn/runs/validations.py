@@ -10,11 +10,16 @@ from aiayn.config.trainer import TrainerConfig
 class ValidationHistory:
     """One metric of all validations so far: a pure function of metrics.jsonl.
 
-    So a run that was killed and resumed has the same best checkpoint, and stops at the same step, as one that was not.
-    Every rank has its own; all have the same values.
+    So a run that was killed and resumed has the same best checkpoint, and stops at the same step,
+    as one that was not. Every rank has its own; all have the same values.
     """
 
-    def __init__(self, settings: TrainerConfig, records: Iterable[Mapping[str, Any]] = (), falls: bool = False):
+    def __init__(
+        self,
+        settings: TrainerConfig,
+        records: Iterable[Mapping[str, Any]] = (),
+        falls: bool = False,
+    ):
         """`falls`: the metric is better where it is lower, as the loss is."""
         self.falls = falls or settings.best_metric == "val/loss"
         self.metric, self.patience = settings.best_metric, settings.patience
@@ -35,7 +40,9 @@ class ValidationHistory:
         return min(self.values, key=lambda step: (sign * self.values[step], step), default=None)
 
     def is_out_of_patience(self) -> bool:
-        """True after `trainer.patience` validations in a row that were no better than the best before them."""
+        """True after `trainer.patience` validations in a row that were no better than the best
+        before them.
+        """
         best = self.best_step
         if self.patience is None or best is None:
             return False

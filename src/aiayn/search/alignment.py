@@ -25,11 +25,13 @@ BATCH_TOKENS = 4096  # padded subwords of a side at once; one pair may have more
 def alignment_weights(
     translator: LineTranslator, src_ids: list[list[int]], outputs: list[list[int]]
 ) -> list[Tensor | None]:
-    """Returns for every pair how much each target subword attends to each source subword, (T, S); None if one is empty.
+    """Returns for every pair how much each target subword attends to each source subword, (T, S);
+    None if one is empty.
 
-    Attention is the decoder's cross-attention in the last but one layer (in the only one, if there is one), averaged
-    over heads, at the step that produced the subword. In trained models this layer comes nearest to a word alignment.
-    The source's eos is left out, so rows sum to less than 1, and neither list may contain it.
+    Attention is the decoder's cross-attention in the last but one layer (in the only one, if there
+    is one), averaged over heads, at the step that produced the subword. In trained models this
+    layer comes nearest to a word alignment. The source's eos is left out, so rows sum to less than
+    1, and neither list may contain it.
     """
     translator = translator.in_torch()
     model = translator.models[0]  # the first of an ensemble
@@ -38,10 +40,18 @@ def alignment_weights(
     pairs = np.array([number for number, ids in enumerate(outputs) if ids and src_ids[number]], int)
     lengths = [np.array([len(ids[number]) for number in pairs], int) for ids in (src_ids, outputs)]
     with evaluating(translator.model), record_attention(model, [layer]) as weights_of:
-        for batch in (pairs[places].tolist() for places in evaluation_batches(lengths, BATCH_TOKENS)):
+        for batch in (
+            pairs[places].tolist() for places in evaluation_batches(lengths, BATCH_TOKENS)
+        ):
             # The decoder is causal, so what follows a shorter output does not matter.
-            src, tgt_in = translator.padded(src_ids, batch), shift_right(translator.padded(outputs, batch))[:, :-1]
-            doing = f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split them"
+            src, tgt_in = (
+                translator.padded(src_ids, batch),
+                shift_right(translator.padded(outputs, batch))[:, :-1],
+            )
+            doing = (
+                f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split "
+                "them"
+            )
             with explain_memory(doing):
                 model.decode(tgt_in, model.encode(src, source_mask(src)), source_mask(src))
             for number, weights in zip(batch, weights_of(layer).mean(1), strict=True):
@@ -49,16 +59,23 @@ def alignment_weights(
     return found
 
 
-def word_attention(translator: LineTranslator, src_ids: list[int], tgt_ids: list[int]) -> dict[str, object]:
-    """Returns the words of a line and of its translation, given by their subwords, and the attention between them.
+def word_attention(
+    translator: LineTranslator, src_ids: list[int], tgt_ids: list[int]
+) -> dict[str, object]:
+    """Returns the words of a line and of its translation, given by their subwords, and the
+    attention between them.
 
-    `weights` are a row for each word of the translation: those of `alignment_weights`, summed over the source word's
-    subwords and averaged over the target word's. Neither list of subwords may be empty.
+    `weights` are a row for each word of the translation: those of `alignment_weights`, summed over
+    the source word's subwords and averaged over the target word's. Neither list of subwords may be
+    empty.
     """
     [weights] = alignment_weights(translator, [src_ids], [tgt_ids])
     assert weights is not None  # there are subwords on both sides
     tokenizer = translator.tokenizer
-    (source, columns), (translation, rows) = _words(tokenizer.source, src_ids), _words(tokenizer, tgt_ids)
+    (source, columns), (translation, rows) = (
+        _words(tokenizer.source, src_ids),
+        _words(tokenizer, tgt_ids),
+    )
     sums = np.add.reduceat(np.add.reduceat(weights.double().numpy(), columns, axis=1), rows, axis=0)
     means = sums / np.diff([*rows, len(tgt_ids)])[:, None]
     return {"source": source, "translation": translation, "weights": means.round(4).tolist()}
@@ -76,7 +93,8 @@ def _words(tokenizer: Tokenizer, ids: list[int]) -> tuple[list[str], list[int]]:
 def record_attention(
     model: Transformer, modules: list[MultiHeadAttention]
 ) -> Iterator[Callable[[MultiHeadAttention], Tensor]]:
-    """Yields a function that returns the weights, (B, H, T, S), of one of these modules in the latest forward pass.
+    """Yields a function that returns the weights, (B, H, T, S), of one of these modules in the
+    latest forward pass.
 
     Kernels do not return weights, so `MultiHeadAttention.weights` computes them again. Raises
     ConfigError where these are not the weights that the module used, or where it was not called.
@@ -90,18 +108,25 @@ def record_attention(
         try:
             weights = module.weights(q, k, mask)
             tolerance = 1e-3 if q.dtype in (torch.float32, torch.float64) else 0.05
-            if not torch.allclose(weights @ v, attended, tolerance, tolerance * float(attended.abs().max())):
+            if not torch.allclose(
+                weights @ v, attended, tolerance, tolerance * float(attended.abs().max())
+            ):
                 reason = "other weights than it attends with"
         except Exception as error:  # of a part that has none
             reason = summary_of(error)
         if reason:
             name = type(module).__name__
-            raise ConfigError(f"{name}.weights gives {reason}; override it as heads(q, k, v, mask) is overridden")
+            raise ConfigError(
+                f"{name}.weights gives {reason}; override it as heads(q, k, v, mask) is overridden"
+            )
         recorded[module] = weights.float().cpu()
 
     def weights_of(module: MultiHeadAttention) -> Tensor:
         if module not in recorded:
-            raise ConfigError(f"a {type(module).__name__} of this model is not called: it has no attention weights")
+            raise ConfigError(
+                f"a {type(module).__name__} of this model is not called: it has no attention "
+                "weights"
+            )
         return recorded[module]
 
     handles = [module.register_forward_hook(record) for module in modules]

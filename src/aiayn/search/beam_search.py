@@ -1,13 +1,14 @@
 """Beam search (section 6.1): the translations with the highest scores, for a batch of sentences.
 
-The score of a hypothesis Y for a source X is log P(Y|X) / lp(Y). The length penalty lp grows with the length |Y|, eos
-included, which makes up for the bias of log P towards short outputs.
+The score of a hypothesis Y for a source X is log P(Y|X) / lp(Y). The length penalty lp grows with
+the length |Y|, eos included, which makes up for the bias of log P towards short outputs.
 
-Each sentence keeps two lists of `beam_size` hypotheses: alive ones, ordered by log P, and finished ones, ordered by
-score. Their tokens are not copied: every step notes which hypothesis each alive one continues. A sentence is done when
-no alive hypothesis can overtake its worst finished one, which is exact; or with `patience` p as soon as p * K
-hypotheses ended that were among the best K continuations of their step (Kasai et al. 2022; p = 1 is what most toolkits
-do). Both lists are tensors over N sentences and K beams.
+Each sentence keeps two lists of `beam_size` hypotheses: alive ones, ordered by log P, and finished
+ones, ordered by score. Their tokens are not copied: every step notes which hypothesis each alive
+one continues. A sentence is done when no alive hypothesis can overtake its worst finished one,
+which is exact; or with `patience` p as soon as p * K hypotheses ended that were among the best K
+continuations of their step (Kasai et al. 2022; p = 1 is what most toolkits do). Both lists are
+tensors over N sentences and K beams.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -21,7 +22,8 @@ from aiayn.errors import NonFiniteOutputError
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
-# Checking whether sentences are done waits for a GPU. Checking late changes no result: a done sentence stays done.
+# Checking whether sentences are done waits for a GPU. Checking late changes no result: a done
+# sentence stays done.
 STEPS_PER_CHECK = {"cpu": 1}
 ROWS = 512  # hypotheses whose logits are in memory at once, 76 MB with 37,000 subwords
 
@@ -36,7 +38,9 @@ class Decoder(Protocol):
 
 
 def log_probs_of(model: Decoder, projected: Tensor) -> Tensor:
-    """Returns log-probabilities (..., V) for what `project` returned: logits, or already these, of an ensemble."""
+    """Returns log-probabilities (..., V) for what `project` returned: logits, or already these, of
+    an ensemble.
+    """
     return projected if getattr(model, "gives_log_probs", False) else projected.log_softmax(-1)
 
 
@@ -48,7 +52,9 @@ class Beams(NamedTuple):
     largest_penalty: Tensor  # (N,) that of an output of `limit` tokens and eos
     done: Tensor  # (N,) bool
     n_ended: Tensor  # (N,) hypotheses that ended among the best K of their step
-    log_probs: Tensor  # (N, K) of the alive hypotheses, best first; (N, 1) at the start; -inf once done
+    log_probs: (
+        Tensor  # (N, K) of the alive hypotheses, best first; (N, 1) at the start; -inf once done
+    )
     tokens: Tensor  # (N, K, L) of the alive hypotheses of every step, of at most L
     parents: Tensor  # (N, K, L) the hypothesis of the step before that each continues
     finished_scores: Tensor  # (N, K) best first
@@ -60,23 +66,30 @@ class Beams(NamedTuple):
 
 
 @torch.inference_mode()
-def beam_search(model: Decoder, src: Tensor, src_mask: Tensor, config: SearchConfig) -> list[list[Hypothesis]]:
+def beam_search(
+    model: Decoder, src: Tensor, src_mask: Tensor, config: SearchConfig
+) -> list[list[Hypothesis]]:
     """Translates src (N, S), whose rows end with eos, under src_mask (N, 1, 1, S).
 
-    Returns the finished hypotheses of every sentence, best first: `beam_size` of them, fewer if fewer exist, of at most
-    |X| + `max_extra_tokens` tokens, eos not counted on either side. A sentence's result does not depend on the others
-    in the batch. One beam is greedy search. The model must be in evaluation mode.
+    Returns the finished hypotheses of every sentence, best first: `beam_size` of them, fewer if
+    fewer exist, of at most |X| + `max_extra_tokens` tokens, eos not counted on either side. A
+    sentence's result does not depend on the others in the batch. One beam is greedy search. The
+    model must be in evaluation mode.
 
     Raises DivergedError if the model's output is NaN or infinite.
     """
-    limits = [length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()]
+    limits = [
+        length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()
+    ]
     longest = max(limits) + 1
     cache = model.init_cache(model.encode(src, src_mask), src_mask, config.beam_size)
     beams = _empty_beams(torch.tensor(limits, device=src.device), longest, config)
-    last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)  # (N, 1), and (N, K) from then on
+    last_tokens = torch.full_like(
+        beams.log_probs, BOS_ID, dtype=torch.long
+    )  # (N, 1), and (N, K) from then on
     steps_per_check = STEPS_PER_CHECK.get(src.device.type, 4)
-    # At most K of the best 2K continuations end, one per parent, so K stay alive. Greedy search considers only the
-    # single best: eos in second place must not finish a hypothesis.
+    # At most K of the best 2K continuations end, one per parent, so K stay alive. Greedy search
+    # considers only the single best: eos in second place must not finish a hypothesis.
     n_best = 2 * config.beam_size if config.beam_size > 1 else 1
     results: list[list[Hypothesis]] = [[] for _ in limits]
     total = torch.zeros((), device=src.device)  # of log P in all steps: NaN once one is
@@ -84,14 +97,17 @@ def beam_search(model: Decoder, src: Tensor, src_mask: Tensor, config: SearchCon
     for length in range(1, longest + 1):  # |Y| of what ends in this step
         states = model.step(last_tokens, cache)  # (N, K, D)
         only_eos = length > beams.limit if length > min(limits) else None
-        log_probs, from_beam, new_tokens = best_continuations(model, states, beams.log_probs, n_best, only_eos)
+        log_probs, from_beam, new_tokens = best_continuations(
+            model, states, beams.log_probs, n_best, only_eos
+        )
         beams, parents = _extend(beams, log_probs, from_beam, new_tokens, length, config)
         total = total + log_probs.sum()
         if length % steps_per_check == 0 or length == longest:
             if total.isnan():
                 raise NonFiniteOutputError(f"by step {length} of the search")
             n_alive = len(beams.done) - int(beams.done.sum())
-            # Copying the caches also takes time, so sentences leave when at least an eighth of them can.
+            # Copying the caches also takes time, so sentences leave when at least an eighth of them
+            # can.
             if 8 * (len(beams.done) - n_alive) >= len(beams.done):
                 order = beams.done.byte().argsort(stable=True)
                 _collect(beams.select(order[n_alive:]), results)
@@ -104,23 +120,29 @@ def beam_search(model: Decoder, src: Tensor, src_mask: Tensor, config: SearchCon
         last_tokens = beams.tokens[:, :, length - 1]
 
     if not all(results):
-        raise NonFiniteOutputError(f"at step {longest} (the end token has no probability) of the search")
+        raise NonFiniteOutputError(
+            f"at step {longest} (the end token has no probability) of the search"
+        )
     return results
 
 
 def best_continuations(
     model: Decoder, states: Tensor, log_probs: Tensor, n_best: int, only_eos: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Extends N sentences' K hypotheses by one token each, and returns the best of all K * V continuations.
+    """Extends N sentences' K hypotheses by one token each, and returns the best of all K * V
+    continuations.
 
-    states (N, K, D), log_probs (N, K) of the hypotheses. Padding and bos are no continuations; where only_eos (N,), eos
-    is the only one. Returns log P, hypothesis and token of each continuation, (N, n_best), best first; a NaN before
+    states (N, K, D), log_probs (N, K) of the hypotheses. Padding and bos are no continuations;
+    where only_eos (N,), eos is the only one. Returns log P, hypothesis and token of each
+    continuation, (N, n_best), best first; a NaN before
     all others, -inf where there are too few.
     """
     at_once = max(1, ROWS // log_probs.size(1))
     ends = [None] * len(states) if only_eos is None else only_eos.split(at_once)
     parts = zip(states.split(at_once), log_probs.split(at_once), ends, strict=False)
-    best, parents, tokens = zip(*(_best_of_part(model, *part, n_best) for part in parts), strict=True)
+    best, parents, tokens = zip(
+        *(_best_of_part(model, *part, n_best) for part in parts), strict=True
+    )
     return torch.cat(best), torch.cat(parents), torch.cat(tokens)
 
 
@@ -143,7 +165,9 @@ def _best_of_part(
 
 
 def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
-    """Returns beams of one alive hypothesis per sentence, which is empty, and none finished, for `longest` steps."""
+    """Returns beams of one alive hypothesis per sentence, which is empty, and none finished, for
+    `longest` steps.
+    """
     unfinished = torch.full((len(limit), config.beam_size), -torch.inf, device=limit.device)
     steps = limit.new_zeros(*unfinished.shape, longest)
     return Beams(
@@ -162,25 +186,36 @@ def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
 
 
 def _extend(
-    beams: Beams, log_probs: Tensor, from_beam: Tensor, new_tokens: Tensor, length: int, config: SearchConfig
+    beams: Beams,
+    log_probs: Tensor,
+    from_beam: Tensor,
+    new_tokens: Tensor,
+    length: int,
+    config: SearchConfig,
 ) -> tuple[Beams, Tensor]:
     """Extends every alive hypothesis by one token to |Y| = length.
 
-    log_probs, from_beam and new_tokens (N, 2K) are the best continuations: log P, the hypothesis that each continues,
-    and its token. Returns the new beams and the parents (N, K) of the alive hypotheses.
+    log_probs, from_beam and new_tokens (N, 2K) are the best continuations: log P, the hypothesis
+    that each continues, and its token. Returns the new beams and the parents (N, K) of the alive
+    hypotheses.
     """
     k = config.beam_size
     ended = new_tokens == EOS_ID
     scores = torch.where(ended, log_probs / length_penalty(length, config), -torch.inf)
     # The K finished hypotheses compete with those that end now.
     finished_scores, kept = torch.cat([beams.finished_scores, scores], 1).topk(k)
-    finished_from = torch.cat([beams.finished_from, from_beam + (length - 1) * k], 1).gather(1, kept)
+    finished_from = torch.cat([beams.finished_from, from_beam + (length - 1) * k], 1).gather(
+        1, kept
+    )
 
     alive_log_probs, alive = log_probs.masked_fill(ended, -torch.inf).topk(k)
     parents = from_beam.gather(1, alive)
-    beams.tokens[:, :, length - 1], beams.parents[:, :, length - 1] = new_tokens.gather(1, alive), parents
-    # log P is negative and only falls, so no alive hypothesis can end with a better score than its present log P under
-    # the largest possible penalty: stopping here loses nothing.
+    beams.tokens[:, :, length - 1], beams.parents[:, :, length - 1] = (
+        new_tokens.gather(1, alive),
+        parents,
+    )
+    # log P is negative and only falls, so no alive hypothesis can end with a better score than its
+    # present log P under the largest possible penalty: stopping here loses nothing.
     done = finished_scores[:, -1] >= alive_log_probs[:, 0] / beams.largest_penalty
     n_ended = beams.n_ended
     if config.patience is not None:
@@ -189,7 +224,8 @@ def _extend(
     extended = beams._replace(
         done=done,
         n_ended=n_ended,
-        # A done sentence may stay in the batch for some steps: without alive hypotheses its result does not change.
+        # A done sentence may stay in the batch for some steps: without alive hypotheses its result
+        # does not change.
         log_probs=alive_log_probs.masked_fill_(done[:, None], -torch.inf),
         finished_scores=finished_scores,
         finished_log_probs=torch.cat([beams.finished_log_probs, log_probs], 1).gather(1, kept),
@@ -202,7 +238,10 @@ def _collect(beams: Beams, results: list[list[Hypothesis]]) -> None:
     """Stores the finished hypotheses of these beams as the results of their sentences."""
     steps = int(beams.finished_from.max()) // beams.tokens.size(1)  # before the longest ended
     columns = (beams.finished_from, beams.finished_scores, beams.finished_log_probs)
-    lists = (column.tolist() for column in (beams.tokens[..., :steps], beams.parents[..., :steps], *columns))
+    lists = (
+        column.tolist()
+        for column in (beams.tokens[..., :steps], beams.parents[..., :steps], *columns)
+    )
     for sentence, tokens, parents, *finished in zip(beams.sentence.tolist(), *lists, strict=True):
         results[sentence] = [
             Hypothesis(_tokens_of(tokens, parents, *divmod(start, len(tokens))), score, log_prob)
@@ -211,8 +250,12 @@ def _collect(beams: Beams, results: list[list[Hypothesis]]) -> None:
         ]
 
 
-def _tokens_of(tokens: list[list[int]], parents: list[list[int]], length: int, beam: int) -> list[int]:
-    """Returns the tokens of the hypothesis `beam` among those alive after `length` steps; both lists are (K, L)."""
+def _tokens_of(
+    tokens: list[list[int]], parents: list[list[int]], length: int, beam: int
+) -> list[int]:
+    """Returns the tokens of the hypothesis `beam` among those alive after `length` steps; both
+    lists are (K, L).
+    """
     found = []
     for step in reversed(range(length)):
         found.append(tokens[beam][step])

@@ -1,4 +1,6 @@
-"""The model of a run, as the run's module builds it: for training, average, translation, export and pictures."""
+"""The model of a run, as the run's module builds it: for training, average, translation, export and
+pictures.
+"""
 
 from typing import Any
 
@@ -11,16 +13,24 @@ from aiayn.runs.extensions import builders_of, builds_model
 
 
 def load_model(checkpoint: Checkpoint) -> Transformer:
-    """Returns the model of a checkpoint, on the CPU. Raises what `build_model` and `restore` raise."""
+    """Returns the model of a checkpoint, on the CPU. Raises what `build_model` and `restore`
+    raise.
+    """
     model = build_model(checkpoint.config, checkpoint.vocab_size)
     restore(model, checkpoint)
     return model
 
 
 def build_model(config: Config, vocab_size: int) -> Transformer:
-    """Returns the model with fresh weights. Raises RefusedError if code of a file that was not named builds it."""
-    modules: list[Any] = [getattr(code, "Module", object) for code in builders_of(config.model.parts)]
-    build = next((module.build_model for module in modules if builds_model(module)), build_from_parts)
+    """Returns the model with fresh weights. Raises RefusedError if code of a file that was not
+    named builds it.
+    """
+    modules: list[Any] = [
+        getattr(code, "Module", object) for code in builders_of(config.model.parts)
+    ]
+    build = next(
+        (module.build_model for module in modules if builds_model(module)), build_from_parts
+    )
     return build(config, vocab_size)
 
 
@@ -33,7 +43,10 @@ def build_from_parts(config: Config, vocab_size: int) -> Transformer:
     for code in builders_of(config.model.parts):
         for name, part in vars(getattr(code, "PARTS", Parts())).items():
             if part is not papers[name]:
-                twice = f"extensions: two of them bring the part {name}; make one of the other, in one file"
+                twice = (
+                    f"extensions: two of them bring the part {name}; make one of the other, in "
+                    "one file"
+                )
                 require(name not in brought, twice)
                 brought[name] = part
     return Transformer(config.model, vocab_size, Parts(**brought), config.data.src_vocab_size)

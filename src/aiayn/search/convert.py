@@ -1,4 +1,5 @@
-"""Converts a model for CTranslate2, and keeps it beside its checkpoint, where `FastTranslator` finds it.
+"""Converts a model for CTranslate2, and keeps it beside its checkpoint, where `FastTranslator`
+finds it.
 
 The folder is named by the fingerprint of the checkpoint file, so it is never that of other weights.
 """
@@ -18,7 +19,13 @@ from aiayn.config.stored import to_plain
 from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
 from aiayn.files import atomic_folder, atomic_write_text, sha256
 from aiayn.model.attention import MultiHeadAttention, attention
-from aiayn.model.embedding import LearnedPositions, SharedEmbedding, SinusoidalPositions, TiedOutput, sinusoids
+from aiayn.model.embedding import (
+    LearnedPositions,
+    SharedEmbedding,
+    SinusoidalPositions,
+    TiedOutput,
+    sinusoids,
+)
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
 from aiayn.model.overrides import is_exactly
 from aiayn.model.transformer import Transformer
@@ -30,13 +37,32 @@ POSITIONS = 4096  # of the tables that sinusoids are written into; longer lines 
 TOKEN = {number: token for token, number in SPECIAL_IDS.items()}
 # What can stand in a model that is converted: modules of exactly these classes.
 EXPRESSIBLE = (
-    *(Transformer, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, AddNorm, SharedEmbedding, TiedOutput),
-    *(SinusoidalPositions, LearnedPositions, nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity),
+    *(
+        Transformer,
+        EncoderLayer,
+        DecoderLayer,
+        MultiHeadAttention,
+        FeedForward,
+        AddNorm,
+        SharedEmbedding,
+        TiedOutput,
+    ),
+    *(
+        SinusoidalPositions,
+        LearnedPositions,
+        nn.ModuleList,
+        nn.Linear,
+        nn.LayerNorm,
+        nn.Dropout,
+        nn.Identity,
+    ),
 )
 
 
 def why_not_converted(model: Transformer) -> str | None:
-    """Returns what of a model CTranslate2 cannot express, in words; None if it can. The model is not accelerated."""
+    """Returns what of a model CTranslate2 cannot express, in words; None if it can. The model is
+    not accelerated.
+    """
     if model.config.attention_window is not None:
         return f"model.attention_window={model.config.attention_window}"
     for name, module in model.named_modules():
@@ -45,16 +71,24 @@ def why_not_converted(model: Transformer) -> str | None:
         own = isinstance(module, MultiHeadAttention | FeedForward)
         if own and not all(is_exactly(child, nn.Linear) for child in module.children()):
             return f"{name}, whose matrices are not plain linear layers"
-    if not is_exactly(model.encoder_norm, nn.Identity) or not is_exactly(model.decoder_norm, nn.Identity):
+    if not is_exactly(model.encoder_norm, nn.Identity) or not is_exactly(
+        model.decoder_norm, nn.Identity
+    ):
         return "a norm after the layers"
     if type(model.output) not in (TiedOutput, nn.Linear):
         return "the output layer"
-    unlike = (name for name, module in model.named_modules() if _is_unlike_the_options(module, model.config))
+    unlike = (
+        name
+        for name, module in model.named_modules()
+        if _is_unlike_the_options(module, model.config)
+    )
     return next((f"{name}, which is not as the model's options say" for name in unlike), None)
 
 
 def _is_unlike_the_options(module: nn.Module, config: ModelConfig) -> bool:
-    """Whether one of the paper's modules has parts, sizes or constants that CTranslate2 does not get from it."""
+    """Whether one of the paper's modules has parts, sizes or constants that CTranslate2 does not
+    get from it.
+    """
     match module:
         case MultiHeadAttention():
             sizes = [config.n_heads, config.n_heads * config.d_k, config.n_heads * config.d_v]
@@ -62,7 +96,11 @@ def _is_unlike_the_options(module: nn.Module, config: ModelConfig) -> bool:
             found = [module.n_heads, len(module.w_q.weight), len(module.w_v.weight)]
             return module.attention is not attention or biased or found != sizes
         case AddNorm():
-            return type(module.norm) is not nn.LayerNorm or module.norm.eps != 1e-5 or module.norm.bias is None
+            return (
+                type(module.norm) is not nn.LayerNorm
+                or module.norm.eps != 1e-5
+                or module.norm.bias is None
+            )
         case EncoderLayer() | DecoderLayer():
             return type(module.feed_forward) is not FeedForward
         case SharedEmbedding():
@@ -75,7 +113,9 @@ def _is_unlike_the_options(module: nn.Module, config: ModelConfig) -> bool:
 
 
 def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes a model in float32 as CTranslate2 reads it, with its subwords by id. `why_not_converted` must be None."""
+    """Writes a model in float32 as CTranslate2 reads it, with its subwords by id.
+    `why_not_converted` must be None.
+    """
     from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
 
     config = model.config
@@ -94,13 +134,20 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
         table = positions.table if learned else sinusoids(POSITIONS, config.d_model)
         stack.position_encodings.encodings = _array(table)
         for to, layer in zip(stack.layer, layers, strict=True):
-            attentions, norms = [(to.self_attention, layer.self_attention)], [layer.norm_1, layer.norm_2]
+            attentions, norms = (
+                [(to.self_attention, layer.self_attention)],
+                [layer.norm_1, layer.norm_2],
+            )
             if isinstance(layer, DecoderLayer):
                 attentions.append((to.attention, layer.cross_attention))
                 norms.append(layer.norm_3)
             for place, ours in attentions:
                 q, k, v, o = _projections(ours)
-                fused = [torch.cat([q, k, v]), o] if ours is layer.self_attention else [q, torch.cat([k, v]), o]
+                fused = (
+                    [torch.cat([q, k, v]), o]
+                    if ours is layer.self_attention
+                    else [q, torch.cat([k, v]), o]
+                )
                 for linear, matrix in zip(place.linear, fused, strict=True):
                     _put(linear, matrix)
                 if "head_dim" in wide:
@@ -109,11 +156,19 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
             w_1, w_2 = layer.feed_forward.w_1, layer.feed_forward.w_2
             _put(to.ffn.linear_0, w_1.weight, w_1.bias)
             _put(to.ffn.linear_1, w_2.weight, w_2.bias)
-            for place, add_norm in zip([*(place for place, _ in attentions), to.ffn], norms, strict=True):
+            for place, add_norm in zip(
+                [*(place for place, _ in attentions), to.ffn], norms, strict=True
+            ):
                 norm = cast(nn.LayerNorm, add_norm.norm)
-                place.layer_norm.gamma, place.layer_norm.beta = _array(norm.weight), _array(norm.bias)
+                place.layer_norm.gamma, place.layer_norm.beta = (
+                    _array(norm.weight),
+                    _array(norm.bias),
+                )
     sources = model.src_embedding or model.embedding
-    for embeddings, ours in ((spec.encoder.embeddings[0], sources), (spec.decoder.embeddings, model.embedding)):
+    for embeddings, ours in (
+        (spec.encoder.embeddings[0], sources),
+        (spec.decoder.embeddings, model.embedding),
+    ):
         embeddings.weight, embeddings.multiply_by_sqrt_depth = _array(ours.weight), True
     assert isinstance(model.output.weight, Tensor)
     spec.decoder.projection.weight = _array(model.output.weight)
@@ -155,10 +210,11 @@ def _projections(module: MultiHeadAttention) -> list[Tensor]:
 def write_converted(
     path: Path, checkpoint: Checkpoint, model: Transformer, into: Path | None = None
 ) -> tuple[Path, dict[str, Any]]:
-    """Converts the model of a checkpoint file, by default beside it, and removes what was converted of its name before.
+    """Converts the model of a checkpoint file, by default beside it, and removes what was converted
+    of its name before.
 
-    Returns the new folder, whole under its final name, and what `FastTranslator` needs besides CTranslate2's own files.
-    Raises OSError if it cannot be written.
+    Returns the new folder, whole under its final name, and what `FastTranslator` needs besides
+    CTranslate2's own files. Raises OSError if it cannot be written.
     """
     folder = into or converted_folder(path)
     shutil.rmtree(folder, ignore_errors=True)  # a damaged one
@@ -179,7 +235,9 @@ def write_converted(
         about["files"] = {file.name: sha256(file) for file in sorted(unfinished.iterdir())}
         atomic_write_text(unfinished / ABOUT, json.dumps(about, ensure_ascii=False))
     if into is None:
-        for other in path.parent.glob(f"{glob.escape(path.stem)}.ctranslate2-*"):  # of earlier checkpoints of this name
+        for other in path.parent.glob(
+            f"{glob.escape(path.stem)}.ctranslate2-*"
+        ):  # of earlier checkpoints of this name
             if other != folder:
                 shutil.rmtree(other, ignore_errors=True)
     return folder, about

@@ -1,4 +1,6 @@
-"""The folder of a model that was converted for CTranslate2: its name, and what it holds. Read without torch."""
+"""The folder of a model that was converted for CTranslate2: its name, and what it holds. Read
+without torch.
+"""
 
 import json
 from pathlib import Path
@@ -12,7 +14,9 @@ ABOUT = "aiayn.json"  # settings, tokenizer and the checksums of the other files
 
 
 def fingerprint(checkpoint: Path) -> str:
-    """Returns the SHA-256 that a checkpoint file ends with, or that of its bytes if it has none of its own."""
+    """Returns the SHA-256 that a checkpoint file ends with, or that of its bytes if it has none of
+    its own.
+    """
     return read_checksum(checkpoint) or sha256(checkpoint)
 
 
@@ -22,7 +26,9 @@ def converted_folder(checkpoint: Path) -> Path:
 
 
 def read_converted(folder: Path, checkpoint: Path) -> dict[str, Any] | None:
-    """Returns the settings of a whole converted model of this checkpoint file; None if there is none."""
+    """Returns the settings of a whole converted model of this checkpoint file; None if there is
+    none.
+    """
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         if about["format"] != FORMAT or about["checkpoint"] != fingerprint(checkpoint):

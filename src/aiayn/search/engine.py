@@ -1,4 +1,5 @@
-"""Chooses what translates: CTranslate2 wherever it can express model and options, else torch; and says which, and why.
+"""Chooses what translates: CTranslate2 wherever it can express model and options, else torch; and
+says which, and why.
 
 Nothing here imports torch before it is needed.
 """
@@ -50,7 +51,8 @@ class _UnableError(Exception):
 def open_translator(choice: Choice) -> Iterator[tuple[LineTranslator, str]]:
     """Yields a translator, and a line that says which engine it is and why.
 
-    Raises ConfigError for an engine that cannot do what is asked, RefusedError for a damaged checkpoint.
+    Raises ConfigError for an engine that cannot do what is asked, RefusedError for a damaged
+    checkpoint.
     """
     try:
         device = _device(choice)
@@ -76,7 +78,9 @@ def open_translator(choice: Choice) -> Iterator[tuple[LineTranslator, str]]:
 
 
 def _made_of(choice: Choice) -> "tuple[Checkpoint, SearchOverrides, str, str, list[Checkpoint]]":
-    """Returns the arguments of `load_translator`, whose models may have parts of the extensions from now on."""
+    """Returns the arguments of `load_translator`, whose models may have parts of the extensions
+    from now on.
+    """
     from aiayn.runs.checkpoints import load
     from aiayn.runs.extensions import name_extensions
 
@@ -87,7 +91,9 @@ def _made_of(choice: Choice) -> "tuple[Checkpoint, SearchOverrides, str, str, li
 
 
 def _device(choice: Choice) -> str:
-    """Returns CTranslate2's device. Raises _UnableError for what it cannot do, as far as known without the model."""
+    """Returns CTranslate2's device. Raises _UnableError for what it cannot do, as far as known
+    without the model.
+    """
     if choice.engine == "torch":
         raise _UnableError("as --engine says")
     if choice.only_torch:
@@ -103,24 +109,32 @@ def _device(choice: Choice) -> str:
         raise _UnableError("CTranslate2 finds no GPU")
     device = "cuda" if gpus and choice.accelerator != "cpu" else "cpu"
     if device == "cuda" and choice.devices > gpus:
-        raise ConfigError(f"devices={choice.devices}: this machine has {gpus} GPUs; lower it, or set accelerator=cpu")
+        raise ConfigError(
+            f"devices={choice.devices}: this machine has {gpus} GPUs; lower it, or set "
+            "accelerator=cpu"
+        )
     if device == "cuda" and not _load_cublas():
         remedy = "(pip install nvidia-cublas-cu12)"
         raise _UnableError(f"CTranslate2 needs libcublas.so.12, which is not found here {remedy}")
-    if choice.precision == "bfloat16" and "bfloat16" not in ctranslate2.get_supported_compute_types(device):
+    if choice.precision == "bfloat16" and "bfloat16" not in ctranslate2.get_supported_compute_types(
+        device
+    ):
         raise _UnableError(f"CTranslate2 does not compute in bfloat16 on this {device}")
     return device
 
 
 def _load_cublas() -> bool:
-    """Loads what CTranslate2 looks for by its name when it first multiplies, from where pip has put it, too.
+    """Loads what CTranslate2 looks for by its name when it first multiplies, from where pip has put
+    it, too.
 
     Returns whether it is there: torch for CUDA 13 brings another one.
     """
     if sys.platform != "linux":
         return True
     spec = find_spec("nvidia")
-    folders = [Path(each, "cublas/lib") for each in (spec and spec.submodule_search_locations) or ()]
+    folders = [
+        Path(each, "cublas/lib") for each in (spec and spec.submodule_search_locations) or ()
+    ]
     for path in ("libcublas.so.12", *(str(folder / "libcublas.so.12") for folder in folders)):
         with suppress(OSError):
             ctypes.CDLL(path)
@@ -129,7 +143,9 @@ def _load_cublas() -> bool:
 
 
 def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTranslator:
-    """Returns a translator, with a model that is converted if it was not yet. Raises _UnableError."""
+    """Returns a translator, with a model that is converted if it was not yet. Raises
+    _UnableError.
+    """
     [path] = choice.checkpoints
     stamp, folder = fingerprint(path), converted_folder(path)
     about = read_converted(folder, path)
@@ -147,13 +163,16 @@ def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTransla
         return load_translator(*_made_of(choice))
 
     try:
-        return FastTranslator(folder, about, search, device, choice.precision, choice.devices, in_torch)
+        return FastTranslator(
+            folder, about, search, device, choice.precision, choice.devices, in_torch
+        )
     except RuntimeError as error:  # such as a GPU without its libraries
         raise _UnableError(f"CTranslate2 fails ({error!s:.200})") from error
 
 
 def _convert(choice: Choice, path: Path, temporary: Path) -> tuple[Path, dict[str, Any]]:
-    """Returns the folder of the converted model, a temporary one where none can be written, and its settings.
+    """Returns the folder of the converted model, a temporary one where none can be written, and its
+    settings.
 
     Raises _UnableError for a model that cannot be converted.
     """

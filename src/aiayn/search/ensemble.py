@@ -16,8 +16,8 @@ from aiayn.runs.checkpoints import Checkpoint
 class Ensemble(nn.Module):
     """Implements what a search needs of a `Transformer` for several models.
 
-    The mean of their log-probabilities is that of a geometric mean of probabilities, so these sum to less than 1: the
-    log P of an output is the mean of the models' own.
+    The mean of their log-probabilities is that of a geometric mean of probabilities, so these sum
+    to less than 1: the log P of an output is the mean of the models' own.
     """
 
     gives_log_probs = True  # `project`, not logits
@@ -34,18 +34,26 @@ class Ensemble(nn.Module):
     def init_cache(self, memory: list[Tensor], src_mask: Tensor, beam_size: int) -> "EnsembleCache":
         """Returns an empty cache for `step`, as `Transformer.init_cache` does."""
         pairs = zip(self.models, memory, strict=True)
-        return EnsembleCache([model.init_cache(memory, src_mask, beam_size) for model, memory in pairs])
+        return EnsembleCache(
+            [model.init_cache(memory, src_mask, beam_size) for model, memory in pairs]
+        )
 
     def step(self, tokens: Tensor, cache: "EnsembleCache") -> Tensor:
-        """Decodes one more position; tokens (N, K). Returns the states of all models side by side, (N, K, M * D)."""
-        states = [model.step(tokens, part) for model, part in zip(self.models, cache.caches, strict=True)]
+        """Decodes one more position; tokens (N, K). Returns the states of all models side by side,
+        (N, K, M * D).
+        """
+        states = [
+            model.step(tokens, part) for model, part in zip(self.models, cache.caches, strict=True)
+        ]
         return torch.cat(states, -1)
 
     def project(self, states: Tensor) -> Tensor:
         """states (..., M * D) of `step`. Returns mean log-probabilities (..., V), float32."""
         parts = states.split([model.config.d_model for model in self.models], -1)
         pairs = zip(self.models, parts, strict=True)
-        return reduce(torch.add, (model.project(part).float().log_softmax(-1) for model, part in pairs)) / len(parts)
+        return reduce(
+            torch.add, (model.project(part).float().log_softmax(-1) for model, part in pairs)
+        ) / len(parts)
 
 
 class EnsembleCache:
@@ -64,12 +72,19 @@ class EnsembleCache:
 
 
 def refuse_different(first: Checkpoint, other: Checkpoint) -> None:
-    """Raises RefusedError unless both models translate between the same languages, in the same subwords."""
-    before, now = (f"{one.config.data.src_lang}-{one.config.data.tgt_lang}" for one in (first, other))
+    """Raises RefusedError unless both models translate between the same languages, in the same
+    subwords.
+    """
+    before, now = (
+        f"{one.config.data.src_lang}-{one.config.data.tgt_lang}" for one in (first, other)
+    )
     if before != now:
-        raise RefusedError(f"{other.config.name} translates {now}, {first.config.name} {before}: no ensemble of both")
+        raise RefusedError(
+            f"{other.config.name} translates {now}, {first.config.name} {before}: no ensemble of "
+            "both"
+        )
     if first.tokenizer != other.tokenizer:
         raise RefusedError(
-            f"{other.config.name} has another vocabulary than {first.config.name}: an ensemble needs runs on one "
-            "prepared corpus, such as runs with other seeds"
+            f"{other.config.name} has another vocabulary than {first.config.name}: an ensemble "
+            "needs runs on one prepared corpus, such as runs with other seeds"
         )

@@ -1,14 +1,16 @@
-"""Translation by CTranslate2, without torch: the same model and the same options of search, several times as fast.
+"""Translation by CTranslate2, without torch: the same model and the same options of search, several
+times as fast.
 
-The model was converted once, into a folder beside its checkpoint (`search/convert.py`). What CTranslate2 does otherwise
-than `beam_search`, and how the results become the same:
+The model was converted once, into a folder beside its checkpoint (`search/convert.py`). What
+CTranslate2 does otherwise than `beam_search`, and how the results become the same:
 
-- It divides log P by |Y|^alpha. So it is asked for all hypotheses that it finished, and they are ranked anew by the
-  run's own length penalty. Where the last step finished more than end a search, it leaves the worst out: alpha is one
-  that orders them as the run's own penalty does, or nearly.
-- All lines of a call have one limit of lengths. A line with an output that reaches its own limit is searched again,
-  with lines of the same limit.
-- It does not score the end of an output that it cut at the limit. That is added by scoring the output.
+- It divides log P by |Y|^alpha. So it is asked for all hypotheses that it finished, and they are
+  ranked anew by the run's own length penalty. Where the last step finished more than end a search,
+  it leaves the worst out: alpha is one that orders them as the run's own penalty does, or nearly.
+- All lines of a call have one limit of lengths. A line with an output that reaches its own limit is
+  searched again, with lines of the same limit.
+- It does not score the end of an output that it cut at the limit. That is added by scoring the
+  output.
 - It may write <s> and <pad>, and its tables of positions end. Such lines are translated in torch.
 """
 
@@ -30,7 +32,11 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 if TYPE_CHECKING:
     from aiayn.search.translator import Translator
 
-COMPUTE_TYPES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8_float32"}  # by our names of precisions
+COMPUTE_TYPES = {
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "int8": "int8_float32",
+}  # by our names of precisions
 
 
 class FastTranslator(LineTranslator):
@@ -46,28 +52,41 @@ class FastTranslator(LineTranslator):
         devices: int,
         load_in_torch: "Callable[[], Translator]",
     ):
-        """`folder` and `about` are those of a converted model. Raises RuntimeError if the device cannot be used."""
+        """`folder` and `about` are those of a converted model. Raises RuntimeError if the device
+        cannot be used.
+        """
         import ctranslate2
 
         tokenizer = Tokenizer.from_json(about["tokenizer"])
         self.positions: int = about["positions"]  # of its tables
         learned = self.positions if about["learned"] else None
-        super().__init__(tokenizer, search, about["task"], (about["src_lang"], about["tgt_lang"]), learned)
+        super().__init__(
+            tokenizer, search, about["task"], (about["src_lang"], about["tgt_lang"]), learned
+        )
         self.devices = devices
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[device]
-        # |Y|^(alpha / 2) is close to ((5 + |Y|) / 6)^alpha. With 0 CTranslate2 ends a search at its best output.
+        # |Y|^(alpha / 2) is close to ((5 + |Y|) / 6)^alpha. With 0 CTranslate2 ends a search at its
+        # best output.
         self.exponent = max(search.length_penalty / (2 if search.penalty == "gnmt" else 1), 1e-3)
         self._load_in_torch = load_in_torch
         self._torch: Translator | None = None
         self._src_subwords, self._tgt_subwords = tokenizer.source.subwords, tokenizer.subwords
         self._ids = {token: number for number, token in enumerate(self._tgt_subwords)}
         threads = max(1, _threads() // devices)
-        parallel = {"device_index": list(range(devices))} if device == "cuda" else {"inter_threads": devices}
+        parallel = (
+            {"device_index": list(range(devices))}
+            if device == "cuda"
+            else {"inter_threads": devices}
+        )
         # Where torch is loaded, both have one OpenMP, and CTranslate2 sets its threads.
         torch = sys.modules.get("torch")
         before = torch.get_num_threads() if torch else 0
         self._engine = ctranslate2.Translator(
-            str(folder), device, compute_type=COMPUTE_TYPES[precision], intra_threads=threads, **parallel
+            str(folder),
+            device,
+            compute_type=COMPUTE_TYPES[precision],
+            intra_threads=threads,
+            **parallel,
         )
         if torch:
             torch.set_num_threads(before)
@@ -81,8 +100,14 @@ class FastTranslator(LineTranslator):
     ) -> list[list[Hypothesis]]:
         extra = self.search.max_extra_tokens
         found: list[list[Hypothesis]] = [[] for _ in src_ids]
-        left = [line for line, ids in enumerate(src_ids) if len(ids) + extra + 1 > self.positions]  # for torch
-        lines = [line for line, ids in enumerate(src_ids) if ids and len(ids) + extra + 1 <= self.positions]
+        left = [
+            line for line, ids in enumerate(src_ids) if len(ids) + extra + 1 > self.positions
+        ]  # for torch
+        lines = [
+            line
+            for line, ids in enumerate(src_ids)
+            if ids and len(ids) + extra + 1 <= self.positions
+        ]
         batches, done = self._batches(lines, src_ids), len(src_ids) - len(left) - len(lines)
         while batches:
             again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
@@ -107,7 +132,9 @@ class FastTranslator(LineTranslator):
         return [hypotheses[:n] for hypotheses in found]
 
     def _batches(self, lines: list[int], src_ids: list[list[int]]) -> list[list[int]]:
-        """Divides lines into batches of `batch_tokens`, the longest first; without numpy, which is slow to load."""
+        """Divides lines into batches of `batch_tokens`, the longest first; without numpy, which is
+        slow to load.
+        """
         longest_first = sorted(lines, key=lambda line: len(src_ids[line]), reverse=True)
         batches, tokens = [], self.batch_tokens // self.search.beam_size
         while longest_first:
@@ -117,23 +144,32 @@ class FastTranslator(LineTranslator):
         return batches
 
     def _results(self, batches: list[list[int]], src_ids: list[list[int]], first_line: int) -> Any:
-        """Yields each batch of lines with the hypotheses of each line, best first; several are searched at a time."""
+        """Yields each batch of lines with the hypotheses of each line, best first; several are
+        searched at a time.
+        """
         running: deque[tuple[list[int], Any]] = deque()
         waiting = deque(batches)
         while waiting or running:
-            while waiting and len(running) < 2 * self.devices:  # so few that an interrupt need not wait for many
+            while (
+                waiting and len(running) < 2 * self.devices
+            ):  # so few that an interrupt need not wait for many
                 batch = waiting.popleft()
                 running.append((batch, self._start([src_ids[line] for line in batch])))
             batch, futures = running.popleft()
             try:
                 results = [future.result() for future in futures]
             except (RuntimeError, MemoryError) as error:
-                if not isinstance(error, MemoryError) and "memory" not in str(error) and "alloc" not in str(error):
+                if (
+                    not isinstance(error, MemoryError)
+                    and "memory" not in str(error)
+                    and "alloc" not in str(error)
+                ):
                     raise
                 if len(batch) == 1:
                     raise ResourceError(
-                        f"out of memory with line {first_line + batch[0]} ({len(src_ids[batch[0]])} subwords) alone: "
-                        f"split it, or lower search.beam_size (now {self.search.beam_size})"
+                        f"out of memory with line {first_line + batch[0]} "
+                        f"({len(src_ids[batch[0]])} subwords) alone: split it, or lower "
+                        f"search.beam_size (now {self.search.beam_size})"
                     ) from error
                 half = len(batch) // 2
                 waiting.extendleft([batch[half:], batch[:half]])
@@ -143,7 +179,9 @@ class FastTranslator(LineTranslator):
     def _start(self, sources: list[list[int]]) -> list[Any]:
         """Begins to search a batch of which the first source is the longest."""
         beams = self.search.beam_size
-        ended = math.ceil(beams * (self.search.patience or 1)) if beams > 1 else 1  # hypotheses, until a search ends
+        ended = (
+            math.ceil(beams * (self.search.patience or 1)) if beams > 1 else 1
+        )  # hypotheses, until a search ends
         return self._engine.translate_batch(
             [[self._src_subwords[number] for number in ids] for ids in sources],
             beam_size=beams,
@@ -160,8 +198,16 @@ class FastTranslator(LineTranslator):
 
     def _ranked(self, sources: list[list[int]], results: list[Any]) -> list[list[Hypothesis]]:
         """Returns what was found, ranked by the run's own score."""
-        outputs = [[[self._ids[token] for token in tokens] for tokens in result.hypotheses] for result in results]
-        cut = [(source, ids) for source, found in zip(sources, outputs, strict=True) for ids in found if not _ends(ids)]
+        outputs = [
+            [[self._ids[token] for token in tokens] for tokens in result.hypotheses]
+            for result in results
+        ]
+        cut = [
+            (source, ids)
+            for source, found in zip(sources, outputs, strict=True)
+            for ids in found
+            if not _ends(ids)
+        ]
         rows = (
             [[self._src_subwords[number] for number in source] for source, _ in cut],
             [[self._tgt_subwords[number] for number in ids] for _, ids in cut],
@@ -174,7 +220,9 @@ class FastTranslator(LineTranslator):
             for ids, score in zip(found, result.scores, strict=True):
                 log_prob = score * len(ids) ** self.exponent if _ends(ids) else next(scores_of_cut)
                 ids = ids[: len(ids) - _ends(ids)]
-                hypotheses.append(Hypothesis(ids, log_prob / length_penalty(len(ids) + 1, self.search), log_prob))
+                hypotheses.append(
+                    Hypothesis(ids, log_prob / length_penalty(len(ids) + 1, self.search), log_prob)
+                )
             if not hypotheses or not all(math.isfinite(one.log_prob) for one in hypotheses):
                 raise NonFiniteOutputError
             hypotheses.sort(key=lambda one: one.score, reverse=True)
@@ -183,12 +231,18 @@ class FastTranslator(LineTranslator):
 
 
 def _ends(ids: list[int]) -> bool:
-    """Whether an output has its end, which CTranslate2 leaves out where it cuts one at the limit."""
+    """Whether an output has its end, which CTranslate2 leaves out where it cuts one at the
+    limit.
+    """
     return ids[-1:] == [EOS_ID]
 
 
 def _threads() -> int:
-    """Returns how many threads products may take: OMP_NUM_THREADS, or as many as there are cores for this process."""
+    """Returns how many threads products may take: OMP_NUM_THREADS, or as many as there are cores
+    for this process.
+    """
     chosen = os.environ.get("OMP_NUM_THREADS", "")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return int(chosen) if chosen.isdecimal() and int(chosen) else cores

@@ -1,4 +1,6 @@
-"""Text to text around a search: what every engine does with lines before it searches, and with what it found."""
+"""Text to text around a search: what every engine does with lines before it searches, and with what
+it found.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,7 +16,10 @@ from aiayn.search.translations import Hypothesis, Translation
 if TYPE_CHECKING:
     from aiayn.search.translator import Translator
 
-BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}  # padded subwords x beams at once, without search.batch_tokens
+BATCH_TOKENS = {
+    "cpu": 8192,
+    "cuda": 65536,
+}  # padded subwords x beams at once, without search.batch_tokens
 
 Progress = Callable[[int, int], None]  # called with the number of lines done and of all lines
 
@@ -33,7 +38,9 @@ class LineTranslator(ABC):
     def find(
         self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
     ) -> list[list[Hypothesis]]:
-        """Returns up to n hypotheses for the subwords of every line, best first; none for a line without subwords."""
+        """Returns up to n hypotheses for the subwords of every line, best first; none for a line
+        without subwords.
+        """
 
     @abstractmethod
     def in_torch(self) -> "Translator":
@@ -42,29 +49,32 @@ class LineTranslator(ABC):
     def translate(self, lines: list[str], on_batch: Progress | None = None) -> list[str]:
         """Returns the best translation of every line; that of a blank line is empty.
 
-        Raises DataError for input that is not text or too long for the model, DivergedError for a broken model,
-        ResourceError if memory runs out.
+        Raises DataError for input that is not text or too long for the model, DivergedError for a
+        broken model, ResourceError if memory runs out.
         """
         return [best.text for best, *_ in self.n_best(lines, 1, on_batch)]
 
     def n_best(
         self, lines: list[str], n: int, on_batch: Progress | None = None, first_line: int = 1
     ) -> list[list[Translation]]:
-        """Returns the n best translations of every line, best first; fewer if the search finished fewer.
+        """Returns the n best translations of every line, best first; fewer if the search finished
+        fewer.
 
-        `first_line` is the number of lines[0] in error messages. Raises ConfigError if n exceeds `beam_size`, and what
-        `translate` raises.
+        `first_line` is the number of lines[0] in error messages. Raises ConfigError if n exceeds
+        `beam_size`, and what `translate` raises.
         """
         if not 1 <= n <= self.search.beam_size:
             raise ConfigError(
-                f"{n} translations per line asked for, but search.beam_size={self.search.beam_size}: ask for 1 to "
-                f"{self.search.beam_size} or set search.beam_size={max(n, 1)}"
+                f"{n} translations per line asked for, but "
+                f"search.beam_size={self.search.beam_size}: ask for 1 to {self.search.beam_size} "
+                f"or set search.beam_size={max(n, 1)}"
             )
         found = self.find(self.sources(lines, first_line), n, on_batch, first_line)
         return [self.to_text(hypotheses) if hypotheses else [Translation()] for hypotheses in found]
 
     def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
-        """Returns the subword ids of every line, without eos, after the normalisation of the training text.
+        """Returns the subword ids of every line, without eos, after the normalisation of the
+        training text.
 
         A blank line has none. Raises DataError for input that is not text.
         """
@@ -81,35 +91,54 @@ class LineTranslator(ABC):
             if not isinstance(line, str) or SURROGATE.search(line):
                 raise DataError(f"line {number} is not valid text: {line!r:.80}; correct it")
             if len(line) > MAX_LINE_BYTES:
-                raise DataError(f"line {number} has {len(line):,} characters; split it into sentences")
+                raise DataError(
+                    f"line {number} has {len(line):,} characters; split it into sentences"
+                )
         return tokenizer.encode([tokenizer.normalise(line) for line in lines])
 
     def sources(self, lines: list[str], first_line: int) -> list[list[int]]:
-        """Returns `source_ids`. Raises DataError if learned positions are too few for a line and its translation."""
+        """Returns `source_ids`. Raises DataError if learned positions are too few for a line and
+        its translation.
+        """
         src_ids = self.source_ids(lines, first_line)
         extra = self.search.max_extra_tokens
-        self.refuse_long(src_ids, first_line, self.longest_source, f" or lower search.max_extra_tokens={extra}")
+        self.refuse_long(
+            src_ids, first_line, self.longest_source, f" or lower search.max_extra_tokens={extra}"
+        )
         return src_ids
 
-    def refuse_long(self, rows: list[list[int]], first_line: int, longest: int | None, remedy: str = "") -> None:
-        """Raises DataError for a line of more than `longest` subwords, all that learned positions allow."""
+    def refuse_long(
+        self, rows: list[list[int]], first_line: int, longest: int | None, remedy: str = ""
+    ) -> None:
+        """Raises DataError for a line of more than `longest` subwords, all that learned positions
+        allow.
+        """
         for number, ids in enumerate(rows, first_line):
             if longest is not None and len(ids) > longest:
                 raise DataError(
-                    f"line {number} has {len(ids)} subwords: this model's {self.max_positions} learned positions allow "
-                    f"at most {longest}; split the line{remedy}"
+                    f"line {number} has {len(ids)} subwords: this model's {self.max_positions} "
+                    f"learned positions allow at most {longest}; split the line{remedy}"
                 )
 
     @property
     def longest_source(self) -> int | None:
-        """The most subwords of a line that learned positions allow with its translation; None without any."""
+        """The most subwords of a line that learned positions allow with its translation; None
+        without any.
+        """
         positions = self.max_positions
         return max(positions - self.search.max_extra_tokens - 1, 0) if positions else None
 
     def to_text(self, hypotheses: list[Hypothesis]) -> list[Translation]:
-        """Returns the text of hypotheses; a line break, which bytes of a vocabulary can make, becomes a space."""
+        """Returns the text of hypotheses; a line break, which bytes of a vocabulary can make,
+        becomes a space.
+        """
         texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])
         return [
-            Translation(" ".join(text.splitlines()), hypothesis.score, hypothesis.log_prob, hypothesis.tokens)
+            Translation(
+                " ".join(text.splitlines()),
+                hypothesis.score,
+                hypothesis.log_prob,
+                hypothesis.tokens,
+            )
             for text, hypothesis in zip(texts, hypotheses, strict=True)
         ]

@@ -1,7 +1,8 @@
-"""Mark-up in a text: tags are taken out, so that the model sees sentences; `placement` puts them back.
+"""Mark-up in a text: tags are taken out, so that the model sees sentences; `placement` puts them
+back.
 
-`html.parser` reads the text as a whole, be it a page of HTML or a line with tags. Text between two tags that end a
-sentence is a part to translate, and everything else is copied.
+`html.parser` reads the text as a whole, be it a page of HTML or a line with tags. Text between two
+tags that end a sentence is a part to translate, and everything else is copied.
 """
 
 import html
@@ -16,20 +17,28 @@ from itertools import groupby
 from aiayn.data.placeholders import CJK, PLACEHOLDER, TAG, has_letters
 
 # These end a sentence: what is between two of them is translated by itself.
-BLOCK = """address article aside blockquote body br caption col colgroup dd details dialog div dl dt fieldset figcaption
-figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe legend li main menu nav noembed noframes noscript
-ol optgroup option p pre script section select style summary table tbody td textarea tfoot th thead title tr ul xmp"""
+BLOCK = """address article aside blockquote body br caption col colgroup dd details dialog div dl
+dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe
+legend li main menu nav noembed noframes noscript ol optgroup option p pre script section select
+style summary table tbody td textarea tfoot th thead title tr ul xmp"""
 # These stay as they are, with all that is in them; of those in a sentence the model sees the words.
-KEPT = "address code iframe kbd math noembed noframes pre samp script style svg textarea time var xmp"
+KEPT = (
+    "address code iframe kbd math noembed noframes pre samp script style svg textarea time var xmp"
+)
 RAW_TEXT = "iframe noembed noframes textarea title xmp"  # tags in them are text
 EMPTY = "area base embed img input meta param source track"  # have no closing tag, and divide words
-BLOCK, KEPT, RAW_TEXT, EMPTY = (frozenset(names.split()) for names in (BLOCK, KEPT, RAW_TEXT, EMPTY))
-# What a translation may not have more of: tags, placeholders, braces, which `str.format` refuses, and where a parser
-# begins a tag.
+BLOCK, KEPT, RAW_TEXT, EMPTY = (
+    frozenset(names.split()) for names in (BLOCK, KEPT, RAW_TEXT, EMPTY)
+)
+# What a translation may not have more of: tags, placeholders, braces, which `str.format` refuses,
+# and where a parser begins a tag.
 MARK = re.compile(rf"{TAG.pattern}|{PLACEHOLDER.pattern}|[{{}}]|<(?=[A-Za-z_/!?])", re.DOTALL)
-MARK_LENGTH = 500  # characters searched on each side of a joint; longer marks are hardly ever written
-# In text: tags of templates, of itstool (`<_:media-1/>`), times of words in subtitles (`<00:01.500>`), and tags of HTML
-# that is shown instead of used. Those of templates may have anything in them, and stand in tags:
+MARK_LENGTH = (
+    500  # characters searched on each side of a joint; longer marks are hardly ever written
+)
+# In text: tags of templates, of itstool (`<_:media-1/>`), times of words in subtitles
+# (`<00:01.500>`), and tags of HTML that is shown instead of used. Those of templates may have
+# anything in them, and stand in tags:
 # `<p {% if a > b %}class="x"{% endif %}>`.
 TEXT_TAG = re.compile(
     r"(\{%[^{}%]{1,100}%\}|\{\{(?=[^{}]{0,100}[<>&])[^{}]{1,100}\}\}|<%(?:(?!%>).){1,200}%>|</?_[^<>\"']*>"
@@ -38,13 +47,17 @@ TEXT_TAG = re.compile(
 )
 TEXT_TAG_NAME = re.compile(r"(?:&lt;|<%?|\{%-?|\{\{)\s*(end|/?)(\w*)")
 # A message of ICU, `{n, plural, one {a cat} other {# cats}}`: what is text in it no model can tell.
-MESSAGE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|number|date|time|spellout|ordinal|duration)\b")
+MESSAGE = re.compile(
+    r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|number|date|time|spellout|ordinal|duration)\b"
+)
 TWO_WORDS = re.compile(rf"(?![{CJK}]{{2}})\w\w")  # the last letter of one, the first of the next
 NO_BREAK = re.compile("&(?:nbsp|#160|#[xX][aA]0);")
 # Where comments and the like end in a browser; Python's versions differ in that.
 ENDS = {"<!--": "--!?>", "<![CDATA[": r"\]\]>", "<?": r"\?>", "": ">"}
 
-Token = tuple[str, str, str]  # text, open, close, alone, keep (opens what is kept) or other; name; as it is written
+Token = tuple[
+    str, str, str
+]  # text, open, close, alone, keep (opens what is kept) or other; name; as it is written
 
 
 @dataclass
@@ -63,7 +76,9 @@ class Part:
 
     text: str
     tags: list[Tag] = field(default_factory=list)
-    kept: list[tuple[int, int, str]] = field(default_factory=list)  # characters, and the element that replaces them
+    kept: list[tuple[int, int, str]] = field(
+        default_factory=list
+    )  # characters, and the element that replaces them
     escape: Callable[[str], str] = str  # writes text as the document has it
     finish: Callable[[str], str] = str  # is given the translation, with its tags
 
@@ -131,12 +146,17 @@ def html_text(raw: str) -> str:
 
 
 def parse_markup(text: str, markup: bool = True, is_html: bool = False) -> Pieces:
-    """Returns the parts of a text, and between them what is kept: with the parts' own tags, they are the text.
+    """Returns the parts of a text, and between them what is kept: with the parts' own tags, they
+    are the text.
 
-    Without `markup` it is one part. In HTML entities are characters. Nothing is refused: an unmatched tag is an element
-    by itself. Takes time in proportion to the text's length.
+    Without `markup` it is one part. In HTML entities are characters. Nothing is refused: an
+    unmatched tag is an element by itself. Takes time in proportion to the text's length.
     """
-    return read_parts(Reader(text).tokens, *((html_text, escaped_html) if is_html else ())) if markup else [Part(text)]
+    return (
+        read_parts(Reader(text).tokens, *((html_text, escaped_html) if is_html else ()))
+        if markup
+        else [Part(text)]
+    )
 
 
 def read_parts(
@@ -147,7 +167,8 @@ def read_parts(
 ) -> Pieces:
     """Returns what is between tokens that end a sentence as parts, and the rest as it is.
 
-    `read` makes text of what is written between tags, and `escape` the other way round; `finish` gets the translation.
+    `read` makes text of what is written between tags, and `escape` the other way round; `finish`
+    gets the translation.
     """
     pieces: Pieces = []
     make = partial(Part, escape=escape, finish=finish)
@@ -158,7 +179,8 @@ def read_parts(
 
 
 def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
-    """Joins an element that stays as it is into one token, whose name is the words of it; cuts tags out of text.
+    """Joins an element that stays as it is into one token, whose name is the words of it; cuts tags
+    out of text.
 
     What ends a sentence becomes `other`.
     """
@@ -184,7 +206,9 @@ def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
 
 
 def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., Part]) -> Pieces:
-    """Returns a part between the white space around it; what has no letters, or is a message, as it is."""
+    """Returns a part between the white space around it; what has no letters, or is a message, as it
+    is.
+    """
     text, between = "", ""  # the kinds of the tags after the last word
     tags: list[Tag] = []
     kept: list[tuple[int, int, str]] = []
@@ -194,8 +218,11 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
         words = read(raw) if kind == "text" else read(name).strip() if kind == "kept" else ""
         between += "" if kind == "text" else "alone" if raw[0] == "{" else kind
         if words:
-            # Words of two elements are two, as are those beside a tag alone or code, but `<b>S</b>ave` is one.
-            divides = re.search("close.*open|alone|kept", between) and TWO_WORDS.fullmatch(text[-1:] + words[0])
+            # Words of two elements are two, as are those beside a tag alone or code, but
+            # `<b>S</b>ave` is one.
+            divides = re.search("close.*open|alone|kept", between) and TWO_WORDS.fullmatch(
+                text[-1:] + words[0]
+            )
             if words[0] == " " and tags and tags[-1].place == len(text):
                 tags[-1].raw += " "
             if between and (divides or changes_marks(text, words)):
@@ -207,14 +234,18 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
             text, between = text + words, "kept" * (kind == "kept")
             continue
         tag = Tag(name, " " * (text[-1:] == " ") + raw, len(text), len(tags))
-        if kind == "close" and names[name]:  # what was opened in an element and never closed is a tag alone
+        if (
+            kind == "close" and names[name]
+        ):  # what was opened in an element and never closed is a tag alone
             while (opening := around.pop()).name != name:
                 names[opening.name] -= 1
             names[name] -= 1
             if text[opening.place :].strip():
                 opening.partner, tag.partner = tag.partner, opening.partner
             else:  # without words it is one tag
-                opening.raw += "".join(one.raw.strip() for one in [*tags[opening.partner + 1 :], tag])
+                opening.raw += "".join(
+                    one.raw.strip() for one in [*tags[opening.partner + 1 :], tag]
+                )
                 del tags[opening.partner + 1 :]
                 continue
         elif kind == "open":
@@ -224,7 +255,8 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
     raw, text = "".join(raw for *_, raw in tokens), text.rstrip()
     if MESSAGE.search(text) or not has_letters(text):
         return [raw] if raw else []
-    # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a blank.
+    # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a
+    # blank.
     blanks = NO_BREAK.sub(lambda found: "\xa0" * len(found[0]), raw) if read is html_text else raw
     front, back = len(raw) - len(blanks.lstrip()), len(blanks.rstrip())
     return [raw[:front], make(text, tags, kept), raw[back:]]

@@ -1,4 +1,6 @@
-"""Puts the tags and placeholders of a source into its translation, by how their subwords attend to each other."""
+"""Puts the tags and placeholders of a source into its translation, by how their subwords attend to
+each other.
+"""
 
 import re
 import unicodedata
@@ -15,11 +17,15 @@ from aiayn.data.placeholders import CJK, PLACEHOLDER
 from aiayn.search.markup import MARK, MARK_LENGTH, Part, changes_marks
 
 # What belongs to the character before it: accents, vowel signs, joiners, colours of skin.
-SIGNS = "".join(chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code))[0] == "M")
+SIGNS = "".join(
+    chr(code) for code in range(0x300, 0x1F000) if unicodedata.category(chr(code))[0] == "M"
+)
 SIGNS += "\u200c\u200d\U0001f3fb-\U0001f3ff"
-UNSPACED = f"{CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # and Thai, Lao, Burmese, Khmer: words without blanks
-# Marks, words, characters of scripts without blanks, and punctuation marks. A web address begins a unit even where a
-# tag was between it and the word before; a joiner is followed by a part of the same emoji.
+# and Thai, Lao, Burmese, Khmer: words without blanks
+UNSPACED = f"{CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+# Marks, words, characters of scripts without blanks, and punctuation marks. A web address begins a
+# unit even where a tag was between it and the word before; a joiner is followed by a part of the
+# same emoji.
 UNIT = re.compile(
     rf"({MARK.pattern})|[{UNSPACED}][{SIGNS}]*"
     rf"|[^\W{UNSPACED}](?:(?!(?:https?|ftp|file)://)[^\W{UNSPACED}]|[{SIGNS}])*"
@@ -31,38 +37,62 @@ SURE = 0.2  # share of a word's attention below which a place is a guess
 OPENING, CLOSING = "([{«„", ".,;:!?)]}»“…،؛؟।"  # without a blank after and before them
 ZERO_WIDTH_SPACE = "\u200b"  # divides two placeholders where a blank does not
 
-# Of a translated sentence: lengths in bytes of its subwords and of the source's, and their attention (T, S), if any.
+# Of a translated sentence: lengths in bytes of its subwords and of the source's, and their
+# attention (T, S), if any.
 Attention = tuple[list[int], list[int], Any]
-Word = tuple[int, int, str, np.ndarray, bool]  # characters that it replaces, its row of weights, and whether it is new
-Event = tuple[int, int, float, int, str]  # before which unit: what ends (0), the gap (1), what begins (2), the unit (3)
+Word = tuple[
+    int, int, str, np.ndarray, bool
+]  # characters that it replaces, its row of weights, and whether it is new
+Event = tuple[
+    int, int, float, int, str
+]  # before which unit: what ends (0), the gap (1), what begins (2), the unit (3)
 
 
-def unit_weights(translated: list[str], cut: list[str], attention: Sequence[Attention]) -> np.ndarray:
-    """Returns (units, source units): how much the units of a translation attend to those of its source.
+def unit_weights(
+    translated: list[str], cut: list[str], attention: Sequence[Attention]
+) -> np.ndarray:
+    """Returns (units, source units): how much the units of a translation attend to those of its
+    source.
 
     Both texts are given as blank, sentence, blank, ..., blank. Rows sum to 1 or are 0.
     """
-    sides = []  # for each sentence which subwords are in which units: pairs, and how many units each subword is in
+    # for each sentence which subwords are in which units: pairs, and how many units each subword is
+    # in
+    sides = []
     counts = []
     for number, pieces in enumerate((translated, cut)):
         text = "".join(pieces)
         # The tokenizer composes the source; a translation is as its subwords spell it.
-        byte_lengths = _composed_byte_lengths(text) if pieces is cut else [len(letter.encode()) for letter in text]
+        byte_lengths = (
+            _composed_byte_lengths(text)
+            if pieces is cut
+            else [len(letter.encode()) for letter in text]
+        )
         bytes_until = np.cumsum([0, *byte_lengths])
         stops = bytes_until[[unit.end() for unit in UNIT.finditer(text)]]
-        starts = bytes_until[list(accumulate(map(len, pieces)))[::2]] - 1  # the first subword has a space of its own
+        starts = (
+            bytes_until[list(accumulate(map(len, pieces)))[::2]] - 1
+        )  # the first subword has a space of its own
         lengths = [np.array(one[number], int) for one in attention]
         sides.append([_units_of(stops, *one) for one in zip(starts, lengths, strict=False)])
         counts.append(len(stops))
     weights = np.zeros(counts)
-    for (rows, units, _), (columns, src_units, shares), (_, _, some) in zip(*sides, attention, strict=True):
+    for (rows, units, _), (columns, src_units, shares), (_, _, some) in zip(
+        *sides, attention, strict=True
+    ):
         if some is not None and weights.size:
-            np.add.at(weights, (units[:, None], src_units), np.asarray(some)[np.ix_(rows, columns)] / shares)
+            np.add.at(
+                weights,
+                (units[:, None], src_units),
+                np.asarray(some)[np.ix_(rows, columns)] / shares,
+            )
     return weights / weights.sum(1, keepdims=True).clip(1e-9)
 
 
 def _composed_byte_lengths(text: str) -> list[int]:
-    """Returns the bytes of each character in the composed text; a decomposed unit has all of them at its last one."""
+    """Returns the bytes of each character in the composed text; a decomposed unit has all of them
+    at its last one.
+    """
     lengths = [len(letter.encode()) for letter in text]
     if composed(text) != text:
         for unit in UNIT.finditer(text):
@@ -71,14 +101,20 @@ def _composed_byte_lengths(text: str) -> list[int]:
     return lengths
 
 
-def _units_of(stops: np.ndarray, start: int, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the subwords of a sentence, once for each unit that they are in or before, these, and how many each has.
+def _units_of(
+    stops: np.ndarray, start: int, lengths: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the subwords of a sentence, once for each unit that they are in or before, these, and
+    how many each has.
 
-    stops: the bytes that units end before; start: that of the blank of the sentence's first subword.
+    stops: the bytes that units end before; start: that of the blank of the sentence's first
+    subword.
     """
     ends = start + np.cumsum(lengths)
     last = np.searchsorted(stops[:-1], ends)
-    first = np.minimum(np.searchsorted(stops[:-1], np.maximum(ends - lengths, start + 1), "right"), last)
+    first = np.minimum(
+        np.searchsorted(stops[:-1], np.maximum(ends - lengths, start + 1), "right"), last
+    )
     counts = last - first + 1
     subwords = np.repeat(np.arange(len(lengths)), counts)
     units = np.arange(len(subwords)) + np.repeat(first - counts.cumsum() + counts, counts)
@@ -86,11 +122,13 @@ def _units_of(stops: np.ndarray, start: int, lengths: np.ndarray) -> tuple[np.nd
 
 
 def written(part: Part, text: str, weights: np.ndarray, places: Counter[str]) -> str:
-    """Returns the translation of a part with its tags and placeholders; other text is passed through `part.escape`.
+    """Returns the translation of a part with its tags and placeholders; other text is passed
+    through `part.escape`.
 
-    Adds to `places` how many the model wrote itself (by_model), were put where the alignment says (by_alignment) or
-    where it says nothing (guessed), and how many of the model's own were removed. Takes Python steps in proportion to
-    units and tags, and a few passes of numpy over the units for each tag.
+    Adds to `places` how many the model wrote itself (by_model), were put where the alignment says
+    (by_alignment) or where it says nothing (guessed), and how many of the model's own were removed.
+    Takes Python steps in proportion to units and tags, and a few passes of numpy over the units for
+    each tag.
     """
     words = sorted(_fixed_words(part, text, weights, places), key=lambda word: word[:2])
     weights = np.array([row for *_, row, _ in words]).reshape(len(words), weights.shape[1])
@@ -103,26 +141,43 @@ def written(part: Part, text: str, weights: np.ndarray, places: Counter[str]) ->
             is_spaced = before and not any(map(BESIDE_NO_BLANK.match, (before[-1], after[0])))
             gap = " " if is_spaced and after[0] not in CLOSING and before[-1] not in OPENING else ""
             # They and placeholders must not run together.
-            gap = next((one for one in (gap, " ") if not changes_marks(before + one, after)), ZERO_WIDTH_SPACE)
+            gap = next(
+                (one for one in (gap, " ") if not changes_marks(before + one, after)),
+                ZERO_WIDTH_SPACE,
+            )
         events += [(number, 1, 0, 0, gap), (number, 3, 0, 0, word)]
         before, done, was_new = f"{before}{gap}{word}"[-MARK_LENGTH:], stop, is_new
     return "".join(raw for *_, raw in sorted(events)) + text[done:] * (not text[done:].strip())
 
 
-def _fixed_words(part: Part, text: str, weights: np.ndarray, places: Counter[str]) -> Iterator[Word]:
-    """Yields the words of a translation with every placeholder of the source, and every element that is kept, once.
+def _fixed_words(
+    part: Part, text: str, weights: np.ndarray, places: Counter[str]
+) -> Iterator[Word]:
+    """Yields the words of a translation with every placeholder of the source, and every element
+    that is kept, once.
 
-    A missing one takes the place of what is aligned with it, such as `% s`, or is put beside it. Copies that the source
-    does not have go, and tags and stray braces, which would break what reads or formats the text.
+    A missing one takes the place of what is aligned with it, such as `% s`, or is put beside it.
+    Copies that the source does not have go, and tags and stray braces, which would break what reads
+    or formats the text.
     """
     source, units = list(UNIT.finditer(part.text)), list(UNIT.finditer(text))
-    source_names, names = (np.array([_name(unit) for unit in some], dtype=object) for some in (source, units))
-    is_wanted = np.isin(names, [name for name, unit in zip(source_names, source, strict=True) if unit[1]])
+    source_names, names = (
+        np.array([_name(unit) for unit in some], dtype=object) for some in (source, units)
+    )
+    is_wanted = np.isin(
+        names, [name for name, unit in zip(source_names, source, strict=True) if unit[1]]
+    )
     edges = [*(unit.span() for unit in units), (len(text), len(text))]
-    ranges = _units_in(part.text, [start for start, *_ in part.kept], [stop for _, stop, _ in part.kept])
+    ranges = _units_in(
+        part.text, [start for start, *_ in part.kept], [stop for _, stop, _ in part.kept]
+    )
     wanted = [(*found, raw) for found, (*_, raw) in zip(ranges, part.kept, strict=True)]
     inside = {unit for first, last, _ in wanted for unit in range(first, last)}
-    wanted += [(number, number + 1, "") for number, unit in enumerate(source) if unit[1] and number not in inside]
+    wanted += [
+        (number, number + 1, "")
+        for number, unit in enumerate(source)
+        if unit[1] and number not in inside
+    ]
     for first, last, kept in wanted:
         row, mass = np.zeros(len(source)), weights[:, first:last].sum(1)
         row[first:last] = 1 / (last - first)
@@ -143,7 +198,13 @@ def _fixed_words(part: Part, text: str, weights: np.ndarray, places: Counter[str
             places["by_model"] += not is_stray
         names[start:stop] = ""
         word = kept or part.escape(source[first][0] if is_new else units[start][0])
-        yield edges[start][0], edges[stop - 1][1] if start < stop else edges[start][0], word, row, is_new
+        yield (
+            edges[start][0],
+            edges[stop - 1][1] if start < stop else edges[start][0],
+            word,
+            row,
+            is_new,
+        )
     for number, unit in enumerate(units):
         if names[number] and not unit[1]:
             yield *unit.span(), part.escape(unit[0]), weights[number], False
@@ -151,12 +212,16 @@ def _fixed_words(part: Part, text: str, weights: np.ndarray, places: Counter[str
 
 
 def _name(unit: re.Match[str]) -> str:
-    """Returns what copies of a unit have in common; of tags and what may begin one it is only `<`."""
+    """Returns what copies of a unit have in common; of tags and what may begin one it is only
+    `<`.
+    """
     return unit[0] if not unit[1] or PLACEHOLDER.search(unit[0]) else unit[0][0]
 
 
 def _units_in(text: str, starts: list[int], stops: list[int]) -> Iterator[tuple[int, int]]:
-    """Yields which units are in these ranges of characters, even in part: the first, and the one after the last."""
+    """Yields which units are in these ranges of characters, even in part: the first, and the one
+    after the last.
+    """
     begins, ends = np.array([unit.span() for unit in UNIT.finditer(text)]).reshape(-1, 2).T
     firsts, lasts = np.searchsorted(ends, starts, "right"), np.searchsorted(begins, stops)
     yield from zip(firsts.tolist(), lasts.tolist(), strict=True)
@@ -165,13 +230,21 @@ def _units_in(text: str, starts: list[int], stops: list[int]) -> Iterator[tuple[
 def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Event]:
     """Yields the tags of a part, whose elements are in each other as they were.
 
-    An element is around the units that attend to what it was around, as far as the one around it and those before it
-    leave them free. Other tags are put beside the unit that attends to the word that they stood before or after.
+    An element is around the units that attend to what it was around, as far as the one around it
+    and those before it leave them free. Other tags are put beside the unit that attends to the word
+    that they stood before or after.
     """
     sums = np.pad(weights.cumsum(1), ((0, 0), (1, 0)))
-    owners, spans = np.full(len(weights) + 1, -1), {-1: (0, len(weights))}  # by number of the opening tag; -1: the part
+    owners, spans = (
+        np.full(len(weights) + 1, -1),
+        {-1: (0, len(weights))},
+    )  # by number of the opening tag; -1: the part
     parents, around, alone = {}, [-1], []
-    ranges = _units_in(part.text, [tag.place for tag in part.tags], [part.tags[tag.partner].place for tag in part.tags])
+    ranges = _units_in(
+        part.text,
+        [tag.place for tag in part.tags],
+        [part.tags[tag.partner].place for tag in part.tags],
+    )
     for number, (tag, (first, last)) in enumerate(zip(part.tags, ranges, strict=True)):
         if tag.partner < number:
             if tag.partner in spans:
@@ -180,7 +253,9 @@ def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Eve
         closing = part.tags[tag.partner].raw.strip(" ")
         gain, start, stop = -np.inf, 0, 0
         if tag.partner > number:
-            gain, start, stop = best_interval(sums[:, last] - sums[:, first] - 0.5, owners[:-1] == around[-1])
+            gain, start, stop = best_interval(
+                sums[:, last] - sums[:, first] - 0.5, owners[:-1] == around[-1]
+            )
         if gain < -1:  # it is beside a unit
             alone.append((number, around[-1], first, tag.raw + closing * (tag.partner > number)))
             continue
@@ -193,7 +268,9 @@ def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Eve
     for number, parent, unit, raw in alone:
         begin, end = spans[parent]
         follows = unit == 0 or raw.endswith(" ") > raw.startswith(" ")
-        mass = weights[begin:end, unit - follows : unit - follows + 1].sum(1)  # of nothing, at the ends of the source
+        mass = weights[begin:end, unit - follows : unit - follows + 1].sum(
+            1
+        )  # of nothing, at the ends of the source
         is_sure = mass.max(initial=0) >= SURE
         places["by_alignment" if is_sure or unit in (0, weights.shape[1]) else "guessed"] += 1
         if is_sure:
@@ -210,7 +287,8 @@ def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Eve
 
 
 def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, int, int]:
-    """Returns the largest sum of gains of an interval of one or more free units, and from where to where it is.
+    """Returns the largest sum of gains of an interval of one or more free units, and from where to
+    where it is.
 
     Gains (units,) are at least -1/2; a sum below -1 says that no unit is free.
     """
@@ -218,4 +296,8 @@ def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, int, int]
     sums = np.append(0, np.where(free, gains, -2.0 * len(gains) - 2)).cumsum()
     totals = np.append(sums[1:] - np.minimum.accumulate(sums[:-1]), -np.inf)
     last = int(totals.argmax())
-    return float(totals[last]), last - int(sums[: last + 1][::-1].argmin()), last + 1  # the shortest of equals
+    return (
+        float(totals[last]),
+        last - int(sums[: last + 1][::-1].argmin()),
+        last + 1,
+    )  # the shortest of equals

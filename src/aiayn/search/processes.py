@@ -1,4 +1,6 @@
-"""A translator whose lines are split over processes of this machine, each with the model on a device of its own."""
+"""A translator whose lines are split over processes of this machine, each with the model on a
+device of its own.
+"""
 
 import signal
 import traceback
@@ -19,7 +21,9 @@ from aiayn.search.translator import Translator, load_translator
 
 
 class SplitTranslator(LineTranslator):
-    """Deals lines out in equal parts, in their order: one to this process, the others to further ones."""
+    """Deals lines out in equal parts, in their order: one to this process, the others to further
+    ones.
+    """
 
     def __init__(self, translator: Translator, others: list[Connection]):
         of_run = translator.tokenizer, translator.search, translator.task, translator.languages
@@ -35,29 +39,49 @@ class SplitTranslator(LineTranslator):
         return self._split("find", [src_ids], [n], on_batch, first_line)
 
     def sample(
-        self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
+        self,
+        lines: list[str],
+        sampling: SamplingConfig,
+        on_batch: Progress | None = None,
+        first_line: int = 1,
     ) -> list[Translation]:
         """As `Translator.sample`."""
         return self._split("sample", [lines], [sampling], on_batch, first_line)
 
     def score(
-        self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
+        self,
+        sources: list[str],
+        targets: list[str],
+        on_batch: Progress | None = None,
+        first_line: int = 1,
     ) -> list[ScoredPair]:
         """As `Translator.score`."""
         return self._split("score", [sources, targets], [], on_batch, first_line)
 
     def _split(
-        self, method: str, columns: list[list], options: list, on_batch: Progress | None, first_line: int
+        self,
+        method: str,
+        columns: list[list],
+        options: list,
+        on_batch: Progress | None,
+        first_line: int,
     ) -> list:
-        """Calls a method of every process' translator with its part of the lines, each a row of the columns."""
+        """Calls a method of every process' translator with its part of the lines, each a row of the
+        columns.
+        """
         lines = len(columns[0])
         size = max(1, -(-lines // (1 + len(self.others))))
-        own, *parts = ([column[start : start + size] for column in columns] for start in range(0, max(lines, 1), size))
+        own, *parts = (
+            [column[start : start + size] for column in columns]
+            for start in range(0, max(lines, 1), size)
+        )
         for number, (other, part) in enumerate(zip(self.others, parts, strict=False), 1):
             with _alive():
                 other.send((method, part, options, first_line + number * size))
         # The other processes are about as far as this one.
-        shown: Progress | None = on_batch and (lambda done, of: on_batch(done * lines // max(of, 1), lines))
+        shown: Progress | None = on_batch and (
+            lambda done, of: on_batch(done * lines // max(of, 1), lines)
+        )
         found = getattr(self.translator, method)(*own, *options, shown, first_line)
         for other in self.others[: len(parts)]:
             with _alive():
@@ -75,7 +99,8 @@ def _alive() -> Iterator[None]:
         yield
     except (EOFError, OSError) as error:
         raise ResourceError(
-            "a process that shares the lines has ended, probably because memory ran out; use fewer devices"
+            "a process that shares the lines has ended, probably because memory ran out; use "
+            "fewer devices"
         ) from error
 
 
@@ -83,9 +108,11 @@ def _alive() -> Iterator[None]:
 def on_devices(
     translator: Translator, devices: int, made_of: Sequence[Any], extensions: Sequence[str]
 ) -> Iterator[Translator | SplitTranslator]:
-    """Yields a translator that shares its lines with `devices` - 1 further processes, which end with the context.
+    """Yields a translator that shares its lines with `devices` - 1 further processes, which end
+    with the context.
 
-    `made_of` are the arguments of `load_translator` that made it, `extensions` the files whose parts it has.
+    `made_of` are the arguments of `load_translator` that made it, `extensions` the files whose
+    parts it has.
     Raises ConfigError for devices that are not there.
     """
     if devices == 1:
@@ -93,7 +120,9 @@ def on_devices(
         return
     gpus, on_gpu = torch.cuda.device_count(), translator.device.type == "cuda"
     if on_gpu and gpus < devices:
-        raise ConfigError(f"devices={devices}: this machine has {gpus} GPUs; lower it, or set accelerator=cpu")
+        raise ConfigError(
+            f"devices={devices}: this machine has {gpus} GPUs; lower it, or set accelerator=cpu"
+        )
     threads = torch.get_num_threads()
     context = torch.multiprocessing.get_context("spawn")
     started, others = [], []
@@ -114,9 +143,13 @@ def on_devices(
         torch.set_num_threads(threads)
 
 
-def _work(tasks: Connection, number: int, threads: int, made_of: Sequence[Any], extensions: Sequence[str]) -> None:
+def _work(
+    tasks: Connection, number: int, threads: int, made_of: Sequence[Any], extensions: Sequence[str]
+) -> None:
     """Translates what comes, with a model on the GPU of this number, if there are any."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the command, which ends this process
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())

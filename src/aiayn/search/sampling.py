@@ -1,7 +1,9 @@
-"""Sampling: translations drawn from the model's distribution, for back-translation and to see how sure a model is.
+"""Sampling: translations drawn from the model's distribution, for back-translation and to see how
+sure a model is.
 
-Every token is drawn by inverting the cumulative distribution at a random number that depends only on the seed, the
-line's number and the position, so a line's sample depends neither on its batch nor on what was drawn before.
+Every token is drawn by inverting the cumulative distribution at a random number that depends only
+on the seed, the line's number and the position, so a line's sample depends neither on its batch nor
+on what was drawn before.
 """
 
 import hashlib
@@ -24,17 +26,26 @@ def uniform(seed: int, line: int, position: int) -> float:
 
 @torch.inference_mode()
 def sample(
-    model: Decoder, src: Tensor, src_mask: Tensor, lines: list[int], sampling: SamplingConfig, config: SearchConfig
+    model: Decoder,
+    src: Tensor,
+    src_mask: Tensor,
+    lines: list[int],
+    sampling: SamplingConfig,
+    config: SearchConfig,
 ) -> list[Hypothesis]:
-    """Draws one translation for each sentence of src (N, S), whose rows end with eos, under src_mask (N, 1, 1, S).
+    """Draws one translation for each sentence of src (N, S), whose rows end with eos, under
+    src_mask (N, 1, 1, S).
 
-    `lines` are the sentences' numbers, which together with `sampling.seed` decide what is drawn. Returns at most |X| +
-    `max_extra_tokens` tokens each, with log P under the model itself: temperature, top-k and top-p change what is
-    drawn, not how it is scored. The model must be in evaluation mode.
+    `lines` are the sentences' numbers, which together with `sampling.seed` decide what is drawn.
+    Returns at most |X| + `max_extra_tokens` tokens each, with log P under the model itself:
+    temperature, top-k and top-p change what is drawn, not how it is scored. The model must be in
+    evaluation mode.
 
     Raises DivergedError if the model's output is NaN or infinite.
     """
-    limits = [length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()]
+    limits = [
+        length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()
+    ]
     cache = model.init_cache(model.encode(src, src_mask), src_mask, 1)
     tokens: list[list[int]] = [[] for _ in lines]
     log_probs = [0.0] * len(lines)
@@ -43,7 +54,9 @@ def sample(
     for position in range(max(limits, default=-1) + 1):
         logits = model.project(model.step(last_tokens, cache)[:, 0]).double()  # (N, V)
         at_limit = torch.tensor([position >= limits[row] for row in alive], device=src.device)
-        draws = torch.tensor([uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64)
+        draws = torch.tensor(
+            [uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64
+        )
         drawn = draw_tokens(logits, draws.to(src.device), sampling).masked_fill_(at_limit, EOS_ID)
         found = log_probs_of(model, logits).gather(1, drawn[:, None])[:, 0]
         if not found.isfinite().all():
@@ -56,7 +69,8 @@ def sample(
         if not going_on:
             break
         last_tokens = drawn[:, None]
-        # Copying the caches takes time, so sentences leave when at least a quarter of them has ended.
+        # Copying the caches takes time, so sentences leave when at least a quarter of them has
+        # ended.
         if 4 * len(going_on) <= 3 * len(alive):
             remaining = torch.tensor(going_on, dtype=torch.long, device=src.device)
             cache.select(remaining)
@@ -68,13 +82,17 @@ def sample(
 
 
 def draw_tokens(logits: Tensor, draws: Tensor, sampling: SamplingConfig) -> Tensor:
-    """Returns a token (N,) for each row of logits (N, V), float64, and number from 0 to 1 in draws (N,).
+    """Returns a token (N,) for each row of logits (N, V), float64, and number from 0 to 1 in draws
+    (N,).
 
-    Temperature comes first, then the k most probable tokens are kept, or the fewest whose probabilities sum to p.
+    Temperature comes first, then the k most probable tokens are kept, or the fewest whose
+    probabilities sum to p.
     """
     allowed = logits.clone()
     allowed[:, PAD_ID] = allowed[:, BOS_ID] = -torch.inf
-    probs = ((allowed - allowed.amax(-1, keepdim=True)) / sampling.temperature).softmax(-1)  # nothing overflows
+    probs = ((allowed - allowed.amax(-1, keepdim=True)) / sampling.temperature).softmax(
+        -1
+    )  # nothing overflows
     if sampling.top_k is not None and sampling.top_k < probs.size(1):
         least = probs.topk(sampling.top_k).values[:, -1:]
         probs = probs.masked_fill(probs < least, 0)

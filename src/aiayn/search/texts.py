@@ -1,6 +1,7 @@
 """Translates texts that are more than a sentence: paragraphs, and texts with mark-up.
 
-The model was trained on single sentences. Text that is aligned line by line (training text, test sets) is never split.
+The model was trained on single sentences. Text that is aligned line by line (training text, test
+sets) is never split.
 """
 
 import re
@@ -24,8 +25,8 @@ INITIAL = re.compile(r"[^\w]*\w\.\s*")
 def split_paragraph(text: str, language: str) -> list[str]:
     """Cuts a text into blank, sentence, blank, ..., sentence, blank, which together are the text.
 
-    Sentences end by the rules of their language (a code such as en or pt-BR) and at line ends; blanks may be empty.
-    Raises ConfigError if the library that knows the rules is not installed.
+    Sentences end by the rules of their language (a code such as en or pt-BR) and at line ends;
+    blanks may be empty. Raises ConfigError if the library that knows the rules is not installed.
     """
     try:
         from sentencex import segment  # pyright: ignore[reportAttributeAccessIssue]
@@ -56,10 +57,12 @@ def split_paragraph(text: str, language: str) -> list[str]:
 
 
 class Texts:
-    """Texts, as they are written or in pieces, whose parts are cut into sentences: `restore` joins their translations.
+    """Texts, as they are written or in pieces, whose parts are cut into sentences: `restore` joins
+    their translations.
 
-    A sentence without a letter outside its placeholders, such as 1984 or an address, is copied, not translated. What is
-    written may begin with a tag of the training text, such as <2de>, which then begins all of its sentences.
+    A sentence without a letter outside its placeholders, such as 1984 or an address, is copied, not
+    translated. What is written may begin with a tag of the training text, such as <2de>, which then
+    begins all of its sentences.
     """
 
     def __init__(
@@ -73,19 +76,24 @@ class Texts:
         symbols: Sequence[str] = (),
         tag: str | None = None,
     ):
-        """With `markup` tags and placeholders are put back; without `paragraphs` every part is one sentence.
+        """With `markup` tags and placeholders are put back; without `paragraphs` every part is one
+        sentence.
 
-        `symbols` are words that are one subword each (`data.symbols`), tags among them; `tag` is one, of texts that
-        begin with none. Raises DataError, naming a
-        text by its number from `first_line` on, for too many words between two tags that end a sentence; with
-        `paragraphs` what `split_paragraph` raises.
+        `symbols` are words that are one subword each (`data.symbols`), tags among them; `tag` is
+        one, of texts that begin with none. Raises DataError, naming a
+        text by its number from `first_line` on, for too many words between two tags that end a
+        sentence; with `paragraphs` what `split_paragraph` raises.
         """
         self.sentences: list[str] = []
-        self.marked: list[int] = []  # those whose attention is needed, because their part has tags or placeholders
+        self.marked: list[
+            int
+        ] = []  # those whose attention is needed, because their part has tags or placeholders
         self._texts: list[Pieces] = []
         self._markup = markup
         self.tagged: set[int] = set()  # sentences that begin with the tag of their text
-        self._cuts: list[tuple[Part, list[str], range]] = []  # blank, sentence, blank, ...; which sentences
+        self._cuts: list[
+            tuple[Part, list[str], range]
+        ] = []  # blank, sentence, blank, ...; which sentences
         for number, text in enumerate(texts, first_line):
             start, pieces = f"{tag} " if tag else "", text
             if isinstance(pieces, str):
@@ -97,33 +105,45 @@ class Texts:
             for part in (piece for piece in pieces if isinstance(piece, Part)):
                 if markup and (words := len(UNIT.findall(part.text))) > MAX_WORDS:
                     raise DataError(
-                        f"text {number} has {words:,} words between two tags that end a sentence; mark-up is put back "
-                        f"among {MAX_WORDS:,} at most: divide it by tags such as <p>, or into lines"
+                        f"text {number} has {words:,} words between two tags that end a sentence; "
+                        f"mark-up is put back among {MAX_WORDS:,} at most: divide it by tags such "
+                        "as <p>, or into lines"
                     )
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
                 here = range(len(self.sentences), len(self.sentences) + len(cut) // 2)
                 self._cuts.append((part, cut, here))
                 # A blank one is not translated; `restore` copies it.
-                self.sentences += [f"{start}{sentence}" if has_letters(sentence) else "" for sentence in cut[1::2]]
+                self.sentences += [
+                    f"{start}{sentence}" if has_letters(sentence) else "" for sentence in cut[1::2]
+                ]
                 self.tagged.update(here if start else ())
                 if markup and (part.tags or part.kept or MARK.search(part.text)):
                     self.marked += here
 
-    def attend(self, translator: LineTranslator, best: list[Translation], numbers: list[int]) -> list[Attention]:
+    def attend(
+        self, translator: LineTranslator, best: list[Translation], numbers: list[int]
+    ) -> list[Attention]:
         """Returns the attention between the sentences of these numbers and their translations."""
         from aiayn.search.alignment import alignment_weights  # torch, which plain text does without
 
-        src_ids, tokenizer = translator.source_ids([self.sentences[n] for n in numbers]), translator.tokenizer
+        src_ids, tokenizer = (
+            translator.source_ids([self.sentences[n] for n in numbers]),
+            translator.tokenizer,
+        )
         outputs = [best[number].tokens for number in numbers]
         lengths = map(tokenizer.byte_lengths, outputs), map(tokenizer.source.byte_lengths, src_ids)
         found = zip(numbers, *lengths, alignment_weights(translator, src_ids, outputs), strict=True)
         return [
             # Without the tag, which is one subword.
-            (there, here[1:], some if some is None else some[:, 1:]) if n in self.tagged else (there, here, some)
+            (there, here[1:], some if some is None else some[:, 1:])
+            if n in self.tagged
+            else (there, here, some)
             for n, there, here, some in found
         ]
 
-    def restore(self, best: Sequence[Translation], attention: Sequence[Attention]) -> tuple[list[str], Counter[str]]:
+    def restore(
+        self, best: Sequence[Translation], attention: Sequence[Attention]
+    ) -> tuple[list[str], Counter[str]]:
         """Returns the texts in the other language, and how mark-up was placed (see `written`).
 
         Given are all translations, and the attention of those that are `marked`.
@@ -141,7 +161,9 @@ class Texts:
                             translated[2 * place + 1] = best[number].text
                     text = "".join(translated)
                     if self._markup:
-                        weights = unit_weights(translated, cut, [found[number] for number in here if number in found])
+                        weights = unit_weights(
+                            translated, cut, [found[number] for number in here if number in found]
+                        )
                         text = written(part, text, weights, places)
                     piece = part.finish(text if self._markup else part.escape(text))
                 texts[-1] += piece
@@ -157,11 +179,15 @@ def translate_texts(
     first_line: int = 1,
     tag: str | None = None,
 ) -> tuple[list[str], Counter[str]]:
-    """Returns what `Texts.restore` does for texts, as they are written or in pieces. Raises what `Texts` raises, too.
+    """Returns what `Texts.restore` does for texts, as they are written or in pieces. Raises what
+    `Texts` raises, too.
 
-    With `markup` tags and placeholders are kept, and with `paragraphs` sentences are translated one by one.
+    With `markup` tags and placeholders are kept, and with `paragraphs` sentences are translated one
+    by one.
     """
     symbols = translator.tokenizer.source.symbols
-    read = Texts(texts, translator.languages[0], markup, paragraphs, first_line, symbols=symbols, tag=tag)
+    read = Texts(
+        texts, translator.languages[0], markup, paragraphs, first_line, symbols=symbols, tag=tag
+    )
     best = [found for found, *_ in translator.n_best(read.sentences, 1, on_batch)]
     return read.restore(best, read.attend(translator, best, read.marked) if read.marked else [])

@@ -7,7 +7,9 @@ from aiayn.config.search import SearchConfig
 
 
 class Hypothesis(NamedTuple):
-    """What a search found: ids without bos and eos, score, and log P, which includes that of eos."""
+    """What a search found: ids without bos and eos, score, and log P, which includes that of
+    eos.
+    """
 
     tokens: list[int]
     score: float
@@ -15,7 +17,8 @@ class Hypothesis(NamedTuple):
 
 
 def length_penalty(length: Any, config: SearchConfig) -> Any:
-    """Returns lp(Y) for |Y| = length: the paper's ((5 + |Y|) / 6)^alpha (Wu et al. 2016), or |Y|^alpha.
+    """Returns lp(Y) for |Y| = length: the paper's ((5 + |Y|) / 6)^alpha (Wu et al. 2016), or
+    |Y|^alpha.
 
     Lengths count eos; a number, or a tensor of numbers.
     """
@@ -24,7 +27,8 @@ def length_penalty(length: Any, config: SearchConfig) -> Any:
 
 @dataclass(frozen=True)
 class Translation:
-    """One candidate: its text, its length-penalized score, log P of its tokens and eos, and the tokens without eos.
+    """One candidate: its text, its length-penalized score, log P of its tokens and eos, and the
+    tokens without eos.
 
     By default that of a blank line.
     """

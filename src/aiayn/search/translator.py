@@ -1,4 +1,6 @@
-"""Translates raw text to raw text in torch: batches of similar lengths, beam search, results in the input's order."""
+"""Translates raw text to raw text in torch: batches of similar lengths, beam search, results in the
+input's order.
+"""
 
 import logging
 import math
@@ -37,7 +39,9 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Puts a model into evaluation mode, and afterwards each of its modules back into its own: some may be frozen."""
+    """Puts a model into evaluation mode, and afterwards each of its modules back into its own: some
+    may be frozen.
+    """
     before = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -48,7 +52,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class Translator(LineTranslator):
-    """Translates lines with a model, its tokenizer and search options; scores translations, and draws them."""
+    """Translates lines with a model, its tokenizer and search options; scores translations, and
+    draws them.
+    """
 
     def __init__(
         self,
@@ -59,10 +65,16 @@ class Translator(LineTranslator):
         task: str = "translation",
         languages: tuple[str, str] = ("", ""),
     ):
-        """Moves the model to the device and changes nothing else about it, so a model in training may be used."""
+        """Moves the model to the device and changes nothing else about it, so a model in training
+        may be used.
+        """
         self.model = model.to(device)
-        self.models = [self.model] if isinstance(self.model, Transformer) else self.model.models  # of an ensemble
-        learned = [one.config.max_positions for one in self.models if one.config.positions == "learned"]
+        self.models = (
+            [self.model] if isinstance(self.model, Transformer) else self.model.models
+        )  # of an ensemble
+        learned = [
+            one.config.max_positions for one in self.models if one.config.positions == "learned"
+        ]
         super().__init__(tokenizer, search, task, languages, min(learned, default=None))
         self.device = torch.device(device)
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[self.device.type]
@@ -78,12 +90,13 @@ class Translator(LineTranslator):
     ) -> "Translator":
         """Loads a checkpoint of a run folder, by default that of `RunFolder.default_checkpoint`.
 
-        `ensemble` names further runs that translate together with it, by the mean of their log-probabilities; of each
-        the same `checkpoint` is taken. Search options are the first run's. With `precision` bfloat16 scores differ in
-        the third digit, and a few translations differ.
+        `ensemble` names further runs that translate together with it, by the mean of their
+        log-probabilities; of each the same `checkpoint` is taken. Search options are the first
+        run's. With `precision` bfloat16 scores differ in the third digit, and a few translations
+        differ.
 
-        Raises RefusedError for a missing or damaged run, or one of another vocabulary, ConfigError for impossible
-        options or a missing GPU.
+        Raises RefusedError for a missing or damaged run, or one of another vocabulary, ConfigError
+        for impossible options or a missing GPU.
         """
         first, *others = (load(path) for path in find_checkpoints(run, ensemble, checkpoint))
         return load_translator(first, search, accelerator, precision, others)
@@ -96,17 +109,24 @@ class Translator(LineTranslator):
     ) -> list[list[Hypothesis]]:
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = self.padded(src_ids, batch)
-            return [found[:n] for found in beam_search(self.model, src, source_mask(src), self.search)]
+            return [
+                found[:n] for found in beam_search(self.model, src, source_mask(src), self.search)
+            ]
 
         return self.in_batches(src_ids, self.search.beam_size, search, list, first_line, on_batch)
 
     def sample(
-        self, lines: list[str], sampling: SamplingConfig, on_batch: Progress | None = None, first_line: int = 1
+        self,
+        lines: list[str],
+        sampling: SamplingConfig,
+        on_batch: Progress | None = None,
+        first_line: int = 1,
     ) -> list[Translation]:
-        """Returns a translation of every line, drawn from the model's distribution; that of a blank line is empty.
+        """Returns a translation of every line, drawn from the model's distribution; that of a blank
+        line is empty.
 
-        A line's sample depends on the model, `sampling` and the line's number (lines[0] has `first_line`), not on the
-        other lines. Raises what `translate` raises.
+        A line's sample depends on the model, `sampling` and the line's number (lines[0] has
+        `first_line`), not on the other lines. Raises what `translate` raises.
         """
         from aiayn.search.sampling import sample
 
@@ -115,31 +135,47 @@ class Translator(LineTranslator):
         def draw(batch: list[int]) -> list[Translation]:
             src = self.padded(src_ids, batch)
             numbers = [first_line + number for number in batch]
-            return self.to_text(sample(self.model, src, source_mask(src), numbers, sampling, self.search))
+            return self.to_text(
+                sample(self.model, src, source_mask(src), numbers, sampling, self.search)
+            )
 
         return self.in_batches(src_ids, 1, draw, Translation, first_line, on_batch)
 
     def score(
-        self, sources: list[str], targets: list[str], on_batch: Progress | None = None, first_line: int = 1
+        self,
+        sources: list[str],
+        targets: list[str],
+        on_batch: Progress | None = None,
+        first_line: int = 1,
     ) -> "list[ScoredPair]":
-        """Returns how probable the model finds each target as the translation of its source, by forced decoding.
+        """Returns how probable the model finds each target as the translation of its source, by
+        forced decoding.
 
-        `log_prob` and `score` are those that a search gives if it finds the same subwords. A pair of two blank lines
-        has no tokens and log P = 0. Arguments and errors are those of `n_best`; raises DataError for lists of unequal
-        lengths.
+        `log_prob` and `score` are those that a search gives if it finds the same subwords. A pair
+        of two blank lines has no tokens and log P = 0. Arguments and errors are those of `n_best`;
+        raises DataError for lists of unequal lengths.
         """
         from aiayn.search.force_decode import ScoredPair, force_decode
 
         if len(sources) != len(targets):
-            raise DataError(f"{len(sources)} sources and {len(targets)} targets: give one target per source")
-        src_ids, tgt_ids = self.source_ids(sources, first_line), self.target_ids(targets, first_line)
+            raise DataError(
+                f"{len(sources)} sources and {len(targets)} targets: give one target per source"
+            )
+        src_ids, tgt_ids = (
+            self.source_ids(sources, first_line),
+            self.target_ids(targets, first_line),
+        )
         longer = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)]
         self.refuse_long(longer, first_line, self.max_positions and self.max_positions - 1)
 
         def force(batch: list[int]) -> list[ScoredPair]:
             src, pairs = self.padded(src_ids, batch), []
-            rows, likeliest = force_decode(self.models, src, source_mask(src), self.padded(tgt_ids, batch))
-            for number, row, count in zip(batch, rows.tolist(), likeliest.sum(1).tolist(), strict=True):
+            rows, likeliest = force_decode(
+                self.models, src, source_mask(src), self.padded(tgt_ids, batch)
+            )
+            for number, row, count in zip(
+                batch, rows.tolist(), likeliest.sum(1).tolist(), strict=True
+            ):
                 tokens = [*tgt_ids[number], EOS_ID]
                 log_probs = row[: len(tokens)]  # the rest is padding
                 total = math.fsum(log_probs)
@@ -162,13 +198,16 @@ class Translator(LineTranslator):
         first_line: int,
         on_batch: Progress | None,
     ) -> list[T]:
-        """Returns what `decode` finds for each line; it gets the indices of a batch. For blank lines: `blank()`.
+        """Returns what `decode` finds for each line; it gets the indices of a batch. For blank
+        lines: `blank()`.
 
-        A batch has `batch_tokens` padded positions x beams, and half as many whenever memory runs out. The longest
-        lines come first, so that this shows at once.
+        A batch has `batch_tokens` padded positions x beams, and half as many whenever memory runs
+        out. The longest lines come first, so that this shows at once.
         """
         results = [blank() for _ in ids]
-        order = sorted((n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True)
+        order = sorted(
+            (n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True
+        )
         start, blanks = 0, len(ids) - len(order)
         with evaluating(self.model):
             while start < len(order):
@@ -181,12 +220,13 @@ class Translator(LineTranslator):
                         raise
                     if len(batch) == 1:
                         raise ResourceError(
-                            f"out of memory with line {first_line + batch[0]} ({width} subwords) alone: split it, or "
-                            f"lower search.beam_size (now {beams})"
+                            f"out of memory with line {first_line + batch[0]} ({width} subwords) "
+                            f"alone: split it, or lower search.beam_size (now {beams})"
                         ) from error
                     self.batch_tokens = len(batch) // 2 * width * beams
                     log.warning(
-                        "out of memory with %d lines of %d subwords: continuing with search.batch_tokens=%d",
+                        "out of memory with %d lines of %d subwords: continuing with "
+                        "search.batch_tokens=%d",
                         *(len(batch), width, self.batch_tokens),
                     )
                     continue
@@ -205,12 +245,16 @@ def load_translator(
     precision: str = "float32",
     others: Sequence[Checkpoint] = (),
 ) -> Translator:
-    """Returns the translator of a checkpoint, or of several as an ensemble. Raises what `from_run` raises."""
+    """Returns the translator of a checkpoint, or of several as an ensemble. Raises what `from_run`
+    raises.
+    """
     from aiayn.search.ensemble import Ensemble, refuse_different
 
     one_of("precision", precision, PRECISIONS)
     if precision == "int8":
-        raise ConfigError("precision=int8: only CTranslate2 computes in it; choose float32 or bfloat16")
+        raise ConfigError(
+            "precision=int8: only CTranslate2 computes in it; choose float32 or bfloat16"
+        )
     device = choose_device(accelerator)
     if device.type == "cpu":
         keep_few_kernels()
@@ -222,4 +266,6 @@ def load_translator(
     models = [accelerate(model, device, translates=True) for model in loaded]
     data = checkpoint.config.data
     languages = (data.src_lang, data.tgt_lang)
-    return Translator(Ensemble(models) if others else models[0], tokenizer, options, device, data.task, languages)
+    return Translator(
+        Ensemble(models) if others else models[0], tokenizer, options, device, data.task, languages
+    )

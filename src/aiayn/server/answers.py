@@ -33,9 +33,13 @@ Encode = Callable[[list[str]], list[list[int]]]
 
 
 class Answers:
-    """Methods take the fields of a request, and the state in which they note how much text they translate."""
+    """Methods take the fields of a request, and the state in which they note how much text they
+    translate.
+    """
 
-    def __init__(self, service: Service, run: str, options: ServeOptions, batcher: Batcher, metrics: Metrics):
+    def __init__(
+        self, service: Service, run: str, options: ServeOptions, batcher: Batcher, metrics: Metrics
+    ):
         """`run` is the name that the page shows."""
         self.metrics = metrics
         self.service = service
@@ -43,7 +47,9 @@ class Answers:
         self.options = options
         self.batcher = batcher
         self.turns = asyncio.Semaphore(DOCUMENTS_AT_ONCE)
-        self.files: OrderedDict[str, bytes] = OrderedDict()  # translated ones, by their secret addresses
+        self.files: OrderedDict[str, bytes] = (
+            OrderedDict()
+        )  # translated ones, by their secret addresses
 
     def languages(self) -> list[Answer]:
         """The source language, which can be translated into the target languages, and those."""
@@ -53,7 +59,9 @@ class Answers:
         return [source, *(_language(target) | {"targets": []} for target in targets)]
 
     def settings(self) -> Answer:
-        """What LibreTranslate tells its clients, and for our page the run and the number of alternatives."""
+        """What LibreTranslate tells its clients, and for our page the run and the number of
+        alternatives.
+        """
         served = self.service.now
         source, target = served.translator.languages
         return {
@@ -70,16 +78,28 @@ class Answers:
         }
 
     async def translate(self, fields: Fields, state: State) -> Answer:
-        """LibreTranslate's POST /translate: a text or a list of texts, each of a sentence or more."""
+        """LibreTranslate's POST /translate: a text or a list of texts, each of a sentence or
+        more.
+        """
         translator = self.service.now.translator
-        texts, n = texts_of(fields), 1 + count_of(fields, "alternatives", translator.search.beam_size - 1)
+        texts, n = (
+            texts_of(fields),
+            1 + count_of(fields, "alternatives", translator.search.beam_size - 1),
+        )
         is_html, target = fields.get("format") == "html", _target_of(fields, translator)
-        parts = await asyncio.to_thread(_cut, texts, translator, is_html, _targets(translator)[target])
+        parts = await asyncio.to_thread(
+            _cut, texts, translator, is_html, _targets(translator)[target]
+        )
         columns = await self._translated(translator, parts, n, state)
         # Different subwords may spell the same text.
-        ranked = [list(dict.fromkeys(column[number] for column in columns)) for number in range(len(texts))]
+        ranked = [
+            list(dict.fromkeys(column[number] for column in columns))
+            for number in range(len(texts))
+        ]
         is_list = isinstance(fields["q"], list)
-        answer: Answer = {"translatedText": [best for best, *_ in ranked] if is_list else ranked[0][0]}
+        answer: Answer = {
+            "translatedText": [best for best, *_ in ranked] if is_list else ranked[0][0]
+        }
         if n > 1:
             answer["alternatives"] = [others for _, *others in ranked] if is_list else ranked[0][1:]
         if fields["source"] == "auto":
@@ -88,13 +108,17 @@ class Answers:
         return answer
 
     async def translate_file(self, fields: Fields, state: State) -> Answer:
-        """LibreTranslate's POST /translate_file: a document, of which the answer is the address to load it from."""
+        """LibreTranslate's POST /translate_file: a document, of which the answer is the address to
+        load it from.
+        """
         translator = self.service.now.translator
         name, content = await file_of(fields)
         target = _target_of(fields, translator)
         langs = (translator.languages[0], target)
         async with document_process(self.turns) as document:
-            await document.read(name, content, langs, _targets(translator)[target], self.options.time_limit)
+            await document.read(
+                name, content, langs, _targets(translator)[target], self.options.time_limit
+            )
             [best] = await self._searched(translator, document.texts, 1, state)
             attention = await self._attention(translator, document.texts, best)
             translated, places, remarks = await document.write(best, attention)
@@ -110,8 +134,11 @@ class Answers:
         answer: Answer = {"translatedFileUrl": f"{state.base_url}download_file/{quote(address)}"}
         return answer | ({"remarks": remarks} if remarks else {})
 
-    async def _translated(self, translator: LineTranslator, texts: Texts, n: int, state: State) -> list[list[str]]:
-        """Returns the best translation of every text, the second of every text, and so on to the n-th.
+    async def _translated(
+        self, translator: LineTranslator, texts: Texts, n: int, state: State
+    ) -> list[list[str]]:
+        """Returns the best translation of every text, the second of every text, and so on to the
+        n-th.
 
         Raises what `_searched` raises.
         """
@@ -121,33 +148,44 @@ class Answers:
     async def _searched(
         self, translator: LineTranslator, texts: Texts, n: int, state: State
     ) -> list[list[Translation]]:
-        """Returns the best translation of every sentence, the second of every sentence, and so on to the n-th.
+        """Returns the best translation of every sentence, the second of every sentence, and so on
+        to the n-th.
 
         A sentence with fewer translations has its last one there. Raises 413 for more sentences
         than are translated at once, and what `_subwords` raises.
         """
         sentences, most = texts.sentences, self.options.max_waiting
         if len(sentences) > most:
-            raise HTTPException(413, f"{len(sentences)} sentences; at most {most} are translated at once")
+            raise HTTPException(
+                413, f"{len(sentences)} sentences; at most {most} are translated at once"
+            )
         subwords = await self._subwords(translator, sentences, translator.source_ids)
         state.lines, state.subwords = len(sentences), sum(map(len, subwords))
         sizes = list(map(len, subwords))
         found: list[list[Translation]] = []
         with self.batcher.admitted(state.subwords) as admission:
-            for start in range(0, len(sentences), BATCH_LINES):  # so that a long text does not fill up the queue
+            for start in range(
+                0, len(sentences), BATCH_LINES
+            ):  # so that a long text does not fill up the queue
                 some = slice(start, start + BATCH_LINES)
                 lines = sentences[some]
-                found += await self.batcher.n_best(translator.n_best, lines, n, sizes[some], admission)
+                found += await self.batcher.n_best(
+                    translator.n_best, lines, n, sizes[some], admission
+                )
         return [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
 
-    async def _written(self, translator: LineTranslator, texts: Texts, found: list[Translation]) -> list[str]:
+    async def _written(
+        self, translator: LineTranslator, texts: Texts, found: list[Translation]
+    ) -> list[str]:
         """Returns the translation of every text, given those of all sentences."""
         attention = await self._attention(translator, texts, found)
         restored, places = await asyncio.to_thread(texts.restore, found, attention)
         self.metrics.on_markup(places)
         return restored
 
-    async def _attention(self, translator: LineTranslator, texts: Texts, found: list[Translation]) -> list[Attention]:
+    async def _attention(
+        self, translator: LineTranslator, texts: Texts, found: list[Translation]
+    ) -> list[Attention]:
         """Returns the attention of the sentences with mark-up."""
         attention: list[Attention] = []
         for start in range(0, len(texts.marked), BATCH_LINES):
@@ -156,17 +194,25 @@ class Answers:
         return attention
 
     async def detect(self, fields: Fields, state: State) -> list[Answer]:
-        """LibreTranslate's POST /detect. A run has one source language, so that is the answer to every text."""
+        """LibreTranslate's POST /detect. A run has one source language, so that is the answer to
+        every text.
+        """
         texts_of(fields)
         return _detected(self.service.now.translator)
 
     async def attention(self, fields: Fields, state: State) -> Answer:
-        """Where the model looks in the line `q` as it writes the line `translation`: see `word_attention`."""
+        """Where the model looks in the line `q` as it writes the line `translation`: see
+        `word_attention`.
+        """
         from aiayn.search.alignment import word_attention  # torch, which translation does without
 
         translator = self.service.now.translator
         lines = [line_of(fields, "q"), line_of(fields, "translation")]
-        target = _target_of({"source": "auto", **fields}, translator) if "target" in fields else translator.languages[1]
+        target = (
+            _target_of({"source": "auto", **fields}, translator)
+            if "target" in fields
+            else translator.languages[1]
+        )
         tag = _targets(translator)[target]
         if tag and lines[0].split()[0] not in translator.tokenizer.source.symbols:
             lines[0] = f"{tag} {lines[0]}"
@@ -177,28 +223,43 @@ class Answers:
         src_ids, tgt_ids = await self._subwords(translator, lines, encode)
         return await self.batcher.call(word_attention, translator, src_ids, tgt_ids)
 
-    async def _subwords(self, translator: LineTranslator, lines: list[str], encode: Encode) -> list[list[int]]:
-        """Returns the subwords of lines. Raises DataError for what is not text, and 413 for a line that is too long."""
+    async def _subwords(
+        self, translator: LineTranslator, lines: list[str], encode: Encode
+    ) -> list[list[int]]:
+        """Returns the subwords of lines. Raises DataError for what is not text, and 413 for a line
+        that is too long.
+        """
         limits = (self.options.max_line, translator.longest_source)
         most = min(limit for limit in limits if limit is not None)
         found = await asyncio.to_thread(encode, lines)
         for number, ids in enumerate(found, 1):
             if len(ids) > most:
-                said = f"sentence {number} has {len(ids)} subwords, at most {most} are allowed; split it"
+                said = (
+                    f"sentence {number} has {len(ids)} subwords, at most {most} are allowed; "
+                    "split it"
+                )
                 raise HTTPException(413, said)
         return found
 
 
 def _cut(texts: list[str], translator: LineTranslator, is_html: bool, tag: str) -> Texts:
-    """Cuts texts for this translator into sentences. Raises DataError for what is not text, 413 for HTML too large."""
+    """Cuts texts for this translator into sentences. Raises DataError for what is not text, 413 for
+    HTML too large.
+    """
     for number, text in enumerate(texts, 1):
         if SURROGATE.search(text):
-            raise DataError(f"text {number} is not valid text: it contains a lone surrogate; correct it")
+            raise DataError(
+                f"text {number} is not valid text: it contains a lone surrogate; correct it"
+            )
         if is_html and (len(text) > MAX_HTML or text.count("<") + text.count("&lt;") > MAX_TAGS):
             limits = f"{MAX_HTML:,} characters and {MAX_TAGS:,} tags"
-            raise HTTPException(413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts")
+            raise HTTPException(
+                413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts"
+            )
     symbols = translator.tokenizer.source.symbols
-    return Texts(texts, translator.languages[0], is_html, True, is_html=is_html, symbols=symbols, tag=tag)
+    return Texts(
+        texts, translator.languages[0], is_html, True, is_html=is_html, symbols=symbols, tag=tag
+    )
 
 
 def _targets(translator: LineTranslator) -> dict[str, str]:
@@ -206,13 +267,17 @@ def _targets(translator: LineTranslator) -> dict[str, str]:
 
 
 def _target_of(fields: Fields, translator: LineTranslator) -> str:
-    """Returns the target language that a request names. Raises 400 for other languages, and other formats."""
+    """Returns the target language that a request names. Raises 400 for other languages, and other
+    formats.
+    """
     source, target = fields.get("source"), fields.get("target")
     own, targets = translator.languages[0], list(_targets(translator))
     found = [code for code in targets if is_language(target, code, own)]
     if not found or not (source == "auto" or is_language(source, own, targets[0])):
         pair = f"source {own} (or auto) and target {' or '.join(targets)}"
-        raise HTTPException(400, f"source {source!r:.40} and target {target!r:.40}: this server has {pair}")
+        raise HTTPException(
+            400, f"source {source!r:.40} and target {target!r:.40}: this server has {pair}"
+        )
     if fields.get("format") not in (None, "", "text", "html"):
         raise HTTPException(400, f"format {fields['format']!r:.40}: choose text or html")
     return best_match(str(target), tuple(found)) or found[0]

@@ -41,7 +41,12 @@ FILES = {
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LATER = {"Retry-After": "1"}
-ANSWERED = (HTTPException, QueueFullError, UserError, ClientDisconnect)  # below, by their own handlers
+ANSWERED = (
+    HTTPException,
+    QueueFullError,
+    UserError,
+    ClientDisconnect,
+)  # below, by their own handlers
 ENDINGS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 log = logging.getLogger("aiayn.server")
@@ -51,7 +56,9 @@ T = TypeVar("T")
 
 
 def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics) -> Starlette:
-    """Returns the application that translates with the model of a service; `run` is the name that the page shows."""
+    """Returns the application that translates with the model of a service; `run` is the name that
+    the page shows.
+    """
     batcher = Batcher(options.max_waiting, metrics.on_batch, options.time_limit)
     answers = Answers(service, run, options, batcher, metrics)
     metrics.watch("aiayn_waiting_lines", "Lines that wait for the model.", lambda: batcher.waiting)
@@ -76,7 +83,11 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
         if (content := answers.files.get(name)) is None:
             raise HTTPException(404, "there is no such file any more; translate it again")
         attached = f"attachment; filename*=UTF-8''{quote(name.partition('.')[2], safe='')}"
-        return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": attached})
+        return Response(
+            content,
+            media_type="application/octet-stream",
+            headers={"Content-Disposition": attached},
+        )
 
     routes = [
         *(Route(path, lambda _, file=file: FileResponse(file)) for path, file in FILES.items()),
@@ -91,8 +102,15 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
     ]
     # Probes call a server by its address, and learn nothing but its health.
     hosts = Middleware(_known_hosts, [*LOOPBACK, options.host, *options.allow_host])
-    counted = Middleware(observed, metrics, {"/health", *(route.path for route in routes)}, options.access_log)
-    cors = Middleware(CORSMiddleware, allow_origins=options.allow_origin, allow_methods=["POST"], allow_headers=["*"])
+    counted = Middleware(
+        observed, metrics, {"/health", *(route.path for route in routes)}, options.access_log
+    )
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=options.allow_origin,
+        allow_methods=["POST"],
+        allow_headers=["*"],
+    )
     return Starlette(
         routes=[
             Route("/health", lambda _: JSONResponse({"status": "ok"}), methods=["GET", "POST"]),
@@ -112,9 +130,16 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
 
 
 def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
-    """Against DNS rebinding: refuses requests by other names, which Starlette by itself does in plain text."""
-    refusal = _refusal(400, "this server has no such name: start it with --allow-host NAME for each that clients use")
-    names = [f"[{name.strip('[]')}]" if ":" in name else name for name in names]  # an address of IPv6, as in URLs
+    """Against DNS rebinding: refuses requests by other names, which Starlette by itself does in
+    plain text.
+    """
+    refusal = _refusal(
+        400,
+        "this server has no such name: start it with --allow-host NAME for each that clients use",
+    )
+    names = [
+        f"[{name.strip('[]')}]" if ":" in name else name for name in names
+    ]  # an address of IPv6, as in URLs
     check = TrustedHostMiddleware(lambda *_: asyncio.sleep(0), names, www_redirect=False)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,8 +151,12 @@ def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
 
 
 def _one_length(app: ASGIApp) -> ASGIApp:
-    """Refuses a request with two lengths, and ends its connection: what follows may be meant as another request."""
-    refusal = _refusal(400, "send Content-Length or Transfer-Encoding, not both", {"Connection": "close"})
+    """Refuses a request with two lengths, and ends its connection: what follows may be meant as
+    another request.
+    """
+    refusal = _refusal(
+        400, "send Content-Length or Transfer-Encoding, not both", {"Connection": "close"}
+    )
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         names = {name.lower() for name, _ in scope.get("headers", ())}
@@ -137,8 +166,12 @@ def _one_length(app: ASGIApp) -> ASGIApp:
     return answer
 
 
-def _limited(work: Work, service: Service, options: ServeOptions) -> Callable[[Request], Awaitable[Response]]:
-    """Returns the endpoint that answers with work(fields, state) within the limits, to clients with a key."""
+def _limited(
+    work: Work, service: Service, options: ServeOptions
+) -> Callable[[Request], Awaitable[Response]]:
+    """Returns the endpoint that answers with work(fields, state) within the limits, to clients with
+    a key.
+    """
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -148,7 +181,9 @@ def _limited(work: Work, service: Service, options: ServeOptions) -> Callable[[R
                 _check_key(bearer(request) or str(fields.get("api_key") or ""), service)
                 return JSONResponse(await while_connected(request, work(fields, request.state)))
         except TimeoutError:
-            message = f"not done within {options.time_limit:g} seconds; send less text, or send it later"
+            message = (
+                f"not done within {options.time_limit:g} seconds; send less text, or send it later"
+            )
             return _refusal(503, message, LATER)
         except (*ANSWERED, *ENDINGS):
             raise
@@ -170,7 +205,9 @@ def _check_key(key: str, service: Service) -> None:
 
 
 async def while_connected(request: Request, work: Coroutine[None, None, T]) -> T:
-    """Returns what `work` returns, but cancels it when the client goes away: nobody waits for it any more."""
+    """Returns what `work` returns, but cancels it when the client goes away: nobody waits for it
+    any more.
+    """
     task, gone = asyncio.create_task(work), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -59,9 +59,11 @@ class _Request:
 class Batcher:
     """Translates for many requests in one thread.
 
-    While a model works on a batch, requests gather; the next batch takes their lines in turns, so that a long text
-    does not keep short ones waiting. A batch is bounded by lines and subwords, and lines of clients that have left are
-    dropped. Nobody waits for a batch to fill up. Other work is done between two batches.
+    While a model works on a batch, requests gather; the next batch takes their lines in turns, so
+    that a long text
+    does not keep short ones waiting. A batch is bounded by lines and subwords, and lines of clients
+    that have left are dropped. Nobody waits for a batch to fill up. Other work is done between two
+    batches.
     """
 
     def __init__(
@@ -71,7 +73,8 @@ class Batcher:
         time_limit: float = 60.0,
         clock: Callable[[], float] = perf_counter,
     ):
-        """At most `max_waiting` lines and pieces of other work wait. `on_batch` gets each batch's lines and seconds.
+        """At most `max_waiting` lines and pieces of other work wait. `on_batch` gets each batch's
+        lines and seconds.
 
         Text that would take longer than `time_limit` seconds is not admitted.
         """
@@ -84,12 +87,16 @@ class Batcher:
         self._requests: deque[_Request] = deque()
         self._calls = 0  # pieces of other work that are not done
         self._arrived = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1)  # torch keeps threads of its own for every thread that calls it
+        self._thread = ThreadPoolExecutor(
+            1
+        )  # torch keeps threads of its own for every thread that calls it
 
     @property
     def waiting(self) -> int:
         """Lines that no batch has taken yet, and pieces of other work that are not done."""
-        return self._calls + sum(len(request.lines) for request in self._requests if not request.answer.done())
+        return self._calls + sum(
+            len(request.lines) for request in self._requests if not request.answer.done()
+        )
 
     def _check_room(self, count: int) -> None:
         if self.waiting + count > self._max_waiting:
@@ -97,7 +104,8 @@ class Batcher:
 
     @contextmanager
     def admitted(self, subwords: int) -> Iterator[Admission]:
-        """Within the context this much text counts as waiting. Raises QueueFullError if it cannot be done in time.
+        """Within the context this much text counts as waiting. Raises QueueFullError if it cannot
+        be done in time.
 
         What is refused costs nothing; what is admitted would miss its time limit if more was.
         """
@@ -120,11 +128,12 @@ class Batcher:
         sizes: list[int] | None = None,
         admission: Admission | None = None,
     ) -> list[list[Translation]]:
-        """Returns n_best(lines, n), the n best translations of every line. Cancelling it drops waiting lines.
+        """Returns n_best(lines, n), the n best translations of every line. Cancelling it drops
+        waiting lines.
 
-        sizes: the subwords of each line; `admission` shrinks by them as lines are done. A line's result must not depend
-        on the lines beside it. Lines of one `n_best` share batches. Raises QueueFullError, and what the translator
-        raises for one of these lines by itself.
+        sizes: the subwords of each line; `admission` shrinks by them as lines are done. A line's
+        result must not depend on the lines beside it. Lines of one `n_best` share batches. Raises
+        QueueFullError, and what the translator raises for one of these lines by itself.
         """
         if not lines:
             return []
@@ -143,7 +152,8 @@ class Batcher:
             answer.cancel()
 
     async def call(self, work: Callable[..., T], *arguments: object) -> T:
-        """Returns work(*arguments), computed between two batches. Cancelling it while it waits drops it.
+        """Returns work(*arguments), computed between two batches. Cancelling it while it waits
+        drops it.
 
         Raises QueueFullError, and what `work` raises.
         """
@@ -172,7 +182,9 @@ class Batcher:
             while batch := self._next_batch():
                 requests, places, texts, sizes = zip(*batch, strict=True)
                 start, n = self._clock(), max(request.n for request in requests)
-                found = await loop.run_in_executor(self._thread, _translate, requests[0].n_best, list(texts), n)
+                found = await loop.run_in_executor(
+                    self._thread, _translate, requests[0].n_best, list(texts), n
+                )
                 seconds = self._clock() - start
                 self._on_batch(len(batch), seconds)
                 if sum(sizes):
@@ -182,9 +194,13 @@ class Batcher:
                     request.take(place, result)
 
     def _next_batch(self) -> list[tuple[_Request, int, str, int]]:
-        """Takes a line of each request for one model in turn until the batch is full or nothing waits."""
+        """Takes a line of each request for one model in turn until the batch is full or nothing
+        waits.
+        """
         batch: list[tuple[_Request, int, str, int]] = []
-        others: list[_Request] = []  # for another model, or a line that is too long for what is left
+        others: list[
+            _Request
+        ] = []  # for another model, or a line that is too long for what is left
         room = BATCH_SUBWORDS
         while self._requests and len(batch) < BATCH_LINES:
             request = self._requests.popleft()
@@ -202,8 +218,14 @@ class Batcher:
 
 
 def _translate(n_best: NBest, lines: list[str], n: int) -> list[list[Translation] | BaseException]:
-    """Returns a result, or an error, for every line: the error of one must not become that of others."""
+    """Returns a result, or an error, for every line: the error of one must not become that of
+    others.
+    """
     try:
         return list(n_best(lines, n))
     except BaseException as error:  # libraries in Rust panic with what is no `Exception`
-        return [error] if len(lines) == 1 else [one for line in lines for one in _translate(n_best, [line], n)]
+        return (
+            [error]
+            if len(lines) == 1
+            else [one for line in lines for one in _translate(n_best, [line], n)]
+        )

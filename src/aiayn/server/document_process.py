@@ -37,16 +37,25 @@ class ReadDocument:
         self.name = ""
         self.texts = Texts([], "", markup=False, paragraphs=False)
 
-    async def read(self, name: str, content: bytes, langs: tuple[str, str], tag: str, seconds: float) -> None:
-        """Reads the document. Raises DataError for one that cannot be read, 413 for too many tags in a part."""
+    async def read(
+        self, name: str, content: bytes, langs: tuple[str, str], tag: str, seconds: float
+    ) -> None:
+        """Reads the document. Raises DataError for one that cannot be read, 413 for too many tags
+        in a part.
+        """
         answer = await self._ask([name, b64encode(content).decode(), langs, tag, seconds])
         self.name = answer["name"]
         self.texts.sentences, self.texts.marked = answer["sentences"], answer["marked"]
         self.texts.tagged = set(answer["tagged"])
 
-    async def write(self, best: list[Translation], attention: list[Attention]) -> tuple[bytes, Counter[str], list[str]]:
+    async def write(
+        self, best: list[Translation], attention: list[Attention]
+    ) -> tuple[bytes, Counter[str], list[str]]:
         """Returns the translated document, how mark-up was placed, and what is to be said of it."""
-        plain = [(there, here, None if some is None else some.tolist()) for there, here, some in attention]
+        plain = [
+            (there, here, None if some is None else some.tolist())
+            for there, here, some in attention
+        ]
         answer = await self._ask([[translation.text for translation in best], plain])
         return b64decode(answer["content"]), Counter(answer["places"]), answer["remarks"]
 
@@ -61,7 +70,9 @@ class ReadDocument:
             [length] = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
             answer = json.loads(await process.stdout.readexactly(length))
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise ResourceError("the process that reads the document was ended; send a smaller one") from error
+            raise ResourceError(
+                "the process that reads the document was ended; send a smaller one"
+            ) from error
         if status := answer.get("status"):
             raise HTTPException(status, answer["message"])
         return answer
@@ -69,7 +80,9 @@ class ReadDocument:
 
 @asynccontextmanager
 async def document_process(turns: asyncio.Semaphore) -> AsyncIterator[ReadDocument]:
-    """Within the context there is a process for a document, as soon as `turns` allows; it ends with the context."""
+    """Within the context there is a process for a document, as soon as `turns` allows; it ends with
+    the context.
+    """
     async with turns:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "aiayn.server.document_process"),
@@ -85,7 +98,9 @@ async def document_process(turns: asyncio.Semaphore) -> AsyncIterator[ReadDocume
 
 
 def _read(name: str, content: bytes, langs: tuple[str, str], tag: str) -> tuple[Document, Texts]:
-    """Cuts a document into sentences. Raises DataError for one that cannot be read, 413 for too many tags in a part."""
+    """Cuts a document into sentences. Raises DataError for one that cannot be read, 413 for too
+    many tags in a part.
+    """
     path = Path(PurePosixPath(name.replace("\\", "/")).name)
     if suffix(path.name) not in READERS:
         known = f"choose a file of {', '.join(READERS)}"
@@ -93,22 +108,33 @@ def _read(name: str, content: bytes, langs: tuple[str, str], tag: str) -> tuple[
     document = parse_document(path, content, langs)
     for part in (piece for piece in document.pieces if isinstance(piece, Part) and document.markup):
         if len(part.text) > MAX_HTML or len(part.tags) + len(part.kept) > MAX_TAGS:
-            raise HTTPException(413, f"a paragraph may have {MAX_HTML:,} characters and {MAX_TAGS:,} tags; divide it")
+            raise HTTPException(
+                413,
+                f"a paragraph may have {MAX_HTML:,} characters and {MAX_TAGS:,} tags; divide it",
+            )
     return document, Texts([document.pieces], langs[0], document.markup, document.is_prose, tag=tag)
 
 
 def main() -> None:
-    """Answers two questions on standard input: what a document says, and what it is with these translations."""
+    """Answers two questions on standard input: what a document says, and what it is with these
+    translations.
+    """
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     try:
         name, content, langs, tag, seconds = _receive(questions)
         _limit(seconds)
         document, texts = _read(name, b64decode(content), tuple(langs), tag)
-        shared = {"sentences": texts.sentences, "marked": texts.marked, "tagged": sorted(texts.tagged)}
+        shared = {
+            "sentences": texts.sentences,
+            "marked": texts.marked,
+            "tagged": sorted(texts.tagged),
+        }
         _send(answers, {"name": document.path.name, **shared})
         translations, attention = _receive(questions)
-        [translated], places = texts.restore([Translation(text) for text in translations], attention)
+        [translated], places = texts.restore(
+            [Translation(text) for text in translations], attention
+        )
         written = b64encode(document.encode(translated)).decode()
         _send(answers, {"content": written, "places": places, "remarks": document.remarks})
     except EOFError:  # the server needs no answer any more
@@ -118,11 +144,16 @@ def main() -> None:
     except HTTPException as error:
         _send(answers, {"status": error.status_code, "message": error.detail})
     except MemoryError:
-        _send(answers, {"status": 413, "message": "the document needs too much memory; send it in parts"})
+        _send(
+            answers,
+            {"status": 413, "message": "the document needs too much memory; send it in parts"},
+        )
 
 
 def _limit(seconds: float) -> None:
-    """Ends this process after some seconds of work, should nobody else do that; others come first."""
+    """Ends this process after some seconds of work, should nobody else do that; others come
+    first.
+    """
     with suppress(ImportError, OSError, ValueError):
         import resource
 

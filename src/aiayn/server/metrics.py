@@ -6,7 +6,14 @@ from functools import partial
 from ipaddress import ip_address
 from time import perf_counter
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger("aiayn.access")
@@ -24,20 +31,30 @@ class Metrics:
         ProcessCollector(registry=here)  # memory and processor seconds
         count, spread = partial(Counter, registry=here), partial(Histogram, registry=here)
         self.requests = count("aiayn_requests", "Requests answered.", ["path", "status"])
-        self.seconds = spread("aiayn_request_seconds", "Time to an answer.", ["path"], buckets=SECONDS)
+        self.seconds = spread(
+            "aiayn_request_seconds", "Time to an answer.", ["path"], buckets=SECONDS
+        )
         self.lines = count("aiayn_lines", "Sentences that came in to be translated.")
         self.subwords = count("aiayn_subwords", "Subwords of these sentences.")
         self.batch_lines = spread("aiayn_batch_lines", "Sentences of a batch.", buckets=LINES)
         self.batch_seconds = count("aiayn_batch_seconds", "Time that the model took for batches.")
-        self.markup = count("aiayn_markup", "Tags and placeholders by how their place was found.", ["by"])
-        self.removed = count("aiayn_markup_removed", "Tags and placeholders of the model that were removed.")
+        self.markup = count(
+            "aiayn_markup", "Tags and placeholders by how their place was found.", ["by"]
+        )
+        self.removed = count(
+            "aiayn_markup_removed", "Tags and placeholders of the model that were removed."
+        )
 
     def on_batch(self, lines: int, seconds: float) -> None:
         self.batch_lines.observe(lines)
         self.batch_seconds.inc(seconds)
 
     def on_markup(self, places: Mapping[str, int]) -> None:
-        for by, name in (("model", "by_model"), ("alignment", "by_alignment"), ("guess", "guessed")):
+        for by, name in (
+            ("model", "by_model"),
+            ("alignment", "by_alignment"),
+            ("guess", "guessed"),
+        ):
             self.markup.labels(by).inc(places[name])
         self.removed.inc(places["removed"])
 
@@ -51,7 +68,9 @@ class Metrics:
 
 
 def _address(client: str) -> str:
-    """Returns what parses as an address; else a dash: a proxy passes on what a client writes into its headers."""
+    """Returns what parses as an address; else a dash: a proxy passes on what a client writes into
+    its headers.
+    """
     try:
         return str(ip_address(client))
     except ValueError:
@@ -61,8 +80,8 @@ def _address(client: str) -> str:
 def observed(app: ASGIApp, metrics: Metrics, paths: set[str], access_log: bool) -> ASGIApp:
     """Middleware that counts requests, and logs each in a line where that is asked for.
 
-    `request.state.lines` and `request.state.subwords`, where a route has set them, say how much text there was. Only
-    these `paths` are named, for others may hold text.
+    `request.state.lines` and `request.state.subwords`, where a route has set them, say how much
+    text there was. Only these `paths` are named, for others may hold text.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,6 @@
-"""Options of `aiayn serve`: names, defaults, help and rules; the file of API keys. Imports nothing slow."""
+"""Options of `aiayn serve`: names, defaults, help and rules; the file of API keys. Imports nothing
+slow.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -10,7 +12,9 @@ from aiayn.errors import ConfigError
 
 
 def flag(default: Any, help: str, metavar: str | None = None) -> Any:
-    """Returns the field of an option, as `cli/arguments.py` reads it; default may be `list`, for an empty one."""
+    """Returns the field of an option, as `cli/arguments.py` reads it; default may be `list`, for an
+    empty one.
+    """
     given: dict[str, Any] = {"default_factory": list} if default is list else {"default": default}
     return field(**given, metadata={"help": help, "metavar": metavar})
 
@@ -21,9 +25,15 @@ class ServeOptions:
 
     port: int = flag(8000, "0: any free one.")
     host: str = flag("127.0.0.1", "Address to listen on.")
-    allow_host: list[str] = flag(list, "A name that clients call the server by; may be repeated.", "NAME")
-    allow_origin: list[str] = flag(list, "A web page that may use the server; may be repeated.", "URL")
-    api_key_file: Path | None = flag(None, "Accepted API keys, one per line; # begins a comment line.", "FILE")
+    allow_host: list[str] = flag(
+        list, "A name that clients call the server by; may be repeated.", "NAME"
+    )
+    allow_origin: list[str] = flag(
+        list, "A web page that may use the server; may be repeated.", "URL"
+    )
+    api_key_file: Path | None = flag(
+        None, "Accepted API keys, one per line; # begins a comment line.", "FILE"
+    )
     access_log: bool = flag(False, "Log a line per request to standard error, without text.")
     max_body: int = flag(1_000_000, "Bytes of a request.")
     max_line: int = flag(500, "Subwords of a line.")
@@ -36,23 +46,29 @@ class ServeOptions:
         for name in ("max_body", "max_line", "max_waiting", "max_connections"):
             value = getattr(self, name)
             require(value >= 1, f"--{name.replace('_', '-')} {value}: must be at least 1")
-        require(0 < self.time_limit < math.inf, f"--time-limit {self.time_limit}: must be above 0 and finite")
+        require(
+            0 < self.time_limit < math.inf,
+            f"--time-limit {self.time_limit}: must be above 0 and finite",
+        )
         require(
             self.host not in ("0.0.0.0", "::", "") or bool(self.allow_host),
-            f"--host {self.host} listens on every address: add --allow-host with each name or address that clients use",
+            f"--host {self.host} listens on every address: add --allow-host with each name or "
+            "address that clients use",
         )
         for name in self.allow_host:
             rest = name[2:] if name.startswith("*.") else name
             require(
                 name == "*" or (bool(rest) and "*" not in rest),
-                f"--allow-host {name}: must be a name such as translate.example.org or *.example.org, or *",
+                f"--allow-host {name}: must be a name such as translate.example.org or "
+                "*.example.org, or *",
             )
 
 
 def read_keys(path: Path) -> list[str]:
     """Returns the keys in a file: one per line, without the blanks around it.
 
-    Blank lines and lines that begin with # are no keys. Raises ConfigError for a file that cannot be read or has none.
+    Blank lines and lines that begin with # are no keys. Raises ConfigError for a file that cannot
+    be read or has none.
     """
     try:
         text = path.read_text("utf-8-sig")  # some editors begin a file with a byte order mark
@@ -65,6 +81,7 @@ def read_keys(path: Path) -> list[str]:
     for number, line in enumerate(lines, 1):
         require(
             line.isascii() or line.startswith("#"),
-            f"--api-key-file {path}: line {number} is not ASCII, which a bearer token must be; choose another key",
+            f"--api-key-file {path}: line {number} is not ASCII, which a bearer token must be; "
+            "choose another key",
         )
     return keys

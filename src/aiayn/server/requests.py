@@ -1,4 +1,6 @@
-"""What a request says: JSON, or a form and the query string, as LibreTranslate's clients send them."""
+"""What a request says: JSON, or a form and the query string, as LibreTranslate's clients send
+them.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -23,8 +25,8 @@ DRAINED = 1 << 26  # bytes beyond the limit that are still read
 async def read_fields(request: Request, max_body: int) -> Fields:
     """Returns the fields of a request. A form's `q` may come several times, and is a list then.
 
-    Raises HTTPException: 413 for a body that is too long, 400 for one that cannot be read, 415 for another content
-    type.
+    Raises HTTPException: 413 for a body that is too long, 400 for one that cannot be read, 415 for
+    another content type.
     """
     body = await _body(request, max_body)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -44,7 +46,9 @@ async def read_fields(request: Request, max_body: int) -> Fields:
             async def receive() -> Message:
                 return {"type": "http.request", "body": body}
 
-            form = Request(request.scope, receive).form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max_body)
+            form = Request(request.scope, receive).form(
+                max_files=1, max_fields=MAX_FIELDS, max_part_size=max_body
+            )
             pairs = [*read(query), *(await form).multi_items()]
         else:
             forms = "application/x-www-form-urlencoded or multipart/form-data"
@@ -71,7 +75,8 @@ def _once(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
 async def _body(request: Request, most: int) -> bytes:
     """Returns the body of a request, or raises 413.
 
-    Some more of one that is too long is read, but not kept: only then does the client come to read the answer.
+    Some more of one that is too long is read, but not kept: only then does the client come to read
+    the answer.
     """
     body, length = bytearray(), 0
     async for chunk in request.stream():
@@ -85,7 +90,9 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 def texts_of(fields: Fields) -> list[str]:
-    """Returns the texts of `q`, which is one or a list of them. Raises 400 for anything else, and for nothing."""
+    """Returns the texts of `q`, which is one or a list of them. Raises 400 for anything else, and
+    for nothing.
+    """
     q = fields.get("q")
     items = q if isinstance(q, list) else [q]
     texts = [text for text in items if isinstance(text, str)]
@@ -103,7 +110,9 @@ def line_of(fields: Fields, name: str) -> str:
 
 
 def count_of(fields: Fields, name: str, most: int) -> int:
-    """Returns a field that must be a whole number up to `most`; 0 without it. Forms send digits. Raises 400."""
+    """Returns a field that must be a whole number up to `most`; 0 without it. Forms send digits.
+    Raises 400.
+    """
     given = fields.get(name)
     digits = "0" if given is None or given == "" else str(given)
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 10 and int(digits) <= most):
@@ -122,10 +131,14 @@ async def file_of(fields: Fields) -> tuple[str, bytes]:
 
 
 def is_language(given: object, code: str, other: str) -> bool:
-    """Whether a language is the one with this code: EN and en-US are en, if the other language is not English."""
+    """Whether a language is the one with this code: EN and en-US are en, if the other language is
+    not English.
+    """
     if not isinstance(given, str):
         return False
-    return short_code(given) == short_code(code) or (primary(given) == primary(code) != primary(other))
+    return short_code(given) == short_code(code) or (
+        primary(given) == primary(code) != primary(other)
+    )
 
 
 def bearer(request: Request) -> str:

@@ -16,13 +16,16 @@ from aiayn.server.service import Service
 
 # Scripts and styles come from this server only, so text that looks like HTML can run nothing.
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
+        "data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-SHUTDOWN_GRACE = 5  # seconds beyond the time limit of a request until a server that was told to end does so anyway
+# seconds beyond the time limit of a request until a server that was told to end does so anyway
+SHUTDOWN_GRACE = 5
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +33,8 @@ log = logging.getLogger(__name__)
 def serve(service: Service, run: str, options: ServeOptions) -> None:
     """Answers requests until SIGTERM or Ctrl-C, after which accepted requests are still finished.
 
-    SIGHUP reloads model and keys. The address is printed once the server listens. Raises ConfigError if it cannot
-    listen there.
+    SIGHUP reloads model and keys. The address is printed once the server listens. Raises
+    ConfigError if it cannot listen there.
     """
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING, stream=sys.stderr)
     logging.getLogger("aiayn").setLevel(logging.INFO)
@@ -49,9 +52,13 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
         ws="none",
     )
     server = uvicorn.Server(config)
-    metrics.watch("aiayn_connections", "Open connections.", lambda: len(server.server_state.connections))
+    metrics.watch(
+        "aiayn_connections", "Open connections.", lambda: len(server.server_state.connections)
+    )
     metrics.watch("aiayn_loads", "Times that model and keys were loaded.", lambda: service.loads)
-    metrics.watch("aiayn_failed_loads", "Times that they could not be loaded again.", lambda: service.failures)
+    metrics.watch(
+        "aiayn_failed_loads", "Times that they could not be loaded again.", lambda: service.failures
+    )
     with listen(options.host, options.port) as listener:
         on_terminal = sys.stdin.isatty()
         if hasattr(signal, "SIGHUP"):  # not on Windows
@@ -64,7 +71,9 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
 
 
 class SeldomAndShort(logging.Filter):
-    """Lets through one line a minute of a server that has no descriptor left, without its traceback."""
+    """Lets through one line a minute of a server that has no descriptor left, without its
+    traceback.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +85,10 @@ class SeldomAndShort(logging.Filter):
         is_due = record.created - self._last >= 60
         if is_due:
             self._last = record.created
-            record.msg, record.args = "no file descriptor is left: new connections wait; raise ulimit -n", None
+            record.msg, record.args = (
+                "no file descriptor is left: new connections wait; raise ulimit -n",
+                None,
+            )
             record.exc_info = record.exc_text = None
         return is_due
 
@@ -84,18 +96,25 @@ class SeldomAndShort(logging.Filter):
 def listen(host: str, port: int) -> socket.socket:
     """Returns a socket that listens at an address. Raises ConfigError if that is not possible."""
     try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
     except OSError as error:
         remedy = "choose another --port, or another --host"
-        raise ConfigError(f"--host {host} --port {port}: cannot listen there ({error.strerror}); {remedy}") from error
-    # Connections inherit it. Without it an answer waits 40 ms for the client to acknowledge its header (Nagle), and
-    # asyncio sets it only on sockets that name their protocol, which this one does not.
+        raise ConfigError(
+            f"--host {host} --port {port}: cannot listen there ({error.strerror}); {remedy}"
+        ) from error
+    # Connections inherit it. Without it an answer waits 40 ms for the client to acknowledge its
+    # header (Nagle), and asyncio sets it only on sockets that name their protocol, which this one
+    # does not.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 def _on_hangup(service: Service, on_terminal: bool) -> None:
-    """Reloads; but ends the server where the signal says that the terminal it was started on is gone."""
+    """Reloads; but ends the server where the signal says that the terminal it was started on is
+    gone.
+    """
     if on_terminal and not sys.stdin.isatty():
         signal.raise_signal(signal.SIGTERM)
         return

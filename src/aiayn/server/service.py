@@ -1,4 +1,6 @@
-"""What requests are answered with: a model and the API keys, and how both are replaced while the server runs."""
+"""What requests are answered with: a model and the API keys, and how both are replaced while the
+server runs.
+"""
 
 import logging
 import threading
@@ -13,7 +15,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Served:
-    """A model, and the API keys of which a request must have one; without any, the server is open to everybody."""
+    """A model, and the API keys of which a request must have one; without any, the server is open
+    to everybody.
+    """
 
     translator: LineTranslator
     api_keys: list[str] = field(default_factory=list)
@@ -21,13 +25,19 @@ class Served:
     engine: str = ""  # which it is, and why
 
     def describe(self) -> str:
-        keys = f"API keys: {len(self.api_keys)}" if self.api_keys else "no API keys, everybody may use it"
+        keys = (
+            f"API keys: {len(self.api_keys)}"
+            if self.api_keys
+            else "no API keys, everybody may use it"
+        )
         engine = f"; {' '.join(self.engine.split())}" if self.engine else ""
         return f"{self.source} ({' to '.join(self.translator.languages)}); {keys}{engine}"
 
 
 class Service:
-    """Holds what is served now. A request takes it once, at its beginning, and keeps it to its end."""
+    """Holds what is served now. A request takes it once, at its beginning, and keeps it to its
+    end.
+    """
 
     def __init__(self, load: Callable[[], Served]):
         """Loads at once, and again for each `reload`. Raises what `load` raises."""
@@ -37,14 +47,17 @@ class Service:
         self.loads, self.failures = 1, 0
 
     def reload(self) -> None:
-        """Loads model and keys again; where that fails, what is served stays. Meanwhile both models are in memory."""
+        """Loads model and keys again; where that fails, what is served stays. Meanwhile both models
+        are in memory.
+        """
         with self._loading:
             try:
                 loaded, languages = self._load(), self.now.translator.languages
                 if loaded.translator.languages != languages:
                     raise RefusedError(
-                        f"{loaded.source} translates {' to '.join(loaded.translator.languages)}, and clients of this "
-                        f"server ask for {' to '.join(languages)}: start another server for it"
+                        f"{loaded.source} translates {' to '.join(loaded.translator.languages)}, "
+                        f"and clients of this server ask for {' to '.join(languages)}: start "
+                        "another server for it"
                     )
                 self.now = loaded
             except Exception as error:

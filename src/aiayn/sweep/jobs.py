@@ -11,7 +11,13 @@ from pathlib import Path, PurePath
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from aiayn.config.compose import chosen_options, for_hydra, resolve_options, typed_keys, without_hydra
+from aiayn.config.compose import (
+    chosen_options,
+    for_hydra,
+    resolve_options,
+    typed_keys,
+    without_hydra,
+)
 from aiayn.config.data import OF_VOCABULARY
 from aiayn.config.extensions import load_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
@@ -28,18 +34,25 @@ from aiayn.runs.validations import ValidationHistory
 # Characters of a folder's name, of a value in it, and what is kept of a longer one.
 MAX_NAME, MAX_VALUE, KEPT_OF_VALUE = 150, 60, 24
 SEED = re.compile(r"(?:^|_)seed-\d+(?=_|$)")  # in a job's name
-SCORED = {"val": "last", "test": "averaged"}  # the checkpoint that a split is scored with; Table 3 has the former
+SCORED = {
+    "val": "last",
+    "test": "averaged",
+}  # the checkpoint that a split is scored with; Table 3 has the former
 
 
 @dataclass(frozen=True)
 class SweepJob:
-    """One run of a sweep: `overrides` make `config` and start its process; `chosen` are the options they set."""
+    """One run of a sweep: `overrides` make `config` and start its process; `chosen` are the options
+    they set.
+    """
 
     name: str
     overrides: list[str]
     config: Config
     chosen: frozenset[str]
-    scored: dict[str, str] = field(default_factory=lambda: {"val": "last"})  # splits, and with which checkpoint
+    scored: dict[str, str] = field(
+        default_factory=lambda: {"val": "last"}
+    )  # splits, and with which checkpoint
 
     @property
     def folder(self) -> Path:
@@ -47,27 +60,38 @@ class SweepJob:
 
 
 def make_jobs(
-    compose: Callable[[list[str]], DictConfig], batch: Sequence[Sequence[str]], typed: Sequence[str] = ()
+    compose: Callable[[list[str]], DictConfig],
+    batch: Sequence[Sequence[str]],
+    typed: Sequence[str] = (),
 ) -> list[SweepJob]:
-    """Returns a job for each list of overrides, the same one for equal lists; checks the options of all.
+    """Returns a job for each list of overrides, the same one for equal lists; checks the options of
+    all.
 
-    compose returns Hydra's configuration for a list of overrides; typed are the arguments of the whole sweep.
+    compose returns Hydra's configuration for a list of overrides; typed are the arguments of the
+    whole sweep.
     Raises ConfigError with a line for each mistake.
     """
     parser = OverridesParser.create()
     typed = [for_hydra(override, Config) for override in typed]
-    typed = [canonical(line) for line in typed if not parser.parse_override(line).is_sweep_override()]
+    typed = [
+        canonical(line) for line in typed if not parser.parse_override(line).is_sweep_override()
+    ]
     # Sweepers other than ours write fixed values anew, and null as None.
     fixed = {line.partition("=")[0]: line for line in typed}
     batch = [[canonical(for_hydra(override, Config)) for override in job] for job in batch]
     points = [tuple(fixed.get(line.partition("=")[0], line) for line in job) for job in batch]
     batch = [list(point) for point in dict.fromkeys(points)]
-    names, with_seeds = job_names(batch, typed), job_names(batch, [one for one in typed if one[:5] != "seed="])
+    names, with_seeds = (
+        job_names(batch, typed),
+        job_names(batch, [one for one in typed if one[:5] != "seed="]),
+    )
     found, choices, mistakes = [], [], {}
     for name, overrides in zip(names, batch, strict=True):
         try:
             composed = compose(overrides)
-            found.append(resolve_options(without_hydra(composed), composed.hydra.runtime.choices, overrides))
+            found.append(
+                resolve_options(without_hydra(composed), composed.hydra.runtime.choices, overrides)
+            )
             choices.append(composed.hydra.runtime.choices)
         except ConfigError as error:
             mistakes.setdefault(str(error), []).append(name)
@@ -79,7 +103,8 @@ def make_jobs(
     for name, with_seed, overrides, options in zip(names, with_seeds, batch, found, strict=True):
         without = SEED.sub("", with_seed).strip("_") or "base"
         ways = [_job(each, sweep, overrides, options) for each in (name, with_seed, without)]
-        # Its folder may be named otherwise, of a time with other seeds; and another seed may have the one without.
+        # Its folder may be named otherwise, of a time with other seeds; and another seed may have
+        # the one without.
         begun = (job for job in ways if _began_as(job))
         is_taken = _began_as(ways[0], but={"seed"}) is not None
         jobs.append(next(begun, ways[1] if is_taken else ways[0]))
@@ -88,11 +113,15 @@ def make_jobs(
 
 
 def job_of_row(options: Config, choices: Mapping[str, str], overrides: Sequence[str]) -> SweepJob:
-    """Returns the job of one row of a sweep, of which a launcher of Hydra's own knows the overrides alone."""
+    """Returns the job of one row of a sweep, of which a launcher of Hydra's own knows the overrides
+    alone.
+    """
     if "name" in typed_keys(overrides):  # as the grid has named it
         chosen = frozenset(chosen_options(overrides, options))
         return SweepJob(PurePath(options.run_name).name, list(overrides), options, chosen)
-    varied = [canonical(line) for line in overrides if line.partition("=")[0] not in ("sweep", "outputs")]
+    varied = [
+        canonical(line) for line in overrides if line.partition("=")[0] not in ("sweep", "outputs")
+    ]
     [name] = job_names([varied], [])
     return _job(name, options.sweep or _sweep_name([choices]), overrides, options)
 
@@ -100,8 +129,8 @@ def job_of_row(options: Config, choices: Mapping[str, str], overrides: Sequence[
 def canonical(override: str) -> str:
     """Returns an override with its value in the form that all equal values share.
 
-    1e-4 and 0.0001 are one row, and so are 1 and 1.0 where the option is a float. 0.30000000000000004, from adding 0.1
-    three times, is 0.3.
+    1e-4 and 0.0001 are one row, and so are 1 and 1.0 where the option is a float.
+    0.30000000000000004, from adding 0.1 three times, is 0.3.
     """
     key, _, text = override.partition("=")
     value = OverridesParser.create().parse_override(override).value()
@@ -110,7 +139,9 @@ def canonical(override: str) -> str:
         value = float(value)
     if isinstance(value, float) and math.isfinite(value):
         rounded = float(f"{value:.12g}")
-        text = repr(rounded if len(repr(rounded)) <= 10 else value)  # a value that was drawn has 16 digits
+        text = repr(
+            rounded if len(repr(rounded)) <= 10 else value
+        )  # a value that was drawn has 16 digits
     elif value is None or isinstance(value, bool | int):
         text = str(as_option(value))
     elif isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w./-]*", value, re.ASCII):
@@ -126,15 +157,19 @@ def _job(name: str, sweep: str, overrides: Sequence[str], options: Config) -> Sw
     if options.logger.group is None:
         settings["logger.group"] = sweep
         options = replace(options, logger=replace(options.logger, group=sweep))
-    written = [*overrides, *(for_hydra(f"{key}={value}", Config) for key, value in settings.items())]
+    written = [
+        *overrides,
+        *(for_hydra(f"{key}={value}", Config) for key, value in settings.items()),
+    ]
     return SweepJob(name, written, options, frozenset(chosen_options(written, options)))
 
 
 def job_names(batch: Sequence[Sequence[str]], typed: Sequence[str]) -> list[str]:
-    """Returns what each job changes, as a folder name: a_h1, n_heads-4_d_k-16, train-news-en-3f9a01c2.
+    """Returns what each job changes, as a folder name: a_h1, n_heads-4_d_k-16,
+    train-news-en-3f9a01c2.
 
-    A value that is long, or has letters other than ASCII's, is cut and followed by a hash; so is one that would share
-    its name with another job's.
+    A value that is long, or has letters other than ASCII's, is cut and followed by a hash; so is
+    one that would share its name with another job's.
     """
     jobs = [dict(line.split("=", 1) for line in job) for job in batch]
     lines = {line.partition("=")[0]: line for line in typed}
@@ -149,11 +184,19 @@ def job_names(batch: Sequence[Sequence[str]], typed: Sequence[str]) -> list[str]
     ]
 
 
-def _folder_name(changes: Mapping[str, str], labels: Mapping[str, str], is_shared: bool = False) -> str:
-    """Returns a job's folder name; labels are the short names of options. is_shared: by another job, without hashes."""
+def _folder_name(
+    changes: Mapping[str, str], labels: Mapping[str, str], is_shared: bool = False
+) -> str:
+    """Returns a job's folder name; labels are the short names of options. is_shared: by another
+    job, without hashes.
+    """
     parts = []
     for key, value in changes.items():
-        shown = value.rpartition("/")[2] if key == "ablation" else value.replace("'", "").replace('"', "")
+        shown = (
+            value.rpartition("/")[2]
+            if key == "ablation"
+            else value.replace("'", "").replace('"', "")
+        )
         name = "".join(letter if letter in NAME_CHARACTERS else "-" for letter in shown)
         label = f"{labels[key]}-" if key in labels else ""
         is_exact = f"{label}{name}".strip("-._") == f"{label}{value}"
@@ -169,21 +212,29 @@ def _hash(text: str) -> str:
 
 
 def asked_scores(asked: Sequence[str]) -> dict[str, str]:
-    """Returns the checkpoint for each split of hydra.launcher.score=[val,test:last]. Raises ConfigError for others."""
+    """Returns the checkpoint for each split of hydra.launcher.score=[val,test:last]. Raises
+    ConfigError for others.
+    """
     found: dict[str, str] = {}
     for text in map(str, asked):
         split, _, checkpoint = text.partition(":")
-        if split not in SCORED or checkpoint not in ("", "last", "averaged", "best") or split in found:
+        if (
+            split not in SCORED
+            or checkpoint not in ("", "last", "averaged", "best")
+            or split in found
+        ):
             raise ConfigError(
-                f"hydra.launcher.score={','.join(map(str, asked))}: name val, test or both, each once, and if need be "
-                "the checkpoint: [val:averaged,test:last]"
+                f"hydra.launcher.score={','.join(map(str, asked))}: name val, test or both, each "
+                "once, and if need be the checkpoint: [val:averaged,test:last]"
             )
         found[split] = checkpoint or SCORED[split]
     return found
 
 
 def check_texts(jobs: Sequence[SweepJob]) -> None:
-    """Raises DataError if the text of an unfinished job is missing, or the test set that it is to be scored on."""
+    """Raises DataError if the text of an unfinished job is missing, or the test set that it is to
+    be scored on.
+    """
     mistakes: dict[str, list[str]] = {}
     checked = []
     for job in jobs:
@@ -203,15 +254,17 @@ def check_texts(jobs: Sequence[SweepJob]) -> None:
 
 
 def is_finished(job: SweepJob) -> bool:
-    """Whether the run was trained with these options to its end, and then scored with this search."""
+    """Whether the run was trained with these options to its end, and then scored with this
+    search.
+    """
     run, config = RunFolder(job.folder), _began_as(job)
     is_trained = config is not None and run.averaged.exists() and _has_ended(run, config)
     return is_trained and all(is_scored(job, split) for split in job.scored)
 
 
 def _began_as(job: SweepJob, but: AbstractSet[str] = frozenset()) -> Config | None:
-    """Returns the job's options, those that are open as its run settled them; None unless that began with the same,
-    `but` for some.
+    """Returns the job's options, those that are open as its run settled them; None unless that
+    began with the same, `but` for some.
     """
     try:
         stored = RunFolder(job.folder).read_config()
@@ -232,10 +285,14 @@ def _with_code(config: Config) -> Config:
 
 
 def _has_ended(run: RunFolder, config: Config) -> bool:
-    """Whether a training has nothing left to do: at its last step, out of patience, or ended by something else."""
+    """Whether a training has nothing left to do: at its last step, out of patience, or ended by
+    something else.
+    """
     trainer, epoch = config.trainer, read_json(run.corpus).get("steps_per_epoch")
     reached = max(saved_steps(run.checkpoints), default=0)
-    if reached >= ((trainer.last_step(epoch) if is_count(epoch) else trainer.max_steps) or math.inf):
+    if reached >= (
+        (trainer.last_step(epoch) if is_count(epoch) else trainer.max_steps) or math.inf
+    ):
         return True
     if run.end_reason(reached, trainer):
         return True
@@ -245,10 +302,20 @@ def _has_ended(run: RunFolder, config: Config) -> bool:
 
 
 def is_scored(job: SweepJob, split: str) -> bool:
-    """Whether this text was scored with this search and the job's checkpoint for it, as the training left that."""
-    run, checkpoint, text = RunFolder(job.folder), job.scored[split], getattr(job.config.data, split)
+    """Whether this text was scored with this search and the job's checkpoint for it, as the
+    training left that.
+    """
+    run, checkpoint, text = (
+        RunFolder(job.folder),
+        job.scored[split],
+        getattr(job.config.data, split),
+    )
     scored = read_evaluation(run.evaluation(split).scores)
-    if scored is None or not scored.is_of_split(split, text) or scored.checkpoint != f"{checkpoint}.ckpt":
+    if (
+        scored is None
+        or not scored.is_of_split(split, text)
+        or scored.checkpoint != f"{checkpoint}.ckpt"
+    ):
         return False
     if scored.search_options != without_batching(to_plain(job.config.search)):
         return False
@@ -258,20 +325,34 @@ def is_scored(job: SweepJob, split: str) -> bool:
 
 
 def _refuse(mistakes: Mapping[str, Sequence[str]], jobs: int, kind: type[UserError]) -> None:
-    """Raises an error with each message once, after the names of the jobs concerned if these are not all."""
+    """Raises an error with each message once, after the names of the jobs concerned if these are
+    not all.
+    """
     if mistakes:
-        lines = [text if len(names) == jobs else f"{', '.join(names)}: {text}" for text, names in mistakes.items()]
+        lines = [
+            text if len(names) == jobs else f"{', '.join(names)}: {text}"
+            for text, names in mistakes.items()
+        ]
         raise kind("\nerror: ".join(lines))
 
 
 def _sweep_name(choices: Sequence[Mapping[str, str]]) -> str:
     """Returns data and model, or the one of them that all jobs share."""
-    common = [choices[0][group] for group in ("data", "model") if len({choice[group] for choice in choices}) == 1]
+    common = [
+        choices[0][group]
+        for group in ("data", "model")
+        if len({choice[group] for choice in choices}) == 1
+    ]
     if not common:
         raise ConfigError("sweep is missing: the jobs share neither data nor model; set sweep=NAME")
     return "-".join(common)
 
 
 def is_from_source(key: str) -> bool:
-    """Whether a run takes an option over from the one that `init_from` names, unless the user sets it."""
-    return key.startswith("model.") or key in ("init_fingerprint", *(f"data.{name}" for name in OF_VOCABULARY))
+    """Whether a run takes an option over from the one that `init_from` names, unless the user sets
+    it.
+    """
+    return key.startswith("model.") or key in (
+        "init_fingerprint",
+        *(f"data.{name}" for name in OF_VOCABULARY),
+    )

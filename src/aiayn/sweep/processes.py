@@ -18,19 +18,32 @@ from hydra.conf import HydraConf
 from aiayn.config import program
 from aiayn.config.schema import Config
 from aiayn.config.stored import as_option, to_plain, too_late
-from aiayn.errors import ConfigError, DivergedError, FailedJobsError, InterruptedRunError, ResourceError, UserError
+from aiayn.errors import (
+    ConfigError,
+    DivergedError,
+    FailedJobsError,
+    InterruptedRunError,
+    ResourceError,
+    UserError,
+)
 from aiayn.runs.continuation import is_in_use
 from aiayn.runs.run_folder import RunFolder, series
 from aiayn.signals import PARENT, exit_signal, handle_signals
 from aiayn.sweep.jobs import SweepJob, is_finished, is_scored, job_of_row
 
-IN_USE = " is in use by "  # in the refusal of a run that another process trains, such as an equal sweep
+IN_USE = (
+    " is in use by "  # in the refusal of a run that another process trains, such as an equal sweep
+)
 
 
 class Processes:
-    """Trains and then scores the jobs that are not finished, at most `parallel` at a time, in the order given."""
+    """Trains and then scores the jobs that are not finished, at most `parallel` at a time, in the
+    order given.
+    """
 
-    def __init__(self, jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], parallel: int = 1) -> None:
+    def __init__(
+        self, jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], parallel: int = 1
+    ) -> None:
         """train and evaluate are the beginnings of the commands that train and score a job."""
         self.jobs, self.commands, self.folder = jobs, (train, evaluate), jobs[0].folder.parent
         self.finished: list[SweepJob] = []
@@ -43,7 +56,9 @@ class Processes:
             from aiayn.hardware import visible_gpus
 
             self.gpus = visible_gpus()
-        self.lock = threading.RLock()  # of what follows: a thread for each place, and the main one, which gets signals
+        self.lock = (
+            threading.RLock()
+        )  # of what follows: a thread for each place, and the main one, which gets signals
         self.free = list(range(parallel))  # places, each of which has GPUs of its own
         self.running: set[Popen[bytes]] = set()
         self.left = len(self.waiting)
@@ -52,13 +67,17 @@ class Processes:
         self.requested: int | None = None  # the signal that asked to stop
 
     def run(self) -> dict[str, int]:
-        """Returns the exit codes of the jobs that failed. Raises InterruptedRunError after a signal."""
+        """Returns the exit codes of the jobs that failed. Raises InterruptedRunError after a
+        signal.
+        """
         self.say_start()
         with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as threads:
             list(threads.map(self._run_job, self.waiting))
         done = f"{len(self.finished) + len(self.seconds)} of {len(self.jobs)} jobs finished"
         if self.requested:
-            raise InterruptedRunError(f"sweep stopped, {done}; run the same command to continue", self.requested)
+            raise InterruptedRunError(
+                f"sweep stopped, {done}; run the same command to continue", self.requested
+            )
         say(f"sweep {self.folder}: {done}")
         from aiayn.reports.comparison import comparisons
         from aiayn.reports.report import write_report
@@ -115,7 +134,9 @@ class Processes:
             say(f"{title} {result}; {self.left} left{eta}")
 
     def _train_and_score(self, job: SweepJob, log: Path, gpus: str | None) -> tuple[int, str]:
-        """Runs what is left of a job. Returns the exit code of the first process that failed, and its last error."""
+        """Runs what is left of a job. Returns the exit code of the first process that failed, and
+        its last error.
+        """
         code, error_line = self.requested or 0, ""
         try:
             for command in () if is_finished(job) else self._commands_of(job):
@@ -127,17 +148,25 @@ class Processes:
         return code, error_line
 
     def _commands_of(self, job: SweepJob) -> Iterator[list[str]]:
-        """Yields the commands that train a job and, after that, make the scores that are missing."""
+        """Yields the commands that train a job and, after that, make the scores that are
+        missing.
+        """
         train, evaluate = self.commands
         yield [*train, *job.overrides]
-        # The search as configured now: the checkpoint may have been written with another one, and null would keep that.
+        # The search as configured now: the checkpoint may have been written with another one, and
+        # null would keep that.
         search = to_plain(job.config.search) | {"patience": job.config.search.patience or 0}
         options = [f"search.{key}={as_option(value)}" for key, value in search.items()]
         files = ",".join("'" + path.replace("'", r"\'") + "'" for path in job.config.extensions)
         options += [f"accelerator={job.config.trainer.accelerator}", f"extensions=[{files}]"]
         for split, checkpoint in job.scored.items():
             if not is_scored(job, split):
-                asked = [f"run={job.folder}", f"split={split}", f"checkpoint={checkpoint}", "trusted=true"]
+                asked = [
+                    f"run={job.folder}",
+                    f"split={split}",
+                    f"checkpoint={checkpoint}",
+                    "trusted=true",
+                ]
                 yield [*evaluate, *asked, *options]
 
     def _run_command(self, command: list[str], log: Path, gpus: str | None) -> tuple[int, str]:
@@ -146,12 +175,24 @@ class Processes:
         Raises OSError if the log cannot be written.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
-        env = os.environ | {PARENT: str(os.getpid())} | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
+        env = (
+            os.environ
+            | {PARENT: str(os.getpid())}
+            | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
+        )
         with open(log, "a+b") as file:
             begin = file.tell()
             with self.lock:
-                # In a session of its own, so that the terminal's Ctrl-C reaches it only once, through the sweep.
-                process = Popen(command, env=env, stdin=DEVNULL, stdout=file, stderr=STDOUT, start_new_session=True)
+                # In a session of its own, so that the terminal's Ctrl-C reaches it only once,
+                # through the sweep.
+                process = Popen(
+                    command,
+                    env=env,
+                    stdin=DEVNULL,
+                    stdout=file,
+                    stderr=STDOUT,
+                    start_new_session=True,
+                )
                 self.running.add(process)
                 if self.requested:  # since the last look
                     process.send_signal(self.requested)
@@ -162,7 +203,11 @@ class Processes:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             file.seek(begin)
-            lines = [line.strip() for line in file.read().decode(errors="replace").split("\n") if line.strip()]
+            lines = [
+                line.strip()
+                for line in file.read().decode(errors="replace").split("\n")
+                if line.strip()
+            ]
         errors = [line for line in lines if line.startswith("error: ")]
         last = (errors or lines or ["no output"])[-1].removeprefix("error: ")
         return (128 - code, f"killed by signal {-code}; {last}") if code < 0 else (code, last)
@@ -175,7 +220,9 @@ class Processes:
                 process.send_signal(self.requested)
 
     def _gpus_of(self, place: int, job: SweepJob) -> str | None:
-        """Returns the CUDA_VISIBLE_DEVICES of a job, shared evenly; None leaves them as they are."""
+        """Returns the CUDA_VISIBLE_DEVICES of a job, shared evenly; None leaves them as they
+        are.
+        """
         trainer = job.config.trainer
         if trainer.accelerator == "cpu" or trainer.devices > len(self.gpus):
             return None
@@ -184,13 +231,18 @@ class Processes:
 
 
 def run_row(options: Config, settings: HydraConf, overrides: Sequence[str]) -> float | None:
-    """Trains and scores one row for a launcher of Hydra's own; settings are Hydra's, overrides the row's.
+    """Trains and scores one row for a launcher of Hydra's own; settings are Hydra's, overrides the
+    row's.
 
-    Returns its exit code to our grid, and to a sweeper that searches the last value of `optimized_metric`, as
-    `value_of_row` does.
+    Returns its exit code to our grid, and to a sweeper that searches the last value of
+    `optimized_metric`, as `value_of_row` does.
     """
     job = job_of_row(options, settings.runtime.choices, overrides)
-    code = Processes([job], program.process("train"), program.process("evaluate")).run().get(job.name, 0)
+    code = (
+        Processes([job], program.process("train"), program.process("evaluate"))
+        .run()
+        .get(job.name, 0)
+    )
     if settings.runtime.choices["hydra/sweeper"] == "grid":
         return code
     code, value = value_of_row(job, code, settings.sweeper.get("direction"))
@@ -202,7 +254,8 @@ def run_row(options: Config, settings: HydraConf, overrides: Sequence[str]) -> f
 def value_of_row(job: SweepJob, code: int, direction: object) -> tuple[int, float | None]:
     """Returns a row's exit code and the last value of its `optimized_metric`.
 
-    For a search, which has a direction, a row that diverged has the worst of all values, and does not end it.
+    For a search, which has a direction, a row that diverged has the worst of all values, and does
+    not end it.
     """
     if direction and code == DivergedError.exit_code:
         return 0, -math.inf if "maximize" in str(direction) else math.inf

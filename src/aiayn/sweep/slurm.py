@@ -28,7 +28,9 @@ class SlurmRow:
     requeue: bool
 
     def __call__(self) -> None:
-        """Trains the row, continuing it if it was begun, and scores it. Exits with the code of what failed."""
+        """Trains the row, continuing it if it was begun, and scores it. Exits with the code of what
+        failed.
+        """
         import submitit
 
         if is_finished(self.job):
@@ -42,8 +44,12 @@ class SlurmRow:
             code = error.exit_code
         if self.requeue and code == 128 + SIGTERM:
             number = os.environ["SLURM_JOB_ID"]
-            # A cancelled job is COMPLETING, and SLURM would put it back into the queue all the same.
-            if _slurm("squeue", "--noheader", f"--jobs={number}", "--format=%T").strip() == "RUNNING":
+            # A cancelled job is COMPLETING, and SLURM would put it back into the queue all the
+            # same.
+            if (
+                _slurm("squeue", "--noheader", f"--jobs={number}", "--format=%T").strip()
+                == "RUNNING"
+            ):
                 _slurm("scontrol", "requeue", number)
         if code:
             sys.exit(code)
@@ -57,11 +63,14 @@ def check_slurm(options: Any) -> None:
         raise ConfigError("hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'")
     for command in ("sbatch", "srun", "squeue"):
         if shutil.which(command) is None:
-            raise ConfigError(f"hydra/launcher=slurm: {command} is not on this machine; use a login node")
+            raise ConfigError(
+                f"hydra/launcher=slurm: {command} is not on this machine; use a login node"
+            )
 
 
 def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], options: Any) -> None:
-    """Submits every job that is neither finished nor in the queue; options are those of `hydra.launcher`.
+    """Submits every job that is neither finished nor in the queue; options are those of
+    `hydra.launcher`.
 
     If all are finished it prints their scores. Raises ConfigError if SLURM refuses a job.
     """
@@ -75,7 +84,9 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
         place = sweep.folder / ".slurm" / job.name
         submitted = queue & {path.name.partition("_")[0] for path in place.glob("*_submitted.pkl")}
         waiting = ", ".join(sorted(submitted))
-        started = waiting or _submit(SlurmRow(job, train, evaluate, options.requeue), place, options)
+        started = waiting or _submit(
+            SlurmRow(job, train, evaluate, options.requeue), place, options
+        )
         state = "already in the queue" if waiting else "submitted"
         number, log = jobs.index(job) + 1, sweep.folder / f"{job.name}.log"
         say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {log}")
@@ -102,7 +113,8 @@ def _submit(row: SlurmRow, place: Path, options: Any) -> str:
         cpus_per_task=options.cpus,
         mem_gb=options.memory,
         stderr_to_stdout=True,
-        # The first task goes on when the others have ended: it scores the row, or puts the job back into the queue.
+        # The first task goes on when the others have ended: it scores the row, or puts the job back
+        # into the queue.
         slurm_srun_args=["--wait=0", "--kill-on-bad-exit=0"],
         # SIGTERM makes training save and end; submitit's own USR2 would kill it.
         slurm_additional_parameters={

@@ -12,12 +12,13 @@ from torch import Tensor
 
 
 class BackgroundWriter:
-    """Runs writes one after another in a thread, none after a failed one; waits for them when its context ends.
+    """Runs writes one after another in a thread, none after a failed one; waits for them when its
+    context ends.
 
-    Training changes weights in place, so they must be `copied` before they are submitted. Copies from a GPU go to
-    page-locked memory, which is several times as fast and is kept for the next copies; only the thread waits for them.
-    `check` is called before each write, and may raise: one write can take seconds, in which the run's folder can be
-    lost.
+    Training changes weights in place, so they must be `copied` before they are submitted. Copies
+    from a GPU go to page-locked memory, which is several times as fast and is kept for the next
+    copies; only the thread waits for them. `check` is called before each write, and may raise: one
+    write can take seconds, in which the run's folder can be lost.
     """
 
     def __init__(self, check: Callable[[], None] = lambda: None) -> None:
@@ -29,7 +30,8 @@ class BackgroundWriter:
         self._error: Exception | None = None
 
     def copied(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values with all their tensors copied, to be submitted; there is one copy at a time.
+        """Returns the values with all their tensors copied, to be submitted; there is one copy at a
+        time.
 
         Waits until all is written. Raises the error of a write that failed.
         """
@@ -69,7 +71,12 @@ class BackgroundWriter:
     def __enter__(self) -> "BackgroundWriter":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._thread.shutdown()
         if kind is None:
             self.raise_error()

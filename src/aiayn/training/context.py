@@ -1,4 +1,6 @@
-"""What callbacks need to know of the run they are part of; each takes a RunContext as its one argument."""
+"""What callbacks need to know of the run they are part of; each takes a RunContext as its one
+argument.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,14 +46,18 @@ class RunContext:
     folder: RunFolder
     prepared: PreparedCorpus
     plan: BatchPlan  # which pairs make up each training step
-    validation_text: tuple[list[str], list[str]]  # raw sources and references; empty without val/bleu
+    validation_text: tuple[
+        list[str], list[str]
+    ]  # raw sources and references; empty without val/bleu
     start_step: int  # the optimizer steps that earlier starts have done
     validations: ValidationHistory  # up to now
     stop: StopRequest
     writer: BackgroundWriter  # writes checkpoints
     clock: TrainingClock
     display: Display
-    check_folder: Callable[[], None]  # raises RefusedError if the folder is no longer the one that is locked
+    check_folder: Callable[
+        [], None
+    ]  # raises RefusedError if the folder is no longer the one that is locked
 
     @property
     def epoch_steps(self) -> int:
@@ -80,6 +86,12 @@ class RunContext:
 
 
 def validated_lines(config: Config, total: int) -> Sequence[int]:
-    """Returns which lines of the validation text are translated: the first, or of several files some of each."""
+    """Returns which lines of the validation text are translated: the first, or of several files
+    some of each.
+    """
     count = min(config.trainer.val_bleu_sentences, total)
-    return range(count) if len(listed(config.data.val)) == 1 else [n * total // count for n in range(count)]
+    return (
+        range(count)
+        if len(listed(config.data.val)) == 1
+        else [n * total // count for n in range(count)]
+    )

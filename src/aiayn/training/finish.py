@@ -1,4 +1,6 @@
-"""What a run does after its last step: the average of its last checkpoints (section 6.1), its scores, its report."""
+"""What a run does after its last step: the average of its last checkpoints (section 6.1), its
+scores, its report.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -45,7 +47,10 @@ def finish(run: RunContext, data: TranslationDataModule, hardware: Hardware) -> 
         compare_with_best(run, checkpoints.load(folder.averaged), data, hardware)
     if folder.report.exists():
         return
-    from aiayn.reports.report import summary, write_report  # pandas and jinja2: not before the last step
+    from aiayn.reports.report import (
+        summary,
+        write_report,
+    )  # pandas and jinja2: not before the last step
 
     with optional(folder.report):
         write_report(folder.path)
@@ -59,17 +64,25 @@ def finish(run: RunContext, data: TranslationDataModule, hardware: Hardware) -> 
 
 
 def average(run: RunContext) -> Checkpoint:
-    """Returns the average of the last checkpoints, and says why the training ended before its last step."""
+    """Returns the average of the last checkpoints, and says why the training ended before its last
+    step.
+    """
     folder, settings = run.folder, run.config.trainer
     saved = saved_steps(folder.checkpoints)
     if not saved:
-        raise ConfigError(f"trainer.max_time={settings.max_time}: was over before the first step; raise it")
+        raise ConfigError(
+            f"trainer.max_time={settings.max_time}: was over before the first step; raise it"
+        )
     newest = saved[-1]
     if run.validations.is_out_of_patience():
         log.info("stopped early at step %d: trainer.patience=%d", newest, settings.patience)
     elif newest < settings.max_steps:
         reason = folder.end_reason(newest, settings) or f"trainer.max_time={settings.max_time}"
-        log.info("stopped at step %d by %s; another trainer.max_time or max_steps trains on", newest, reason)
+        log.info(
+            "stopped at step %d by %s; another trainer.max_time or max_steps trains on",
+            newest,
+            reason,
+        )
     steps = steps_to_average(folder.checkpoints, settings, newest)
     # A kill may have come between the last save and these two.
     checkpoint_folder.update_last(folder.checkpoints, newest)
@@ -82,11 +95,17 @@ def average(run: RunContext) -> Checkpoint:
     return averaged
 
 
-def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDataModule, hardware: Hardware) -> None:
-    """Validates the average and writes whether the best checkpoint is better, for `RunFolder.default_checkpoint`."""
+def compare_with_best(
+    run: RunContext, averaged: Checkpoint, data: TranslationDataModule, hardware: Hardware
+) -> None:
+    """Validates the average and writes whether the best checkpoint is better, for
+    `RunFolder.default_checkpoint`.
+    """
     folder = run.folder
     try:
-        best_step = checkpoints.load(folder.best).step  # the best of all may be lost, as with another best_metric
+        best_step = checkpoints.load(
+            folder.best
+        ).step  # the best of all may be lost, as with another best_metric
     except RefusedError:
         folder.validated.unlink(missing_ok=True)
         return
@@ -96,7 +115,9 @@ def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDa
     worse = is_worse(measured, best, run.validations)
     run.check_folder()
     finite = {name: value if is_number(value) else None for name, value in measured.items()}
-    write_json(folder.validated, {"averaged": finite, "best": {"step": best_step} | best, "worse": worse})
+    write_json(
+        folder.validated, {"averaged": finite, "best": {"step": best_step} | best, "worse": worse}
+    )
     log.info("         %s", metrics_text(measured))
     by = f" by {run.validations.metric}" if best_step == run.validations.best_step else ""
     log.info("best     %s, at step %d%s: checkpoint=best", metrics_text(best), best_step, by)
@@ -104,35 +125,47 @@ def compare_with_best(run: RunContext, averaged: Checkpoint, data: TranslationDa
         log.warning("warning  %s", warning)
     if worse:
         log.warning(
-            "warning  the average is worse than best.ckpt, which is used from now on where no checkpoint is named; "
-            "checkpoint=averaged chooses the average"
+            "warning  the average is worse than best.ckpt, which is used from now on where no "
+            "checkpoint is named; checkpoint=averaged chooses the average"
         )
 
 
 def validate(
     averaged: Checkpoint, run: RunContext, data: TranslationDataModule, hardware: Hardware
 ) -> dict[str, float]:
-    """Returns what a validation during training measures, in this process alone: the other ranks have ended."""
+    """Returns what a validation during training measures, in this process alone: the other ranks
+    have ended.
+    """
     module = run.research.module(run.config, averaged.vocab_size)
     checkpoints.restore(module.model, averaged)
     alone = copy(data)
     alone.trainer = None  # else these would be the batches of one rank of several
     scores = ValidationScores(replace(run, stop=StopRequest()))
-    trainer = quiet_trainer(hardware, devices=1, logger=False, enable_checkpointing=False, callbacks=[scores])
+    trainer = quiet_trainer(
+        hardware, devices=1, logger=False, enable_checkpointing=False, callbacks=[scores]
+    )
     with torch.compiler.set_stance("force_eager"):  # as in `run_validation_loop`
         trainer.validate(module, alone.val_dataloader(), verbose=False)
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
-def is_worse(averaged: Mapping[str, float], best: Mapping[str, float], validations: ValidationHistory) -> bool:
-    """Whether the average is worse than the best validation by `trainer.best_metric`, and better by no other metric.
+def is_worse(
+    averaged: Mapping[str, float], best: Mapping[str, float], validations: ValidationHistory
+) -> bool:
+    """Whether the average is worse than the best validation by `trainer.best_metric`, and better by
+    no other metric.
 
-    Both count, because on small texts the loss rises while translations still get better, and because the BLEU of a
+    Both count, because on small texts the loss rises while translations still get better, and
+    because the BLEU of a
     few hundred sentences is noisy.
     """
     falling = {"val/loss", *([validations.metric] if validations.falls else [])}
     measured = {"val/loss", *VAL_METRICS, validations.metric} & averaged.keys() & best.keys()
-    gains = {name: (averaged[name] - best[name]) * (-1 if name in falling else 1) for name in measured}
+    gains = {
+        name: (averaged[name] - best[name]) * (-1 if name in falling else 1) for name in measured
+    }
     # The loss of the same weights differs by rounding. In this form NaN is worse than everything.
     rounding = 1e-4 * abs(best.get(validations.metric, 0))
-    return not gains.get(validations.metric, 0) >= -rounding and not any(gain > 0 for gain in gains.values())
+    return not gains.get(validations.metric, 0) >= -rounding and not any(
+        gain > 0 for gain in gains.values()
+    )

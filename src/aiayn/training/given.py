@@ -1,4 +1,6 @@
-"""Describes what a caller in Python gave to a training: a run stores it, and runs with other arguments differ."""
+"""Describes what a caller in Python gave to a training: a run stores it, and runs with other
+arguments differ.
+"""
 
 import enum
 import functools
@@ -16,22 +18,42 @@ import torch
 from aiayn.runs.run_folder import UNKNOWN
 
 LONGEST = 2000  # characters of a description; of a longer one its hash is stored
-SECRET = re.compile("key|token|secret|passw|credential", re.IGNORECASE)  # in names of attributes: only a hash is stored
-PLAIN = (type(None), bool, int, float, complex, str, bytes, PurePath, enum.Enum, torch.dtype, torch.device, torch.Size)
+SECRET = re.compile(
+    "key|token|secret|passw|credential", re.IGNORECASE
+)  # in names of attributes: only a hash is stored
+PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    PurePath,
+    enum.Enum,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+)
 _described: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 
 
 def description(given: Any) -> str:
-    """Returns class, attributes and closures of an object as text that is the same in every process.
+    """Returns class, attributes and closures of an object as text that is the same in every
+    process.
 
-    Raises nothing: `UNKNOWN` stands where something has no such text. An object that is given again keeps its first
-    description: a training changes the state of callbacks.
+    Raises nothing: `UNKNOWN` stands where something has no such text. An object that is given again
+    keeps its first description: a training changes the state of callbacks.
     """
     try:
         text = _described.setdefault(given, _text(given, ()))
     except TypeError:  # no hash, or no weak references
         text = _text(given, ())
-    return text if len(text) <= LONGEST else f"{text[:80]}... {_sha256(text)}{UNKNOWN * (UNKNOWN in text)}"
+    return (
+        text
+        if len(text) <= LONGEST
+        else f"{text[:80]}... {_sha256(text)}{UNKNOWN * (UNKNOWN in text)}"
+    )
 
 
 def _text(value: Any, within: tuple[int, ...]) -> str:
@@ -45,7 +67,8 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
     if isinstance(value, type):
         return _of_class(value, within)
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_text(key, within)}: {_text(value[key], within)}' for key in value)}}}"
+        entries = (f"{_text(key, within)}: {_text(value[key], within)}" for key in value)
+        return f"{{{', '.join(entries)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_text(item, within) for item in value)}]"
     if isinstance(value, set | frozenset):
@@ -62,20 +85,37 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
         return UNKNOWN
     kind = type(value)
     is_library = kind.__module__.partition(".")[0] in ("torch", "pytorch_lightning", "lightning")
-    return f"{_name(kind) if is_library else _of_class(kind, within)}({_attributes(vars(value), within)})"
+    name = _name(kind) if is_library else _of_class(kind, within)
+    return f"{name}({_attributes(vars(value), within)})"
 
 
 def _of_class(kind: type, within: tuple[int, ...]) -> str:
-    """A class by its name, and what its functions close over; its code is stored by SHA-256 of its file."""
-    closures = {name: each for name, each in vars(kind).items() if getattr(each, "__closure__", None)}
-    values = {name: each for name, each in vars(kind).items() if isinstance(each, PLAIN) and not name.startswith("__")}
-    return f"{_name(kind)}({_attributes(values | closures, within)})" if values or closures else _name(kind)
+    """A class by its name, and what its functions close over; its code is stored by SHA-256 of its
+    file.
+    """
+    closures = {
+        name: each for name, each in vars(kind).items() if getattr(each, "__closure__", None)
+    }
+    values = {
+        name: each
+        for name, each in vars(kind).items()
+        if isinstance(each, PLAIN) and not name.startswith("__")
+    }
+    return (
+        f"{_name(kind)}({_attributes(values | closures, within)})"
+        if values or closures
+        else _name(kind)
+    )
 
 
 def _of_function(function: types.FunctionType, within: tuple[int, ...]) -> str:
-    """A function by its name, defaults and closure, and one that is no library's by its code as well."""
+    """A function by its name, defaults and closure, and one that is no library's by its code as
+    well.
+    """
     variables = inspect.getclosurevars(function).nonlocals
-    parts: dict[str, Any] = {name: value for name, value in variables.items() if name != "__class__"}
+    parts: dict[str, Any] = {
+        name: value for name, value in variables.items() if name != "__class__"
+    }
     if function.__defaults__:
         parts["defaults"] = function.__defaults__
     if "site-packages" not in function.__code__.co_filename:
@@ -84,13 +124,17 @@ def _of_function(function: types.FunctionType, within: tuple[int, ...]) -> str:
 
 
 def _code(code: types.CodeType) -> str:
-    constants = [_code(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts]
+    constants = [
+        _code(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts
+    ]
     return f"{code.co_code.hex()} {constants} {code.co_names}"
 
 
 def _attributes(values: Mapping[str, Any], within: tuple[int, ...]) -> str:
     texts = {name: _text(value, within) for name, value in sorted(values.items())}
-    return ", ".join(f"{name}={_sha256(text) if SECRET.search(name) else text}" for name, text in texts.items())
+    return ", ".join(
+        f"{name}={_sha256(text) if SECRET.search(name) else text}" for name, text in texts.items()
+    )
 
 
 def _sha256(text: str) -> str:

@@ -1,11 +1,13 @@
 """A training step on a GPU as two CUDA graphs: forward, loss and backward; and the update.
 
-A step of base is a thousand kernels. Started one by one, they take the host 40 to 60 ms, for 3,000 tokens as for
-25,000, and the GPU waits; a graph starts all of them at once. Between the two graphs the ranks add up their gradients,
-which lie in one tensor. This happens outside the graphs, so time-outs and lost ranks are noticed as always.
+A step of base is a thousand kernels. Started one by one, they take the host 40 to 60 ms, for 3,000
+tokens as for 25,000, and the GPU waits; a graph starts all of them at once. Between the two graphs
+the ranks add up their gradients, which lie in one tensor. This happens outside the graphs, so
+time-outs and lost ranks are noticed as always.
 
-What a graph reads and writes lies in tensors that stay where they are. Whatever only the host knows is written into
-them before each step: token slots, learning rates, the number of the step. The seed of dropout reaches a graph, too.
+What a graph reads and writes lies in tensors that stay where they are. Whatever only the host knows
+is written into them before each step: token slots, learning rates, the number of the step. The seed
+of dropout reaches a graph, too.
 """
 
 import logging
@@ -34,9 +36,11 @@ GRADIENT_TOLERANCE = 1e-3  # relative, between a step that was replayed and one 
 
 
 class GraphedModule(TranslationModule):
-    """The same training step, replayed where a GPU shows at the first batch that this changes nothing.
+    """The same training step, replayed where a GPU shows at the first batch that this changes
+    nothing.
 
-    On other devices, and for a batch with more token slots than the first one, the same functions are called plainly.
+    On other devices, and for a batch with more token slots than the first one, the same functions
+    are called plainly.
     """
 
     gradients: Tensor  # of all weights, one after the other
@@ -110,7 +114,9 @@ class GraphedModule(TranslationModule):
         for weight, part in zip(weights, self.gradients.split(sizes), strict=True):
             weight.grad = part.view_as(weight)
         self.scale, self.loss_sum = (torch.zeros((), device=self.device) for _ in range(2))
-        self.rates_on_device = [torch.zeros((), device=self.device) for _ in self._adam.param_groups]
+        self.rates_on_device = [
+            torch.zeros((), device=self.device) for _ in self._adam.param_groups
+        ]
 
     def _forward_and_backward(self, batch: PackedBatch) -> None:
         """Adds the gradients of a batch to `gradients`, and writes its loss into `loss_sum`."""
@@ -135,19 +141,26 @@ class GraphedModule(TranslationModule):
         self.loss_sum.copy_(finite_or_zero(loss_sum))
 
     def _update(self) -> None:
-        clip_value, clip_algorithm = self.trainer.gradient_clip_val, self.trainer.gradient_clip_algorithm
+        clip_value, clip_algorithm = (
+            self.trainer.gradient_clip_val,
+            self.trainer.gradient_clip_algorithm,
+        )
         self.skip_or_clip(self._adam, clip_value, clip_algorithm)
         self._adam.step()
 
     # What follows runs once, on a GPU.
 
     def _capture(self, batch: PackedBatch) -> None:
-        """Captures both graphs and keeps them if replaying gives what calling gives; else a line says why not."""
+        """Captures both graphs and keeps them if replaying gives what calling gives; else a line
+        says why not.
+        """
         counters = self.skipped, self.fatal_step, self.gradient_norm
         kept = [counter.clone() for counter in counters]
         plain = self._gradients_of(batch)
         graphs = {"forward and backward": captured(self._differentiate_static)}
-        self.gradients.fill_(torch.nan)  # a step that Adam skips: capturing changes neither weights nor moments
+        self.gradients.fill_(
+            torch.nan
+        )  # a step that Adam skips: capturing changes neither weights nor moments
         with rates_read_from(self.rates_on_device, self._adam):
             graphs["update"] = captured(self._update)
         self.replayed = graphs
@@ -171,20 +184,31 @@ class GraphedModule(TranslationModule):
 def why_not_replayed(
     plain: tuple[Tensor, Tensor], first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]
 ) -> str | None:
-    """Compares (loss, gradients) of a batch that was called plainly and replayed twice; None: they agree."""
+    """Compares (loss, gradients) of a batch that was called plainly and replayed twice; None: they
+    agree.
+    """
     if not (torch.equal(first[0], second[0]) and torch.equal(first[1], second[1])):
         return "two replays of a batch differ"
     if not torch.allclose(plain[0], first[0], rtol=1e-6):
-        return f"the loss of the first batch is {float(first[0]):.7g} replayed and {float(plain[0]):.7g} otherwise"
+        return (
+            f"the loss of the first batch is {float(first[0]):.7g} replayed and "
+            f"{float(plain[0]):.7g} otherwise"
+        )
     error = float((plain[1] - first[1]).norm() / plain[1].norm())
-    return None if error <= GRADIENT_TOLERANCE else f"the gradients of the first batch differ by {error:.1e}"
+    return (
+        None
+        if error <= GRADIENT_TOLERANCE
+        else f"the gradients of the first batch differ by {error:.1e}"
+    )
 
 
 def captured(work: Callable[[], None]) -> Callable[[], None]:
     """Captures what `work` starts on the GPU. Returns a function that starts all of it again."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # as torch asks for: what is set up at a first call is not captured
+    with torch.cuda.stream(
+        stream
+    ):  # as torch asks for: what is set up at a first call is not captured
         for _ in range(2):
             work()
     torch.cuda.current_stream().wait_stream(stream)
@@ -197,7 +221,9 @@ def captured(work: Callable[[], None]) -> Callable[[], None]:
 
 @contextmanager
 def rates_read_from(rates: list[Tensor], optimizer: Optimizer) -> Iterator[None]:
-    """Lets a captured update read its learning rates from these tensors; checkpoints keep plain numbers."""
+    """Lets a captured update read its learning rates from these tensors; checkpoints keep plain
+    numbers.
+    """
     plain = [(group["lr"], group["capturable"]) for group in optimizer.param_groups]
     for rate, group in zip(rates, optimizer.param_groups, strict=True):
         group["lr"], group["capturable"] = rate, True

@@ -1,4 +1,6 @@
-"""Fine-tuning: a new run from the weights of a finished one (`init_from`), with its model and its tokenizer."""
+"""Fine-tuning: a new run from the weights of a finished one (`init_from`), with its model and its
+tokenizer.
+"""
 
 import hashlib
 from collections.abc import Collection, Mapping
@@ -24,20 +26,26 @@ MAY_DIFFER = ("model.dropout", "model.parts")
 def resolve_init_from(
     config: Config, init_from: str, folder: RunFolder, chosen: Collection[str] | None
 ) -> tuple[Config, Checkpoint]:
-    """Returns the configuration with model and vocabulary of `init_from`, and the checkpoint that they come from.
+    """Returns the configuration with model and vocabulary of `init_from`, and the checkpoint that
+    they come from.
 
-    If the run has checkpoints of its own they are taken instead, and its source need not exist any more. `chosen` are
-    the options that the user set, None: all of them. Raises RefusedError if one of these contradicts the source, if
-    code that built its model is not named, or if there is no source.
+    If the run has checkpoints of its own they are taken instead, and its source need not exist any
+    more. `chosen` are the options that the user set, None: all of them. Raises RefusedError if one
+    of these contradicts the source, if code that built its model is not named, or if there is no
+    source.
     """
     own = _own_checkpoint(folder, init_from)
     source = own or _load(init_from)
     found = own.config.init_fingerprint if own else weights_sha256(source.weights)
-    built_by, named = ((parts or "").split(",") for parts in (source.config.model.parts, config.model.parts))
-    if lost := [each for each in built_by if each and each not in named]:  # others may be added to it
+    built_by, named = (
+        (parts or "").split(",") for parts in (source.config.model.parts, config.model.parts)
+    )
+    if lost := [
+        each for each in built_by if each and each not in named
+    ]:  # others may be added to it
         raise RefusedError(
-            f"init_from={init_from}: its model has the parts {', '.join(lost)}, and extensions bring "
-            f"{config.model.parts or 'none'}; name the same files"
+            f"init_from={init_from}: its model has the parts {', '.join(lost)}, and extensions "
+            f"bring {config.model.parts or 'none'}; name the same files"
         )
     vocabulary = {name: getattr(source.config.data, name) for name in OF_VOCABULARY}
     vocabulary |= {"vocab_size": source.vocab_size, "tokenizer_pairs": None}
@@ -48,13 +56,17 @@ def resolve_init_from(
     changed = [
         f"{key}: {as_option(value)} -> {as_option(now[key])}"
         for key, value in settled.items()
-        if key not in MAY_DIFFER and key not in unset and now[key] != value and (chosen is None or key in chosen)
+        if key not in MAY_DIFFER
+        and key not in unset
+        and now[key] != value
+        and (chosen is None or key in chosen)
     ]
     if config.init_fingerprint not in (None, found):
         changed.append(f"init_fingerprint: {found} -> {config.init_fingerprint}")
     if changed:
         raise RefusedError(
-            f"init_from={init_from} settles model and tokenizer ({'; '.join(changed)}); leave these options out"
+            f"init_from={init_from} settles model and tokenizer ({'; '.join(changed)}); leave "
+            "these options out"
         )
     model = source.config.model
     if "model.dropout" not in unset and (chosen is None or "model.dropout" in chosen):
@@ -80,8 +92,8 @@ def _load(init_from: str) -> Checkpoint:
     path = Path(init_from).expanduser()
     if not path.exists():
         raise RefusedError(
-            f"init_from={init_from}: there is no such run or checkpoint; name the folder of a run, outputs/NAME, or a "
-            "file of its checkpoints/"
+            f"init_from={init_from}: there is no such run or checkpoint; name the folder of a "
+            "run, outputs/NAME, or a file of its checkpoints/"
         )
     try:
         return checkpoints.load(find_checkpoint(path, None))

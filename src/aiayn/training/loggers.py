@@ -1,4 +1,6 @@
-"""Where measurements go: always to the run's metrics.jsonl, and to the dashboard that `logger=` names."""
+"""Where measurements go: always to the run's metrics.jsonl, and to the dashboard that `logger=`
+names.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -16,7 +18,9 @@ from aiayn.training.distributed.rank import global_rank
 
 
 class MetricsFile(Logger):
-    """One JSON object a line: {"step": 100, "train/loss": 4.2, ...}; needs no account or service."""
+    """One JSON object a line: {"step": 100, "train/loss": 4.2, ...}; needs no account or
+    service.
+    """
 
     def __init__(self, path: Path, start_step: int):
         """Drops lines after `start_step`: the run takes those steps again."""
@@ -42,7 +46,9 @@ class MetricsFile(Logger):
 
 
 def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Logger]:
-    """The run's own file first, then what `logger=` asks for. Raises ConfigError for a logger that cannot start."""
+    """The run's own file first, then what `logger=` asks for. Raises ConfigError for a logger that
+    cannot start.
+    """
     loggers: list[Logger] = []
     kinds = config.logger.kinds if global_rank() == 0 else []
     if "wandb" in kinds:
@@ -54,8 +60,9 @@ def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Log
     if "csv" in kinds:
         from pytorch_lightning.loggers import CSVLogger
 
-        # Lightning's CSV logger empties the folder it is given, so every start gets its own. It would keep in memory
-        # what comes at other steps than 99, 199, ..., and a kill would lose all of it.
+        # Lightning's CSV logger empties the folder it is given, so every start gets its own. It
+        # would keep in memory what comes at other steps than 99, 199, ..., and a kill would lose
+        # all of it.
         place = {"name": "csv", "version": f"from_step_{start_step}"}
         loggers.append(CSVLogger(folder.path, **place, flush_logs_every_n_steps=1))
     return [MetricsFile(folder.metrics, start_step), *loggers]
@@ -73,7 +80,9 @@ def send_facts(loggers: list[Logger], facts: Mapping[str, Any]) -> None:
         wandb_logger.experiment.config.update(dict(facts), allow_val_change=True)
 
 
-def send_picture(loggers: list[Logger], key: str, path: Path, step: int, to_wandb: bool = True) -> None:
+def send_picture(
+    loggers: list[Logger], key: str, path: Path, step: int, to_wandb: bool = True
+) -> None:
     """Sends a PNG to W&B, which is another machine, or TensorBoard."""
     if to_wandb and (wandb_logger := _find(loggers, "WandbLogger")):
         wandb_logger.log_image(key, [str(path)], step)
@@ -84,8 +93,9 @@ def send_picture(loggers: list[Logger], key: str, path: Path, step: int, to_wand
 
 
 def send_samples(loggers: list[Logger], path: Path, step: int, to_wandb: bool) -> None:
-    """Sends translations of the validation: to TensorBoard this step's as text, to W&B those of all steps so far as one
-    table, because its tables cannot be appended to."""
+    """Sends translations of the validation: to TensorBoard this step's as text, to W&B those of all
+    steps so far as one table, because its tables cannot be appended to.
+    """
     records, columns = read_jsonl(path), ["step", "source", "reference", "hypothesis"]
     wandb_logger, tensorboard = _find(loggers, "WandbLogger"), _find(loggers, "TensorBoardLogger")
     if to_wandb and wandb_logger and records:
@@ -97,7 +107,9 @@ def send_samples(loggers: list[Logger], path: Path, step: int, to_wandb: bool) -
 
 
 def _find(loggers: list[Logger], kind: str) -> Any:
-    """The logger of this class; the classes need optional libraries, so they are compared by name."""
+    """The logger of this class; the classes need optional libraries, so they are compared by
+    name.
+    """
     return next((logger for logger in loggers if type(logger).__name__ == kind), None)
 
 
@@ -106,12 +118,17 @@ def _tensorboard(config: Config, folder: Path, start_step: int) -> Logger:
 
     try:
         # Hides what was written after the checkpoint: the run takes those steps again.
-        logger = TensorBoardLogger(folder, name="tensorboard", version="", purge_step=start_step + 1)
+        logger = TensorBoardLogger(
+            folder, name="tensorboard", version="", purge_step=start_step + 1
+        )
     except ModuleNotFoundError as error:
         raise ConfigError(
-            "logger=tensorboard: tensorboard is not installed; pip install 'aiayn[dashboard]', or choose logger=csv"
+            "logger=tensorboard: tensorboard is not installed; pip install 'aiayn[dashboard]', "
+            "or choose logger=csv"
         ) from error
-    options = [{"option": key, "value": str(value)} for key, value in flatten(to_plain(config)).items()]
+    options = [
+        {"option": key, "value": str(value)} for key, value in flatten(to_plain(config)).items()
+    ]
     logger.experiment.add_text("config", _markdown(["option", "value"], options), start_step)
     return logger
 

@@ -1,8 +1,9 @@
 """Section 5.4: the loss of training and evaluation, label smoothing included.
 
-It is computed a few rows of logits at a time, with its gradient. On a CPU the logits of all positions are the largest
-tensor of a step, and moving them through memory takes longer than computing them; a few rows stay in the cache. On a
-GPU three copies of them in float32 would be 11 of the 18 GB that a step of 25,000 tokens of the base model takes.
+It is computed a few rows of logits at a time, with its gradient. On a CPU the logits of all
+positions are the largest tensor of a step, and moving them through memory takes longer than
+computing them; a few rows stay in the cache. On a GPU three copies of them in float32 would be 11
+of the 18 GB that a step of 25,000 tokens of the base model takes.
 """
 
 from importlib.util import find_spec
@@ -16,21 +17,28 @@ from aiayn.model.embedding import TiedOutput
 from aiayn.model.overrides import is_exactly
 from aiayn.token_ids import PAD_ID
 
-CPU_LOGITS = 2**22  # at a time, 16 MB: with fewer, accumulating the weight's gradient costs more than it saves
+CPU_LOGITS = (
+    2**22
+)  # at a time, 16 MB: with fewer, accumulating the weight's gradient costs more than it saves
 GPU_ROWS = 4096  # at a time, 1 GB with 37,000 subwords: as fast as all at once
 EVALUATED_ROWS = 256  # at a time: 38 MB with 37,000 subwords
 
 
 class RowLosses(NamedTuple):
     smoothed: Tensor  # (N,) what training minimises
-    nll: Tensor  # (N,) negative log-likelihoods, the loss without smoothing: perplexity is exp of their mean
+    # (N,) negative log-likelihoods, the loss without smoothing: perplexity is exp of their mean
+    nll: Tensor
     gradient: Tensor | None  # (N, V) of the sum of the smoothed losses, in the type of the logits
 
 
-def losses_of_rows(logits: Tensor, targets: Tensor, label_smoothing: float, needs_gradient: bool = False) -> RowLosses:
-    """The loss of N rows of logits (N, V) and their right tokens (N,), in float32 or wider. Logits are overwritten.
+def losses_of_rows(
+    logits: Tensor, targets: Tensor, label_smoothing: float, needs_gradient: bool = False
+) -> RowLosses:
+    """The loss of N rows of logits (N, V) and their right tokens (N,), in float32 or wider. Logits
+    are overwritten.
 
-    With smoothing eps the target distribution has 1 - eps + eps/V for the right token y and eps/V for every other one:
+    With smoothing eps the target distribution has 1 - eps + eps/V for the right token y and eps/V
+    for every other one:
 
         loss = (1 - eps) (-log p_y) + eps mean_v(-log p_v)
 
@@ -53,20 +61,25 @@ def losses_of_rows(logits: Tensor, targets: Tensor, label_smoothing: float, need
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """Returns the loss in nats, summed over all target tokens except padding; the caller divides by the step's tokens.
+    """Returns the loss in nats, summed over all target tokens except padding; the caller divides by
+    the step's tokens.
 
     logits (B, T, V), targets (B, T).
     """
     return _LossOfLogits.apply(logits.flatten(0, 1), targets.flatten(), label_smoothing)
 
 
-def output_cross_entropy(states: Tensor, output: nn.Module, targets: Tensor, label_smoothing: float) -> Tensor:
-    """`cross_entropy` of the model's output layer: states (B, T, D), output from (..., D) to (..., V), targets (B, T).
+def output_cross_entropy(
+    states: Tensor, output: nn.Module, targets: Tensor, label_smoothing: float
+) -> Tensor:
+    """`cross_entropy` of the model's output layer: states (B, T, D), output from (..., D) to (...,
+    V), targets (B, T).
 
     Where the output layer is a product, no more than a few rows of logits are in memory at once.
     """
     dtype = _product_dtype(states)
-    # Gradients in float16 would be computed before the gradient scaler's factor is known, and underflow.
+    # Gradients in float16 would be computed before the gradient scaler's factor is known, and
+    # underflow.
     if not _is_product(output) or dtype == torch.float16:
         return cross_entropy(output(states), targets, label_smoothing)
     real = targets != PAD_ID
@@ -75,18 +88,25 @@ def output_cross_entropy(states: Tensor, output: nn.Module, targets: Tensor, lab
     else:  # selecting rows would wait for the device, which alone knows how many are real
         states, targets = torch.where(real[..., None], states, 0).flatten(0, 1), targets.flatten()
     weight = cast(Tensor, output.weight)
-    return _LossOfStates.apply(states, weight, targets, label_smoothing, dtype, torch.is_grad_enabled())
+    return _LossOfStates.apply(
+        states, weight, targets, label_smoothing, dtype, torch.is_grad_enabled()
+    )
 
 
 @torch.no_grad()
-def evaluate_output(states: Tensor, output: nn.Module, targets: Tensor, label_smoothing: float) -> Tensor:
-    """Returns (3,) float64, summed over target tokens except padding: smoothed loss, negative log-likelihood, and how
-    many tokens are the model's most probable ones. Arguments are those of `output_cross_entropy`.
+def evaluate_output(
+    states: Tensor, output: nn.Module, targets: Tensor, label_smoothing: float
+) -> Tensor:
+    """Returns (3,) float64, summed over target tokens except padding: smoothed loss, negative
+    log-likelihood, and how many tokens are the model's most probable ones. Arguments are those of
+    `output_cross_entropy`.
     """
     real = targets != PAD_ID
     states, targets = states[real], targets[real]
     sums = torch.zeros(3, dtype=torch.float64, device=states.device)
-    for rows, right in zip(states.split(EVALUATED_ROWS), targets.split(EVALUATED_ROWS), strict=True):
+    for rows, right in zip(
+        states.split(EVALUATED_ROWS), targets.split(EVALUATED_ROWS), strict=True
+    ):
         logits = output(rows)
         n_correct = (logits.argmax(1) == right).sum()
         losses = losses_of_rows(logits, right, label_smoothing)
@@ -104,7 +124,8 @@ class _LossOfLogits(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-        # In the type of sums: a gradient scaler's factor is multiplied in before the gradient is rounded.
+        # In the type of sums: a gradient scaler's factor is multiplied in before the gradient is
+        # rounded.
         wide_copy = logits.to(sum_dtype(logits), copy=True)
         losses = losses_of_rows(wide_copy, targets, label_smoothing, ctx.needs_input_grad[0])
         real = targets != PAD_ID
@@ -121,9 +142,11 @@ class _LossOfLogits(torch.autograd.Function):
 
 
 class _LossOfStates(torch.autograd.Function):
-    """states (N, D), 0 where the target is padding, weight (V, D), targets (N,). Returns the summed loss.
+    """states (N, D), 0 where the target is padding, weight (V, D), targets (N,). Returns the summed
+    loss.
 
-    The logits are states @ weight.T, computed in `dtype`. Both gradients are computed here, while they are at hand.
+    The logits are states @ weight.T, computed in `dtype`. Both gradients are computed here, while
+    they are at hand.
     """
 
     @staticmethod
@@ -144,7 +167,9 @@ class _LossOfStates(torch.autograd.Function):
         needs_gradient = grad_enabled and any(ctx.needs_input_grad)
         loss = torch.zeros((), dtype=sum_dtype(x), device=x.device)
         grad_states = states.new_empty(x.shape if needs_gradient else 0)
-        grad_weight = torch.zeros_like(weight if needs_gradient else grad_states, dtype=sum_dtype(weight))
+        grad_weight = torch.zeros_like(
+            weight if needs_gradient else grad_states, dtype=sum_dtype(weight)
+        )
         for start in range(0, len(x), at_once):
             rows = slice(start, start + at_once)
             logits = _logits(x[rows], w)
@@ -180,7 +205,9 @@ def _runs_in_triton(x: Tensor) -> bool:
 
 
 def _logits(x: Tensor, w: Tensor) -> Tensor:
-    """x @ w.T; on a GPU in rows that begin at multiples of 16 numbers, so that a kernel reads them in vectors."""
+    """x @ w.T; on a GPU in rows that begin at multiples of 16 numbers, so that a kernel reads them
+    in vectors.
+    """
     if x.device.type == "cpu":
         return x @ w.T
     z = x.new_empty(len(x), -(-len(w) // 16) * 16)[:, : len(w)]

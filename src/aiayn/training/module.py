@@ -1,4 +1,6 @@
-"""The model as Lightning knows it: training, validation, test and prediction steps, and the optimizer."""
+"""The model as Lightning knows it: training, validation, test and prediction steps, and the
+optimizer.
+"""
 
 import hashlib
 import math
@@ -34,8 +36,8 @@ from aiayn.training.schedule import learning_rate
 class TranslationModule(pl.LightningModule):
     """The Transformer with its loss, its optimizer and its search, without files or scores of text.
 
-    For research, subclass it: `build_model`, `training_loss`, `rate` and `configure_optimizers` are meant to be
-    overridden (docs/lightning.md, and examples/extensions for each).
+    For research, subclass it: `build_model`, `training_loss`, `rate` and `configure_optimizers` are
+    meant to be overridden (docs/lightning.md, and examples/extensions for each).
     """
 
     # On the device, so that the host need not wait for it, all ():
@@ -47,19 +49,28 @@ class TranslationModule(pl.LightningModule):
     def __init__(self, config: Config | Mapping[str, Any], vocab_size: int):
         """`config` may be plain values, as a checkpoint has them.
 
-        Raises ConfigError for options that are null and to be chosen by the text, as `aiayn train` does.
+        Raises ConfigError for options that are null and to be chosen by the text, as `aiayn train`
+        does.
         """
         super().__init__()
-        self.config: Config = run_config(config) if isinstance(config, Config) else stored_config(config)
+        self.config: Config = (
+            run_config(config) if isinstance(config, Config) else stored_config(config)
+        )
         if builds_model(type(self)):
             model = self.config.model
-            self.config = replace(self.config, model=replace(model, parts=model.parts or name_class(type(self))))
+            self.config = replace(
+                self.config, model=replace(model, parts=model.parts or name_class(type(self)))
+            )
         self.vocab_size = vocab_size
-        self.save_hyperparameters({"config": to_plain(self.config), "vocab_size": vocab_size}, logger=False)
+        self.save_hyperparameters(
+            {"config": to_plain(self.config), "vocab_size": vocab_size}, logger=False
+        )
         for counter in ("step_number", "skipped", "fatal_step"):
             self.register_buffer(counter, torch.zeros((), dtype=torch.int64), persistent=False)
         self.register_buffer("gradient_norm", torch.tensor(math.nan), persistent=False)
-        self.sums = torch.zeros(4, dtype=torch.float64)  # over the current validation or test, see `evaluation_sums`
+        self.sums = torch.zeros(
+            4, dtype=torch.float64
+        )  # over the current validation or test, see `evaluation_sums`
         self.model = self.build_model(self.config, vocab_size)
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
         self.at, self.batch_tokens = "before its first batch", 0  # for the out-of-memory message
@@ -71,7 +82,9 @@ class TranslationModule(pl.LightningModule):
 
     @classmethod
     def build_model(cls, config: Config, vocab_size: int) -> Transformer:
-        """Returns the model, with fresh weights: for training, and for everything that reads a checkpoint of it."""
+        """Returns the model, with fresh weights: for training, and for everything that reads a
+        checkpoint of it.
+        """
         return build_from_parts(config, vocab_size)
 
     def initial_weights(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -82,7 +95,9 @@ class TranslationModule(pl.LightningModule):
         return weights
 
     def training_loss(self, batch: TrainingBatch) -> Tensor:
-        """Returns what training minimises: section 5.4's loss, summed over this batch's target tokens, ()."""
+        """Returns what training minimises: section 5.4's loss, summed over this batch's target
+        tokens, ().
+        """
         smoothing = self.config.optim.label_smoothing
         return output_cross_entropy(self.states(batch), self.model.output, batch.tgt_out, smoothing)
 
@@ -92,11 +107,19 @@ class TranslationModule(pl.LightningModule):
         return learning_rate(step, self.config.model.d_model, optim.warmup_steps, optim.lr_scale)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Section 5.3: Adam, with `rate`; with `optim.weight_decay` AdamW, which does the same to gradients."""
+        """Section 5.3: Adam, with `rate`; with `optim.weight_decay` AdamW, which does the same to
+        gradients.
+        """
         optim, betas = self.config.optim, (self.config.optim.beta1, self.config.optim.beta2)
         scaled = self._trainer is not None and self.trainer.scaler is not None
-        # A fused step skips itself on the device, see `configure_gradient_clipping`; a gradient scaler does that, too.
-        settings: dict[str, Any] = {"lr": 1.0, "betas": betas, "eps": optim.eps, "fused": not scaled}
+        # A fused step skips itself on the device, see `configure_gradient_clipping`; a gradient
+        # scaler does that, too.
+        settings: dict[str, Any] = {
+            "lr": 1.0,
+            "betas": betas,
+            "eps": optim.eps,
+            "fused": not scaled,
+        }
         if optim.weight_decay:
             vectors = [weight for weight in self.parameters() if weight.dim() < 2]
             matrices = [weight for weight in self.parameters() if weight.dim() >= 2]
@@ -110,11 +133,17 @@ class TranslationModule(pl.LightningModule):
         return {"optimizer": adam, "lr_scheduler": self.schedule(adam)}
 
     def schedule(self, optimizer: Optimizer) -> LRSchedulerConfigType:
-        """Returns a scheduler that multiplies an optimizer's learning rates by `rate`, updated after every step."""
-        return {"scheduler": LambdaLR(optimizer, lambda done: self.rate(done + 1)), "interval": "step"}
+        """Returns a scheduler that multiplies an optimizer's learning rates by `rate`, updated
+        after every step.
+        """
+        return {
+            "scheduler": LambdaLR(optimizer, lambda done: self.rate(done + 1)),
+            "interval": "step",
+        }
 
     def flops(self, batch: Batch) -> float | None:
-        """Returns the useful FLOPs of a training step with this batch, for `perf/mfu`; None: not known.
+        """Returns the useful FLOPs of a training step with this batch, for `perf/mfu`; None: not
+        known.
 
         Known for the paper's model and loss only (`plain_flops`); override it for others.
         """
@@ -125,10 +154,16 @@ class TranslationModule(pl.LightningModule):
         """Whether model and loss are the paper's, as far as their FLOPs go."""
         kind = type(self)
         plain = kind.training_step is TranslationModule.training_step
-        plain &= kind.training_loss is TranslationModule.training_loss and type(self.model) is Transformer
-        # Parts of extensions are noticed by their number of weights; rotary positions have none, and cost no products.
+        plain &= (
+            kind.training_loss is TranslationModule.training_loss
+            and type(self.model) is Transformer
+        )
+        # Parts of extensions are noticed by their number of weights; rotary positions have none,
+        # and cost no products.
         n = sum(weight.numel() for weight in self.parameters())
-        return plain and n == n_parameters(self.config.model, self.vocab_size, self.config.data.src_vocab_size)
+        return plain and n == n_parameters(
+            self.config.model, self.vocab_size, self.config.data.src_vocab_size
+        )
 
     # Lightning's hooks.
 
@@ -139,16 +174,20 @@ class TranslationModule(pl.LightningModule):
             self.compiled = True
 
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
-        """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after tgt_in[:, t]."""
+        """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after
+        tgt_in[:, t].
+        """
         return self.model(src, tgt_in, source_mask(src))
 
     def training_step(self, batch: TrainingBatch, batch_idx: int) -> dict[str, Tensor]:
-        """Returns `loss`, which Lightning minimises, and `loss_sum`, summed over this batch's target tokens, to log.
+        """Returns `loss`, which Lightning minimises, and `loss_sum`, summed over this batch's
+        target tokens, to log.
 
-        Raises ConfigError if the step has another number of micro-batches than the Trainer accumulates.
+        Raises ConfigError if the step has another number of micro-batches than the Trainer
+        accumulates.
         """
-        # A step's loss is the mean over the tokens of all its micro-batches. Lightning divides by the number of batches
-        # that one device accumulates, and DDP by the number of devices.
+        # A step's loss is the mean over the tokens of all its micro-batches. Lightning divides by
+        # the number of batches that one device accumulates, and DDP by the number of devices.
         scale = self.begin_micro_batch(batch) / batch.step_tokens
         loss_sum = self.training_loss(batch)
         return {"loss": scaled_loss(loss_sum, scale), "loss_sum": finite_or_zero(loss_sum)}
@@ -158,7 +197,8 @@ class TranslationModule(pl.LightningModule):
 
         Raises ConfigError if it is not the number that the Trainer accumulates.
         """
-        # Dropout depends on the micro-batch alone, neither on what ran before nor on how many devices share the step.
+        # Dropout depends on the micro-batch alone, neither on what ran before nor on how many
+        # devices share the step.
         seed_device(dropout_seed(self.config.seed, batch.number), self.device)
         shapes = tuple(batch.src.shape), tuple(batch.tgt_out.shape)
         self.at = f"in a batch of {shapes[0]} source and {shapes[1]} target tokens"
@@ -166,8 +206,9 @@ class TranslationModule(pl.LightningModule):
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
         if batch.micro_batches not in (None, micro_batches):
             raise ConfigError(
-                f"accumulate_grad_batches x devices is {micro_batches} now, and the steps of the data module have "
-                f"{batch.micro_batches} micro-batches: set the Trainer's accumulate_grad_batches once, before fit"
+                f"accumulate_grad_batches x devices is {micro_batches} now, and the steps of the "
+                f"data module have {batch.micro_batches} micro-batches: set the Trainer's "
+                "accumulate_grad_batches once, before fit"
             )
         return micro_batches
 
@@ -177,27 +218,35 @@ class TranslationModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Skips a step whose gradient is NaN, infinite or too large for Adam to square: weights and moments stay.
+        """Skips a step whose gradient is NaN, infinite or too large for Adam to square: weights and
+        moments stay.
 
-        Else clips as the Trainer's options say; Lightning itself refuses to in bfloat16 with a fused optimizer. It
-        calls this before every step; its `on_before_optimizer_step` is left to subclasses, which seldom call super().
+        Else clips as the Trainer's options say; Lightning itself refuses to in bfloat16 with a
+        fused optimizer. It calls this before every step; its `on_before_optimizer_step` is left to
+        subclasses, which seldom call super().
         """
         self.applied_rate = float(optimizer.param_groups[0]["lr"])
         self.step_number.fill_(self.trainer.global_step + 1)
         self.skip_or_clip(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
-    def skip_or_clip(self, optimizer: Optimizer, clip_value: float | None, clip_algorithm: str | None) -> None:
+    def skip_or_clip(
+        self, optimizer: Optimizer, clip_value: float | None, clip_algorithm: str | None
+    ) -> None:
         """The same, without a number that only the host knows.
 
-        The host need not wait for the device: fused Adam skips a step if `found_inf`, made for gradient scalers, is 1.
+        The host need not wait for the device: fused Adam skips a step if `found_inf`, made for
+        gradient scalers, is 1.
         """
         # Not `self.parameters()`, which looks for them in all modules: a tenth of the host's time.
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-        norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+        norm = torch.nn.utils.get_total_norm(
+            [weight.grad for weight in weights if weight.grad is not None]
+        )
         self.gradient_norm.copy_(norm)
         bad = ~norm.square().isfinite()
         if scaler := self.trainer.scaler:
-            # The gradient scaler skips such steps itself and halves its scale, until at 1 the scale is not the cause.
+            # The gradient scaler skips such steps itself and halves its scale, until at 1 the scale
+            # is not the cause.
             bad &= scaler.get_scale() <= 1
         elif all(group.get("fused") for group in optimizer.param_groups):
             optimizer.found_inf = bad.float()  # pyright: ignore[reportAttributeAccessIssue]
@@ -205,7 +254,9 @@ class TranslationModule(pl.LightningModule):
             for weight in weights:
                 weight.grad = None  # optimizers leave such weights alone
         self.skipped += bad
-        too_many = bad & (self.skipped > self.config.trainer.max_skipped_steps) & (self.fatal_step == 0)
+        too_many = (
+            bad & (self.skipped > self.config.trainer.max_skipped_steps) & (self.fatal_step == 0)
+        )
         self.fatal_step += too_many * self.step_number
         if clip_value is None:
             return
@@ -218,7 +269,9 @@ class TranslationModule(pl.LightningModule):
         self.sums = torch.zeros(4, dtype=torch.float64, device=self.device)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Adds this batch to what becomes `val/loss` (smoothed), `val/ppl` (not) and `val/accuracy` (of tokens)."""
+        """Adds this batch to what becomes `val/loss` (smoothed), `val/ppl` (not) and `val/accuracy`
+        (of tokens).
+        """
         self.sums += self.evaluation_sums(batch)
 
     def on_validation_epoch_end(self) -> None:
@@ -234,8 +287,12 @@ class TranslationModule(pl.LightningModule):
     def on_test_epoch_end(self) -> None:
         self.log_dict(self._means("test"))
 
-    def predict_step(self, batch: SourceBatch, batch_idx: int) -> list[tuple[int, list[Hypothesis]]]:
-        """Translates: returns (number of the line, its hypotheses, best first) of each line, by `config.search`."""
+    def predict_step(
+        self, batch: SourceBatch, batch_idx: int
+    ) -> list[tuple[int, list[Hypothesis]]]:
+        """Translates: returns (number of the line, its hypotheses, best first) of each line, by
+        `config.search`.
+        """
         if not batch.lines:
             return []
         found = beam_search(self.model, batch.src, batch.src_mask, self.config.search)
@@ -245,14 +302,20 @@ class TranslationModule(pl.LightningModule):
         self.check_rates()
 
     def check_rates(self) -> None:
-        """Raises RefusedError if the learning rates to come are not those that the training began with."""
-        rates, before = rate_table(self.trainer, self.config.trainer.max_steps, self.rates), self.rates
+        """Raises RefusedError if the learning rates to come are not those that the training began
+        with.
+        """
+        rates, before = (
+            rate_table(self.trainer, self.config.trainer.max_steps, self.rates),
+            self.rates,
+        )
         for step, planned in (before or {}).items():
             if rates[step] != planned:
                 raise RefusedError(
-                    f"the learning rate of step {step} was to be {planned} times its base when this training began, "
-                    f"and would be {rates[step]} now: its schedule reads an option that has changed since, such as "
-                    "trainer.max_steps; set that back, or give a new run another name="
+                    f"the learning rate of step {step} was to be {planned} times its base when "
+                    f"this training began, and would be {rates[step]} now: its schedule reads an "
+                    "option that has changed since, such as trainer.max_steps; set that back, or "
+                    "give a new run another name="
                 )
         self.rates = rates
 
@@ -274,7 +337,9 @@ class TranslationModule(pl.LightningModule):
     def states(self, batch: TrainingBatch) -> Tensor:
         """Returns the decoder's output for a batch, (B, T, D), or (1, T, D) of packed sentences."""
         if isinstance(batch, Batch):
-            return self.model.decode(batch.tgt_in, self.model.encode(batch.src, batch.src_mask), batch.src_mask)
+            return self.model.decode(
+                batch.tgt_in, self.model.encode(batch.src, batch.src_mask), batch.src_mask
+            )
         src_positions = Positions(batch.src_positions, batch.max_length)
         tgt_positions = Positions(batch.tgt_positions, batch.max_length)
         memory = self.model.encode(batch.src, Ranges(*batch.src_ranges), src_positions)
@@ -282,27 +347,39 @@ class TranslationModule(pl.LightningModule):
         return self.model.decode(batch.tgt_in, memory, cross, own, tgt_positions)
 
     def evaluation_sums(self, batch: Batch) -> Tensor:
-        """Returns (4,) float64, over this batch's target tokens: smoothed loss, negative log-likelihood, right, all."""
+        """Returns (4,) float64, over this batch's target tokens: smoothed loss, negative
+        log-likelihood, right, all.
+        """
         smoothing = self.config.optim.label_smoothing
         sums = evaluate_output(self.states(batch), self.model.output, batch.tgt_out, smoothing)
         return torch.cat([sums, sums.new_tensor([batch.n_tokens])])
 
     def _means(self, split: str) -> dict[str, float]:
         """Loss, perplexity and accuracy over all tokens of all ranks; a collective call."""
-        loss, nll, right, tokens = self.trainer.strategy.reduce(self.sums.clone(), reduce_op="sum").tolist()
+        loss, nll, right, tokens = self.trainer.strategy.reduce(
+            self.sums.clone(), reduce_op="sum"
+        ).tolist()
         self.sums.zero_()  # for a subclass whose hook at the start does not call super()
         tokens = max(tokens, 1)
-        found = {"loss": loss / tokens, "ppl": math.exp(min(nll / tokens, 700)), "accuracy": right / tokens}
+        found = {
+            "loss": loss / tokens,
+            "ppl": math.exp(min(nll / tokens, 700)),
+            "accuracy": right / tokens,
+        }
         return {f"{split}/{name}": value for name, value in found.items()}
 
     def plain_flops(self, batch: Batch) -> float:
-        """FLOPs of one pass, forward and back, over the real tokens of a batch: padding is not useful."""
+        """FLOPs of one pass, forward and back, over the real tokens of a batch: padding is not
+        useful.
+        """
         src, tgt = (lengths.astype(float) for lengths in batch.lengths)
         return float(training_flops(self.config.model, self.vocab_size, src, tgt).sum())
 
 
 def scaled_loss(loss_sum: Tensor, scale: float | Tensor) -> Tensor:
-    """An infinite loss can have a gradient of zero; NaN makes all devices notice it, through the gradient."""
+    """An infinite loss can have a gradient of zero; NaN makes all devices notice it, through the
+    gradient.
+    """
     return loss_sum * torch.where(loss_sum.detach().isfinite(), scale, torch.nan)
 
 
@@ -321,7 +398,9 @@ def compile_layers(model: Transformer, backend: str = "inductor") -> None:
 
 
 def seed_device(seed: int, device: torch.device) -> None:
-    """Seeds the generators of the CPU and of this device; torch.manual_seed takes all GPUs of the machine in turn."""
+    """Seeds the generators of the CPU and of this device; torch.manual_seed takes all GPUs of the
+    machine in turn.
+    """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)  # the current one, which is this process' own
@@ -333,10 +412,14 @@ def dropout_seed(seed: int, number: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def rate_table(trainer: pl.Trainer, max_steps: int | None, like: Mapping[int, Any] | None) -> dict[int, list[float]]:
-    """Returns the factors of all learning rates at a few steps of the training; at the same steps as `like` has.
+def rate_table(
+    trainer: pl.Trainer, max_steps: int | None, like: Mapping[int, Any] | None
+) -> dict[int, list[float]]:
+    """Returns the factors of all learning rates at a few steps of the training; at the same steps
+    as `like` has.
 
-    Only schedules that are functions of the step are asked; others keep their state in the checkpoint.
+    Only schedules that are functions of the step are asked; others keep their state in the
+    checkpoint.
     """
     end = max_steps or 1000
     steps = like or {max(1, end * eighth // 8) for eighth in range(9)}

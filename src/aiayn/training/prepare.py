@@ -1,4 +1,6 @@
-"""Before training: infers and checks the options, prepares the data, plans the steps. Writes no file of the run."""
+"""Before training: infers and checks the options, prepares the data, plans the steps. Writes no
+file of the run.
+"""
 
 import logging
 from collections.abc import Callable, Collection
@@ -35,9 +37,11 @@ log = logging.getLogger(__name__)
 def sized_options(
     options: Config, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
 ) -> tuple[Config, Checkpoint | None]:
-    """Returns the options, sizes inferred from the text or the first start, and the checkpoint that `init_from` names.
+    """Returns the options, sizes inferred from the text or the first start, and the checkpoint that
+    `init_from` names.
 
-    Raises RefusedError for options that contradict the run's first start, ConfigError for a model that is too large.
+    Raises RefusedError for options that contradict the run's first start, ConfigError for a model
+    that is too large.
     """
     source = None
     if options.init_from is not None:
@@ -51,8 +55,11 @@ def sized_options(
     return sized, source
 
 
-def prepare(config: Config, source: Checkpoint | None, research: Research, *, packed: bool) -> TranslationDataModule:
-    """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of the source.
+def prepare(
+    config: Config, source: Checkpoint | None, research: Research, *, packed: bool
+) -> TranslationDataModule:
+    """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of
+    the source.
 
     Which ranks prepare it, `data.prepare_per_node` says.
     """
@@ -92,7 +99,8 @@ def begin(
     data.setup("fit")
     if before not in (None, data.plan.micro_batches):
         log.warning(
-            "warning  %d devices cannot share %d micro-batches a step: %d from now on, with other dropout",
+            "warning  %d devices cannot share %d micro-batches a step: %d from now on, with "
+            "other dropout",
             *(devices, before, data.plan.micro_batches),
         )
     steps = data.plan.steps_per_epoch
@@ -108,7 +116,8 @@ def begin(
         folder=folder,
         prepared=data.corpus,
         plan=data.plan,
-        # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before writing.
+        # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before
+        # writing.
         validation_text=validation.read() if config.trainer.val_bleu_sentences else ([], []),
         start_step=start_step,
         validations=ValidationHistory(config.trainer, recorded, falls),
@@ -122,11 +131,14 @@ def begin(
 
 def warn_of_other_validations(before: TrainerConfig, now: TrainerConfig) -> None:
     for key in ("limit_val_batches", "val_bleu_sentences"):
-        was, is_now = str(getattr(before, key)), str(getattr(now, key))  # 1 is one batch, and 1.0 are all
+        was, is_now = (
+            str(getattr(before, key)),
+            str(getattr(now, key)),
+        )  # 1 is one batch, and 1.0 are all
         if was != is_now:
             log.warning(
-                "warning  trainer.%s: %s -> %s: validations before and after are of other sentences; best.ckpt and "
-                "trainer.patience compare them all the same",
+                "warning  trainer.%s: %s -> %s: validations before and after are of other "
+                "sentences; best.ckpt and trainer.patience compare them all the same",
                 *(key, was, is_now),
             )
 
@@ -134,28 +146,43 @@ def warn_of_other_validations(before: TrainerConfig, now: TrainerConfig) -> None
 def check_size(
     model: ModelConfig, vocab_size: int, accelerator: str = "cpu", src_vocab_size: int | None = None
 ) -> None:
-    """Raises ConfigError for a model whose weights exceed this machine's memory: building it would fail, or hang.
+    """Raises ConfigError for a model whose weights exceed this machine's memory: building it would
+    fail, or hang.
 
     On a GPU, weights, gradients and Adam's two moments must fit its memory.
     """
-    n, memory, what = n_parameters(model, vocab_size, src_vocab_size), machine_memory(), ", and this machine has"
+    n, memory, what = (
+        n_parameters(model, vocab_size, src_vocab_size),
+        machine_memory(),
+        ", and this machine has",
+    )
     copies = 1
     if accelerator == "gpu" and 4 * n <= memory:
-        copies, memory, what = 4, gpu_memory(), " with gradients and Adam's moments, and this GPU has"
+        copies, memory, what = (
+            4,
+            gpu_memory(),
+            " with gradients and Adam's moments, and this GPU has",
+        )
     if 4 * copies * n > memory:
         names = ["n_layers", "n_decoder_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v"]
         if model.positions == "learned":
             names.append("max_positions")
-        sizes = [f"model.{name}={getattr(model, name)}" for name in names if getattr(model, name) is not None]
+        sizes = [
+            f"model.{name}={getattr(model, name)}"
+            for name in names
+            if getattr(model, name) is not None
+        ]
         sizes += [f"data.src_vocab_size={src_vocab_size}"] if src_vocab_size else []
         raise ConfigError(
-            f"model: its {n / 1e9:,.1f} billion parameters take {4 * copies * n / 1e9:,.0f} GB{what} "
-            f"{memory / 1e9:,.0f}; lower the largest of {', '.join(sizes)}, data.vocab_size={vocab_size}"
+            f"model: its {n / 1e9:,.1f} billion parameters take {4 * copies * n / 1e9:,.0f} "
+            f"GB{what} {memory / 1e9:,.0f}; lower the largest of {', '.join(sizes)}, "
+            f"data.vocab_size={vocab_size}"
         )
 
 
 def check_positions(config: Config, prepared: PreparedCorpus, validation: RawText) -> None:
-    """Raises DataError, naming the line, for a validation sentence longer than the model's learned positions.
+    """Raises DataError, naming the line, for a validation sentence longer than the model's learned
+    positions.
 
     Training text is no longer than `data.max_length`, for which `Config` requires enough of them.
     """
@@ -169,14 +196,16 @@ def check_positions(config: Config, prepared: PreparedCorpus, validation: RawTex
     pairs = list(zip(*validation.read(), strict=True))
     chosen = {*validated_lines(config, len(pairs))}
     for number, pair in enumerate(pairs, 1):
-        # The end mark takes a position; a translation may have max_extra_tokens more than its source.
+        # The end mark takes a position; a translation may have max_extra_tokens more than its
+        # source.
         translated = number - 1 in chosen
         limits = most - 1 - extra * translated, most - 1
         tokenizers = prepared.tokenizer.source, prepared.tokenizer
         for side, tokenizer, line, limit in zip(sides, tokenizers, pair, limits, strict=True):
             if (length := len(tokenizer.encode([tokenizer.normalise(line)])[0])) > limit:
                 raise DataError(
-                    f"data.val={config.data.val}: line {number} ({side}) has {length} subwords, model.max_positions="
-                    f"{most} learned positions allow {limit} (search.max_extra_tokens={extra}); raise "
-                    "model.max_positions, or split or remove the line on both sides"
+                    f"data.val={config.data.val}: line {number} ({side}) has {length} subwords, "
+                    f"model.max_positions={most} learned positions allow {limit} "
+                    f"(search.max_extra_tokens={extra}); raise model.max_positions, or split or "
+                    "remove the line on both sides"
                 )

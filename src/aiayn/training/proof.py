@@ -1,8 +1,10 @@
-"""Proves at the first step, by what the saved model computes, that a run can be resumed and searched as it trains.
+"""Proves at the first step, by what the saved model computes, that a run can be resumed and
+searched as it trains.
 
-Rules about names would see which methods a part overrides, not whether a search gives what training gave. So the model
-is loaded as every command loads it, and what it computes is compared. Every weight is moved first: gates, biases and
-adapters that start at zero would hide a fault until they have learned something.
+Rules about names would see which methods a part overrides, not whether a search gives what training
+gave. So the model is loaded as every command loads it, and what it computes is compared. Every
+weight is moved first: gates, biases and adapters that start at zero would hide a fault until they
+have learned something.
 """
 
 import logging
@@ -31,41 +33,55 @@ from aiayn.training.module import TranslationModule
 log = logging.getLogger(__name__)
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.02}  # of log-probabilities in float32
-POSITIONS = 16  # of the long sentence that are decoded one by one: with big each takes 70 ms of a CPU
+POSITIONS = (
+    16  # of the long sentence that are decoded one by one: with big each takes 70 ms of a CPU
+)
 
 FAULTS = {
-    "reload": "the reloaded model gives other outputs than the one in training (log-probabilities differ by {:.2g}); "
-    "what changes it belongs into build_model, or into what a checkpoint holds",
-    "forward": "its forward gives other outputs than decode and output, which training and search use (they differ by "
-    "{:.2g}); let forward call them",
-    "faster": "the form of it that translates gives other outputs (log-probabilities differ by {:.2g})",
-    "future": "a target position depends on later ones (log-probabilities change by {:.2g}), which no search knows; "
-    "attend only where the mask is True",
-    "padding": "padding changes what it computes (log-probabilities change by {:.2g}); attend only where the mask is "
-    "True",
-    "search": "decoding position by position gives other outputs than training (log-probabilities differ by {:.2g}): "
-    "there K beams take the place of T positions, and only mask, `position` and cache say which key is where "
-    "(docs/ideas.md)",
+    "reload": "the reloaded model gives other outputs than the one in training (log-probabilities "
+    "differ by {:.2g}); what changes it belongs into build_model, or into what a checkpoint "
+    "holds",
+    "forward": (
+        "its forward gives other outputs than decode and output, which training and search use "
+        "(they differ by {:.2g}); let forward call them"
+    ),
+    "faster": (
+        "the form of it that translates gives other outputs (log-probabilities differ by {:.2g})"
+    ),
+    "future": (
+        "a target position depends on later ones (log-probabilities change by {:.2g}), which no "
+        "search knows; attend only where the mask is True"
+    ),
+    "padding": "padding changes what it computes (log-probabilities change by {:.2g}); attend only "
+    "where the mask is True",
+    "search": "decoding position by position gives other outputs than training (log-probabilities "
+    "differ by {:.2g}): there K beams take the place of T positions, and only mask, "
+    "`position` and cache say which key is where (docs/ideas.md)",
 }
 NEIGHBOURS = (
-    "warning  the other sentences of a batch change what the model computes for one (log-probabilities change by "
-    "%.2g): translations will depend on search.batch_tokens"
+    "warning  the other sentences of a batch change what the model computes for one "
+    "(log-probabilities change by %.2g): translations will depend on search.batch_tokens"
 )
 
 
 def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
-    """Reads a checkpoint of the present step as a translator does, and the states beside it as a resumed run does.
+    """Reads a checkpoint of the present step as a translator does, and the states beside it as a
+    resumed run does.
 
-    Raises ConfigError if model or optimizer is not the one in training then, or if a search would not compute what
-    training computes. Warns if the sentences of a batch change each other.
+    Raises ConfigError if model or optimizer is not the one in training then, or if a search would
+    not compute what training computes. Warns if the sentences of a batch change each other.
     """
     with torch.random.fork_rng(devices=[]):  # building a model draws weights
         try:
             checkpoint = checkpoints.load(path)
             model = load_model(checkpoint).eval()
-            states = tensor_files.read_tensors(checkpoint_folder.optimizer_path(path))["lightning"]["optimizer_states"]
+            states = tensor_files.read_tensors(checkpoint_folder.optimizer_path(path))["lightning"][
+                "optimizer_states"
+            ]
         except UserError as error:
-            raise ConfigError(f"the checkpoint of the first step cannot be read back: {error}") from error
+            raise ConfigError(
+                f"the checkpoint of the first step cannot be read back: {error}"
+            ) from error
         refuse_other_states(trainer.optimizers, states)
         name = type(module).__name__ if type(module) is not TranslationModule else "extensions"
         try:
@@ -74,8 +90,8 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Bat
                 faults = faults or _search_faults(model, checkpoint, module)
         except Exception as error:  # whatever code of an extension raises
             raise ConfigError(
-                f"{name}: fails where a sentence is translated as a search does it ({summary_of(error)}); debug=true "
-                "shows where"
+                f"{name}: fails where a sentence is translated as a search does it "
+                f"({summary_of(error)}); debug=true shows where"
             ) from error
     if neighbours := faults.pop("neighbours", 0.0):
         log.warning(NEIGHBOURS, neighbours)
@@ -89,18 +105,30 @@ def refuse_other_states(optimizers: Sequence[Optimizer], states: Sequence[dict[s
         other = copy(optimizer)  # which has states of its own once it has loaded some
         other.load_state_dict(state)
         if not same(other.state_dict(), state):
-            raise ConfigError(f"{type(optimizer).__name__}: its load_state_dict gives another state than was saved")
+            raise ConfigError(
+                f"{type(optimizer).__name__}: its load_state_dict gives another state than was "
+                "saved"
+            )
 
 
-def _search_faults(model: Transformer, checkpoint: Checkpoint, module: TranslationModule) -> dict[str, float]:
-    """Returns the faults that `search_differences` finds twice: a router may be undecided between experts once."""
-    vocab_sizes, noise = (module.config.data.src_vocab_size or module.vocab_size, module.vocab_size), 0.5
+def _search_faults(
+    model: Transformer, checkpoint: Checkpoint, module: TranslationModule
+) -> dict[str, float]:
+    """Returns the faults that `search_differences` finds twice: a router may be undecided between
+    experts once.
+    """
+    vocab_sizes, noise = (
+        (module.config.data.src_vocab_size or module.vocab_size, module.vocab_size),
+        0.5,
+    )
     faults: dict[str, float] = {}
     for seed in (0, 1):
         if seed:
             model = load_model(checkpoint).eval().to(module.device)
         try:
-            faults = search_differences(moved(model, seed, noise), vocab_sizes, module.config.data.max_length)
+            faults = search_differences(
+                moved(model, seed, noise), vocab_sizes, module.config.data.max_length
+            )
             if not faults:
                 break
         except NonFiniteOutputError:
@@ -111,10 +139,14 @@ def _search_faults(model: Transformer, checkpoint: Checkpoint, module: Translati
 def reload_differences(
     model: Transformer, module: TranslationModule, batch: Batch, saved: dict[str, Tensor]
 ) -> dict[str, float]:
-    """Compares a reloaded model with the one in training on one or two pairs. Returns the faults."""
+    """Compares a reloaded model with the one in training on one or two pairs. Returns the
+    faults.
+    """
     trained = module.model
     weights = trained.state_dict()
-    if not same(dict(weights), {name: weight.to(weights[name].dtype) for name, weight in saved.items()}):
+    if not same(
+        dict(weights), {name: weight.to(weights[name].dtype) for name, weight in saved.items()}
+    ):
         return {}  # an `on_save_checkpoint` has saved others, such as running means
     src, tgt_in = batch.few()
     tgt_out = F.pad(tgt_in[:, 1:], (0, 1), value=EOS_ID)
@@ -127,25 +159,37 @@ def reload_differences(
         return {}  # `NonFiniteGuard` ends such runs
     other = model.to(src.device, dtype)
     found = {
-        "reload": other.project(other.decode(tgt_in, other.encode(src, few.src_mask), few.src_mask)),
+        "reload": other.project(
+            other.decode(tgt_in, other.encode(src, few.src_mask), few.src_mask)
+        ),
         "forward": other(src, tgt_in, few.src_mask),
     }
     model.float()
     tolerance = 0.1 if dtype in (torch.bfloat16, torch.float16) else TOLERANCE[src.device.type]
-    return _faults({name: logits.double().log_softmax(-1) for name, logits in found.items()}, expected, tolerance)
+    return _faults(
+        {name: logits.double().log_softmax(-1) for name, logits in found.items()},
+        expected,
+        tolerance,
+    )
 
 
-def search_differences(model: Transformer, vocab_sizes: tuple[int, int], max_length: int) -> dict[str, float]:
-    """Compares what a model computes in a search with what it computes in training. Returns the faults.
+def search_differences(
+    model: Transformer, vocab_sizes: tuple[int, int], max_length: int
+) -> dict[str, float]:
+    """Compares what a model computes in a search with what it computes in training. Returns the
+    faults.
 
-    Accelerates the model for translation. Short sentences show what padding, later targets and neighbours change; a
-    source of `max_length` subwords what distance does. Raises NonFiniteOutputError.
+    Accelerates the model for translation. Short sentences show what padding, later targets and
+    neighbours change; a source of `max_length` subwords what distance does. Raises
+    NonFiniteOutputError.
     """
     device = next(model.parameters()).device
     draw = torch.Generator().manual_seed(1)
 
     def sources(*lengths: int) -> Tensor:
-        ids = torch.randint(UNK_ID + 1, vocab_sizes[0], (len(lengths), max(lengths)), generator=draw)
+        ids = torch.randint(
+            UNK_ID + 1, vocab_sizes[0], (len(lengths), max(lengths)), generator=draw
+        )
         ends, places = torch.tensor(lengths)[:, None] - 1, torch.arange(max(lengths))
         return ids.masked_fill(places == ends, EOS_ID).masked_fill(places > ends, PAD_ID).to(device)
 
@@ -181,10 +225,11 @@ def search_differences(model: Transformer, vocab_sizes: tuple[int, int], max_len
 
 
 def searched(model: Transformer, tgt_in: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-    """Decodes given targets (N, T) position by position as a search does. Returns log-probabilities (N, T, V).
+    """Decodes given targets (N, T) position by position as a search does. Returns log-probabilities
+    (N, T, V).
 
-    One of two beams holds the target and the other one rubbish; they change places at every step, and halfway the
-    sentences change theirs.
+    One of two beams holds the target and the other one rubbish; they change places at every step,
+    and halfway the sentences change theirs.
     """
     cache = model.init_cache(memory, mask, 2)
     order, states = torch.arange(len(tgt_in), device=tgt_in.device), []
@@ -202,48 +247,73 @@ def searched(model: Transformer, tgt_in: Tensor, memory: Tensor, mask: Tensor) -
 
 
 def moved(model: Transformer, seed: int, noise: float = 0.5) -> Transformer:
-    """Adds noise to every weight of a model in place: this share of what it is or, at zero, might become."""
+    """Adds noise to every weight of a model in place: this share of what it is or, at zero, might
+    become.
+    """
     values = torch.empty(65_521).uniform_(-1, 1, generator=torch.Generator().manual_seed(seed))
     for weight in model.parameters():
         if weight.is_floating_point():
             usual = weight.size(-1) ** -0.5 if weight.dim() > 1 else 0.5
             scale = max(usual, float(weight.norm()) / max(1, weight.numel()) ** 0.5)
             n = weight.numel()
-            weight.add_(values.repeat(-(-n // len(values)))[:n].view_as(weight).to(weight), alpha=noise * scale)
+            weight.add_(
+                values.repeat(-(-n // len(values)))[:n].view_as(weight).to(weight),
+                alpha=noise * scale,
+            )
     return model
 
 
 def _faults(found: dict[str, Tensor], expected: Tensor, tolerance: float) -> dict[str, float]:
-    """Returns the largest differences that exceed the tolerance: NaN among them, shapes that differ as infinity."""
+    """Returns the largest differences that exceed the tolerance: NaN among them, shapes that differ
+    as infinity.
+    """
     tolerance *= max(1.0, float(expected.std()))
     differences = {
-        name: float((values - expected).abs().max()) if values.shape == expected.shape else torch.inf
+        name: float((values - expected).abs().max())
+        if values.shape == expected.shape
+        else torch.inf
         for name, values in found.items()
     }
-    return {name: difference for name, difference in differences.items() if not difference <= tolerance}
+    return {
+        name: difference for name, difference in differences.items() if not difference <= tolerance
+    }
 
 
 def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
     """Raises ConfigError, on all ranks, for what a part counts or averages on each rank by itself.
 
-    A checkpoint holds the buffers of rank 0: the others would be lost, and no resumed run would be the same.
+    A checkpoint holds the buffers of rank 0: the others would be lost, and no resumed run would be
+    the same.
     """
-    mine = {name: buffer.cpu() for name, buffer in module.named_buffers() if name in module.state_dict()}
+    mine = {
+        name: buffer.cpu() for name, buffer in module.named_buffers() if name in module.state_dict()
+    }
     ranks = [mine] * world_size
     torch.distributed.all_gather_object(ranks, mine)
-    if unequal := [name for name in mine if not all(same(mine[name], other[name]) for other in ranks)]:
+    if unequal := [
+        name for name in mine if not all(same(mine[name], other[name]) for other in ranks)
+    ]:
         raise ConfigError(
-            f"the buffers {', '.join(unequal[:3])} differ between the ranks, and a checkpoint holds those of rank 0: "
-            "all-reduce them where they change, register them with persistent=False, or set trainer.devices=1"
+            f"the buffers {', '.join(unequal[:3])} differ between the ranks, and a checkpoint "
+            "holds those of rank 0: all-reduce them where they change, register them with "
+            "persistent=False, or set trainer.devices=1"
         )
 
 
 def same(one: Any, other: Any) -> bool:
     """Whether two states hold the same keys and values, whatever device they are on."""
     if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and one.shape == other.shape and bool(torch.equal(one.cpu(), other.cpu()))
+        return (
+            isinstance(other, Tensor)
+            and one.shape == other.shape
+            and bool(torch.equal(one.cpu(), other.cpu()))
+        )
     if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(same(one[key], other[key]) for key in one)
+        )
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     return one == other

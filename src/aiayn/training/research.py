@@ -1,4 +1,6 @@
-"""What extensions and callers in Python replace or add in one training: module, callbacks, metrics, model parts."""
+"""What extensions and callers in Python replace or add in one training: module, callbacks, metrics,
+model parts.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -20,7 +22,14 @@ from aiayn.config.schema import Config
 from aiayn.config.tasks import TASKS
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.runs.extensions import Metrics, id_of_class, id_of_file, ids_of_builders, metrics_of, name_extensions
+from aiayn.runs.extensions import (
+    Metrics,
+    id_of_class,
+    id_of_file,
+    ids_of_builders,
+    metrics_of,
+    name_extensions,
+)
 from aiayn.training.given import description
 from aiayn.training.module import TranslationModule
 
@@ -28,16 +37,20 @@ log = logging.getLogger(__name__)
 
 BRINGS = ("PARTS", "Module", "DataModule", "callbacks", "METRICS")  # what a file may define
 FINDERS = (
-    "the rate follows equation (3), and a step has data.tokens_per_step tokens; sweep optim.peak_lr=0.0005,0.001, and "
-    "where memory ends, set data.max_tokens_per_device"
+    "the rate follows equation (3), and a step has data.tokens_per_step tokens; sweep "
+    "optim.peak_lr=0.0005,0.001, and where memory ends, set data.max_tokens_per_device"
 )
 UNSUPPORTED: dict[type[pl.Callback], str] = {
     LearningRateFinder: FINDERS,
     BatchSizeFinder: FINDERS,
     GradientAccumulationScheduler: "a step is cut into micro-batches once; set data.micro_batches",
-    ProgressBar: "the run has a display of its own; leave it out, or set trainer.enable_progress_bar=false",
-    StochasticWeightAveraging: "it averages after the last checkpoint is saved; use EMAWeightAveraging("
-    "use_buffers=False), or trainer.average_last for the mean of the last checkpoints",
+    ProgressBar: (
+        "the run has a display of its own; leave it out, or set trainer.enable_progress_bar=false"
+    ),
+    StochasticWeightAveraging: (
+        "it averages after the last checkpoint is saved; use EMAWeightAveraging("
+        "use_buffers=False), or trainer.average_last for the mean of the last checkpoints"
+    ),
 }
 
 
@@ -65,8 +78,12 @@ class Research:
         return metrics_of(self.extensions)
 
     def callbacks_of(self, run: Any) -> list[pl.Callback]:
-        """Returns the instances and what functions of extensions make for this run. Raises ConfigError."""
-        makers = [each.module.callbacks for each in self.extensions if hasattr(each.module, "callbacks")]
+        """Returns the instances and what functions of extensions make for this run. Raises
+        ConfigError.
+        """
+        makers = [
+            each.module.callbacks for each in self.extensions if hasattr(each.module, "callbacks")
+        ]
         found = [*self.callbacks, *(callback for make in makers for callback in make(run))]
         refuse_unsupported(found)
         return found
@@ -78,18 +95,23 @@ def research_of(
     datamodule: type[TranslationDataModule] | None,
     callbacks: Sequence[pl.Callback],
 ) -> tuple[Config, Research]:
-    """Imports the files that `extensions` names. Returns the options with their ids, and what they bring.
+    """Imports the files that `extensions` names. Returns the options with their ids, and what they
+    bring.
 
-    Raises ConfigError for files that fail or contradict each other, RefusedError for a file that is not the one that
-    `extensions_sha256` names.
+    Raises ConfigError for files that fail or contradict each other, RefusedError for a file that is
+    not the one that `extensions_sha256` names.
     """
     extensions = name_extensions(options.extensions)
     for extension in extensions:
         if not any(hasattr(extension.module, name) for name in BRINGS):
             log.warning(
-                "warning  extensions: %s brings nothing: it defines none of %s", extension.path, ", ".join(BRINGS)
+                "warning  extensions: %s brings nothing: it defines none of %s",
+                extension.path,
+                ", ".join(BRINGS),
             )
-    refuse_unsupported(callbacks)  # before anything is written; those of extensions are made for a run
+    refuse_unsupported(
+        callbacks
+    )  # before anything is written; those of extensions are made for a run
     research = Research(
         extensions,
         _chosen("Module", extensions, module) or TranslationModule,
@@ -98,25 +120,41 @@ def research_of(
     )
     for name in ("forward", "predict_step"):
         if getattr(research.module, name) is not getattr(TranslationModule, name):
-            log.warning("warning  %s.%s: only a Trainer of your own calls it", research.module.__name__, name)
+            log.warning(
+                "warning  %s.%s: only a Trainer of your own calls it",
+                research.module.__name__,
+                name,
+            )
     ids = research.ids
     given = [description(each) for each in (module, datamodule, *callbacks) if each is not None]
     if options.extensions_sha256 not in ([], ids):
-        raise RefusedError(f"extensions_sha256={options.extensions_sha256}: the files are {ids} now")
+        raise RefusedError(
+            f"extensions_sha256={options.extensions_sha256}: the files are {ids} now"
+        )
     best = options.trainer.best_metric
-    known = ("val/loss", TASKS[options.data.task].val_metric, *(f"val/{name}" for name in research.metrics))
+    known = (
+        "val/loss",
+        TASKS[options.data.task].val_metric,
+        *(f"val/{name}" for name in research.metrics),
+    )
     one_of("trainer.best_metric", best, known)
     parts = ids_of_builders(extensions, research.module)
-    extension = check_extensions(options.extensions, options.extension)  # `aiayn.train` has not checked it yet
+    extension = check_extensions(
+        options.extensions, options.extension
+    )  # `aiayn.train` has not checked it yet
     seen = (options.extensions_sha256, options.given, options.extension, options.model.parts)
     if seen != (ids, given, extension, parts):
         model = replace(options.model, parts=parts)
-        options = replace(options, extensions_sha256=ids, given=given, extension=extension, model=model)
+        options = replace(
+            options, extensions_sha256=ids, given=given, extension=extension, model=model
+        )
     return options, research
 
 
 def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
-    """Raises ConfigError for callbacks of Lightning that would change what a step is, or whose work would be lost."""
+    """Raises ConfigError for callbacks of Lightning that would change what a step is, or whose work
+    would be lost.
+    """
     for callback in callbacks:
         for kind, instead in UNSUPPORTED.items():
             if isinstance(callback, kind):
@@ -124,21 +162,30 @@ def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
 
 
 def refuse_other_optimization(module: TranslationModule) -> None:
-    """Raises ConfigError for manual optimization, and has `configure_optimizers` raise it for several optimizers."""
+    """Raises ConfigError for manual optimization, and has `configure_optimizers` raise it for
+    several optimizers.
+    """
     name, configure = type(module).__name__, module.configure_optimizers
     if not module.automatic_optimization:
         raise ConfigError(
-            f"{name}: manual optimization is not supported (accumulation, clipping and resuming are by step); override "
-            "training_loss and configure_optimizers"
+            f"{name}: manual optimization is not supported (accumulation, clipping and resuming "
+            "are by step); override training_loss and configure_optimizers"
         )
 
     def configure_one() -> Any:
         configured = configure()
-        several = configured if isinstance(configured, list | tuple) else [configured] if configured else []
+        several = (
+            configured
+            if isinstance(configured, list | tuple)
+            else [configured]
+            if configured
+            else []
+        )
         several = several[0] if several and isinstance(several[0], list | tuple) else several
         if len(several) != 1:
             raise ConfigError(
-                f"{name}: configure_optimizers returns {len(several)} optimizers; return one, with parameter groups"
+                f"{name}: configure_optimizers returns {len(several)} optimizers; return one, "
+                "with parameter groups"
             )
         return configured
 
@@ -146,9 +193,13 @@ def refuse_other_optimization(module: TranslationModule) -> None:
 
 
 def _chosen(name: str, extensions: Sequence[Extension], given: type | None) -> Any:
-    """The class of this name that an extension or the caller brings. Raises ConfigError for two of them."""
+    """The class of this name that an extension or the caller brings. Raises ConfigError for two of
+    them.
+    """
     brought = [getattr(each.module, name) for each in extensions if hasattr(each.module, name)]
     brought += [given] if given else []
     if len(brought) > 1:
-        raise ConfigError(f"extensions: two of them bring a {name}; make one a subclass of the other, in one file")
+        raise ConfigError(
+            f"extensions: two of them bring a {name}; make one a subclass of the other, in one file"
+        )
     return next(iter(brought), None)

@@ -33,7 +33,8 @@ class ResumeState:
 
 
 def fill_as_stored(folder: RunFolder, options: Config) -> Config:
-    """Returns the options; those that are open get the values that the run's first start inferred, if there was one.
+    """Returns the options; those that are open get the values that the run's first start inferred,
+    if there was one.
 
     Raises RefusedError if the stored options cannot be read.
     """
@@ -45,10 +46,13 @@ def fill_as_stored(folder: RunFolder, options: Config) -> Config:
     return filled(options, to_plain(newest[0].config)) if newest else options
 
 
-def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Config) -> ResumeState | None:
+def load_resume_state(
+    folder: RunFolder, prepared: PreparedCorpus, config: Config
+) -> ResumeState | None:
     """Returns what to continue from, None for a new run.
 
-    Raises RefusedError if that was trained with other options, on another corpus or with another vocabulary.
+    Raises RefusedError if that was trained with other options, on another corpus or with another
+    vocabulary.
     """
     newest = checkpoint_folder.load_newest(folder.checkpoints)
     if newest is None:
@@ -59,17 +63,23 @@ def load_resume_state(folder: RunFolder, prepared: PreparedCorpus, config: Confi
     vocabulary = Tokenizer.from_json(checkpoint.tokenizer)
     for what, before, now in (
         ("on another text (prepared corpus", checkpoint.corpus, prepared.fingerprint),
-        ("with another vocabulary (SHA-256", vocabulary.fingerprint, prepared.tokenizer.fingerprint),
+        (
+            "with another vocabulary (SHA-256",
+            vocabulary.fingerprint,
+            prepared.tokenizer.fingerprint,
+        ),
     ):
         if before != now:
             raise RefusedError(
-                f"{folder.path} was started {what} {before[:16]}, now {now[:16]}); give a new run another name="
+                f"{folder.path} was started {what} {before[:16]}, now {now[:16]}); give a new run "
+                "another name="
             )
     return ResumeState(*newest)
 
 
 def store_test(folder: RunFolder, config: Config) -> None:
-    """Stores another data.test with a run that is finished, for `evaluate.py`, and names options that come too late.
+    """Stores another data.test with a run that is finished, for `evaluate.py`, and names options
+    that come too late.
 
     Raises RefusedError if the stored options cannot be read.
     """
@@ -82,10 +92,12 @@ def store_test(folder: RunFolder, config: Config) -> None:
 
 @contextmanager
 def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
-    """Creates the run's folder and locks it for this process. Raises ConfigError if another process holds the lock.
+    """Creates the run's folder and locks it for this process. Raises ConfigError if another process
+    holds the lock.
 
-    Yields a function to call before every write. It raises RefusedError if the path no longer leads to the folder and
-    the lock that this process holds: the folder was moved or removed, and another run may have begun in its place.
+    Yields a function to call before every write. It raises RefusedError if the path no longer leads
+    to the folder and the lock that this process holds: the folder was moved or removed, and another
+    run may have begun in its place.
     """
     if global_rank() != 0:  # rank 0 holds it for all
         yield lambda: None
@@ -105,8 +117,9 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
         def check_folder() -> None:
             if not _is_held(folder, lock):
                 raise RefusedError(
-                    f"{folder.path}: moved or removed while this run wrote to it, or its .lock was; stopped, so that "
-                    "no other run's files are overwritten. Put the folder back and run the same command again"
+                    f"{folder.path}: moved or removed while this run wrote to it, or its .lock "
+                    "was; stopped, so that no other run's files are overwritten. Put the folder "
+                    "back and run the same command again"
                 )
 
         try:
@@ -136,7 +149,8 @@ def _lock(folder: RunFolder) -> TextIO:
                 lock.seek(0)
                 owner = lock.read().strip() or "another process"
             raise ConfigError(f"{folder.path} is in use by {owner}; wait, or choose another name=")
-        # The last owner removes the file, so the one that is locked now may no longer be at this path.
+        # The last owner removes the file, so the one that is locked now may no longer be at this
+        # path.
         if _is_held(folder, lock):
             return lock
         lock.close()

@@ -1,4 +1,6 @@
-"""A training run from its configuration to its averaged checkpoint; the same call continues an unfinished one."""
+"""A training run from its configuration to its averaged checkpoint; the same call continues an
+unfinished one.
+"""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -45,14 +47,17 @@ def train(
     callbacks: Sequence[pl.Callback] = (),
     datamodule: type[TranslationDataModule] | None = None,
 ) -> Path:
-    """Trains until `trainer.max_steps`, from the newest checkpoint if there is one. Returns the run's folder.
+    """Trains until `trainer.max_steps`, from the newest checkpoint if there is one. Returns the
+    run's folder.
 
-    The run's folder is made in `outputs` (None: where the configuration says). With `init_from` that run decides about
-    model and vocabulary, and of the options `chosen` (None: all) one that contradicts it is refused. `module`,
-    `datamodule` and `callbacks` are added to those of `extensions`.
-    Raises ConfigError for hardware that is not there or a folder in use, DataError for unusable text, RefusedError for
-    options that contradict the run's first start, DivergedError, ResourceError, and InterruptedRunError after a signal.
-    Errors common to all ranks are printed by rank 0; the others exit silently.
+    The run's folder is made in `outputs` (None: where the configuration says). With `init_from`
+    that run decides about model and vocabulary, and of the options `chosen` (None: all) one that
+    contradicts it is refused. `module`, `datamodule` and `callbacks` are added to those of
+    `extensions`.
+    Raises ConfigError for hardware that is not there or a folder in use, DataError for unusable
+    text, RefusedError for options that contradict the run's first start, DivergedError,
+    ResourceError, and InterruptedRunError after a signal. Errors common to all ranks are printed by
+    rank 0; the others exit silently.
     """
     find_rank(options.trainer)
     configure_libraries()
@@ -60,7 +65,11 @@ def train(
         with TemporaryDirectory() as place:
             trial = train(_few_steps(options), Path(place), chosen, module, callbacks, datamodule)
         steps = int(options.trainer.fast_dev_run)
-        log.info("trainer.fast_dev_run: %d steps were trained, validated and saved; nothing of it is kept", steps)
+        log.info(
+            "trainer.fast_dev_run: %d steps were trained, validated and saved; nothing of it is "
+            "kept",
+            steps,
+        )
         return trial
     options, research = research_of(options, module, datamodule, callbacks)
     folder, stop = RunFolder((outputs or options.outputs_folder) / options.run_name), StopRequest()
@@ -76,16 +85,24 @@ def train(
 
 
 def _few_steps(options: Config) -> Config:
-    """Returns the options of a run of `trainer.fast_dev_run` steps, which validates, saves, logs and sends nothing."""
+    """Returns the options of a run of `trainer.fast_dev_run` steps, which validates, saves, logs
+    and sends nothing.
+    """
     steps = int(options.trainer.fast_dev_run)
-    few = dict.fromkeys(("max_steps", "val_every", "checkpoint_every", "limit_val_batches"), steps) | {"log_every": 1}
+    few = dict.fromkeys(
+        ("max_steps", "val_every", "checkpoint_every", "limit_val_batches"), steps
+    ) | {"log_every": 1}
     sentences = min(options.trainer.val_bleu_sentences, 2)
     trainer = replace(options.trainer, **few, val_bleu_sentences=sentences, fast_dev_run=False)
     return replace(options, trainer=trainer, logger=replace(options.logger, kind="none"))
 
 
 def _train(
-    options: Config, research: Research, folder: RunFolder, chosen: Collection[str] | None, stop: StopRequest
+    options: Config,
+    research: Research,
+    folder: RunFolder,
+    chosen: Collection[str] | None,
+    stop: StopRequest,
 ) -> None:
     """Prepares, fits and finishes."""
     hardware = choose_hardware(options.trainer)
@@ -96,11 +113,18 @@ def _train(
         found = load_resume_state(folder, data.corpus, sized)
         run = begin(sized, research, folder, data, found, stop, check_folder)
         if run.is_finished:
-            log.info("already finished at step %d, by %s: %s", run.start_step, run.end_reason, folder.path)
+            log.info(
+                "already finished at step %d, by %s: %s",
+                run.start_step,
+                run.end_reason,
+                folder.path,
+            )
             store_test(folder, run.config)
         with training_threads(sized.model.d_model, hardware):
             # At the last step, too: a signal may have cut its validation off.
-            if not run.is_finished and (run.end_reason is None or run.start_step == run.config.trainer.max_steps):
+            if not run.is_finished and (
+                run.end_reason is None or run.start_step == run.config.trainer.max_steps
+            ):
                 _fit(run, data, hardware, form, found, source)
             stop.enter_phase("stopped after the last step")
             finish(run, data, hardware)
@@ -114,7 +138,9 @@ def _fit(
     found: ResumeState | None,
     source: Checkpoint | None,
 ) -> None:
-    """Makes module, loggers and Trainer, and fits; watches the ranks, explains failures and closes the loggers."""
+    """Makes module, loggers and Trainer, and fits; watches the ranks, explains failures and closes
+    the loggers.
+    """
     torch.manual_seed(run.config.seed)
     module_class = run.research.module if form.why_not_graphed else GraphedModule
     module = module_class(run.config, run.prepared.tokenizer.vocab_size)
@@ -131,8 +157,12 @@ def _fit(
         source.weights.clear()  # otherwise kept in memory until the end of the run
 
     saver, failures = CheckpointSaver(run), ExplainFailures(run)
-    trainer = make_trainer(run, hardware, loggers, [failures, saver], found, graphed=form.why_not_graphed is None)
-    resume_from = str(checkpoint_folder.step_path(run.folder.checkpoints, run.start_step)) if found else None
+    trainer = make_trainer(
+        run, hardware, loggers, [failures, saver], found, graphed=form.why_not_graphed is None
+    )
+    resume_from = (
+        str(checkpoint_folder.step_path(run.folder.checkpoints, run.start_step)) if found else None
+    )
     run.stop.begin_training()
     try:
         with run.writer, local_ranks(trainer), failures.raised():

@@ -1,4 +1,6 @@
-"""In which form a training step is computed: packed or padded, compiled or not, as CUDA graphs or kernel by kernel."""
+"""In which form a training step is computed: packed or padded, compiled or not, as CUDA graphs or
+kernel by kernel.
+"""
 
 from typing import NamedTuple
 
@@ -21,27 +23,43 @@ class StepForm(NamedTuple):
 
     def __str__(self) -> str:
         packed = f"padded ({self.why_padded})" if self.why_padded else "packed sentences"
-        compiled = f"not compiled ({self.why_not_compiled})" if self.why_not_compiled else "compiled layers"
-        graphed = f"no CUDA graphs ({self.why_not_graphed})" if self.why_not_graphed else "two CUDA graphs"
+        compiled = (
+            f"not compiled ({self.why_not_compiled})"
+            if self.why_not_compiled
+            else "compiled layers"
+        )
+        graphed = (
+            f"no CUDA graphs ({self.why_not_graphed})"
+            if self.why_not_graphed
+            else "two CUDA graphs"
+        )
         return f"{packed}, {compiled}, {graphed}"
 
 
 def step_form(config: Config, hardware: Hardware, research: Research) -> StepForm:
     """Chooses the form of a step. Raises ConfigError where one is asked for and impossible."""
-    why_padded = _chosen("packed", config.trainer.packed, _why_padded(config.model, hardware, research))
+    why_padded = _chosen(
+        "packed", config.trainer.packed, _why_padded(config.model, hardware, research)
+    )
     if not why_padded and config.trainer.packed == "auto" and research.ids:
         why_padded = "code of an extension sees batches; if it does not mind: trainer.packed=true"
     why_not_compiled = why_padded and "padded batches have many shapes"
     why_not_compiled = _chosen("compile", config.trainer.compile, why_not_compiled)
     if config.trainer.compile == "auto" and config.model.d_model < WIDE:
-        why_not_compiled = why_not_compiled or "a narrow model waits longer for the compiler than it gains"
+        why_not_compiled = (
+            why_not_compiled or "a narrow model waits longer for the compiler than it gains"
+        )
     why_not_graphed = why_padded and "padded batches have many shapes"
     why_not_graphed = why_not_graphed or _why_not_graphed(config, hardware, research)
-    return StepForm(why_padded, why_not_compiled, _chosen("graphs", config.trainer.graphs, why_not_graphed))
+    return StepForm(
+        why_padded, why_not_compiled, _chosen("graphs", config.trainer.graphs, why_not_graphed)
+    )
 
 
 def _chosen(name: str, value: bool | str, why_not: str | None) -> str | None:
-    """Returns why a form is not taken: impossible, or not wanted. Raises ConfigError if it is both."""
+    """Returns why a form is not taken: impossible, or not wanted. Raises ConfigError if it is
+    both.
+    """
     if value is True and why_not:
         raise ConfigError(f"trainer.{name}=true: {why_not}; set trainer.{name}=auto")
     return why_not if value else f"trainer.{name}=false"

@@ -1,4 +1,6 @@
-"""Lightning's Trainer as this project uses it: what it does and what it leaves to us is in docs/lightning.md."""
+"""Lightning's Trainer as this project uses it: what it does and what it leaves to us is in
+docs/lightning.md.
+"""
 
 import logging
 import math
@@ -40,34 +42,47 @@ def make_trainer(
     *,
     graphed: bool,
 ) -> pl.Trainer:
-    """The Trainer of a run; `graphed`: whether its module adds up the gradients of the ranks (`GraphedModule`)."""
+    """The Trainer of a run; `graphed`: whether its module adds up the gradients of the ranks
+    (`GraphedModule`).
+    """
     settings = run.config.trainer
     scores = ValidationScores(run)
     callbacks = [ConnectRanks(run), NonFiniteGuard(run), ThroughputMonitor(run), scores]
-    callbacks += [*run.research.callbacks_of(run), Validate(run, scores), *last_callbacks, RunArtifacts(run)]
+    callbacks += [
+        *run.research.callbacks_of(run),
+        Validate(run, scores),
+        *last_callbacks,
+        RunArtifacts(run),
+    ]
     accumulate = run.plan.micro_batches // settings.world_size
     own_gpu = hardware.accelerator == "gpu" and has_own_gpu(settings)
     trainer = quiet_trainer(
         hardware,
         devices=1 if own_gpu else settings.devices,  # that this process sees
         num_nodes=settings.num_nodes,
-        strategy=_strategy(settings, hardware.accelerator, own_gpu, SameStart if graphed else DDPStrategy),
+        strategy=_strategy(
+            settings, hardware.accelerator, own_gpu, SameStart if graphed else DDPStrategy
+        ),
         max_steps=settings.max_steps,
         max_time=settings.max_time,
         accumulate_grad_batches=accumulate,
         gradient_clip_val=settings.gradient_clip_val,
         gradient_clip_algorithm=settings.gradient_clip_algorithm,
         limit_train_batches=run.epoch_steps * accumulate,
-        limit_val_batches=float(settings.limit_val_batches > 0),  # the data module limits those of all ranks together
+        limit_val_batches=float(
+            settings.limit_val_batches > 0
+        ),  # the data module limits those of all ranks together
         num_sanity_val_steps=settings.num_sanity_val_steps,
         check_val_every_n_epoch=NEVER,
         log_every_n_steps=settings.log_every,
-        profiler=settings.profiler and PROFILERS[settings.profiler](dirpath=run.folder.path, filename="profile"),
+        profiler=settings.profiler
+        and PROFILERS[settings.profiler](dirpath=run.folder.path, filename="profile"),
         detect_anomaly=settings.detect_anomaly,
         deterministic=settings.deterministic,
         callbacks=callbacks,
         logger=loggers,
-        default_root_dir=run.folder.path,  # of what callbacks write, such as a ModelCheckpoint: runs share no folder
+        # of what callbacks write, such as a ModelCheckpoint: runs share no folder
+        default_root_dir=run.folder.path,
         plugins=[RunCheckpointIO(run, found)],
     )
     # For the sampler: Lightning would limit the validation as well.
@@ -77,7 +92,9 @@ def make_trainer(
 
 
 def number_logged_steps(trainer: pl.Trainer) -> None:
-    """Gives what modules and callbacks `log` the number of its step, from 1 as everywhere; Lightning counts from 0."""
+    """Gives what modules and callbacks `log` the number of its step, from 1 as everywhere;
+    Lightning counts from 0.
+    """
     log_metrics = trainer._logger_connector.log_metrics
 
     def log_finite(metrics: dict[str, Any], step: int | None = None) -> None:
@@ -98,11 +115,15 @@ def quiet_trainer(hardware: Hardware, **options: Any) -> pl.Trainer:
 
 
 def _strategy(
-    settings: TrainerConfig, accelerator: str, own_gpu: bool = False, strategy: type[DDPStrategy] = DDPStrategy
+    settings: TrainerConfig,
+    accelerator: str,
+    own_gpu: bool = False,
+    strategy: type[DDPStrategy] = DDPStrategy,
 ) -> str | DDPStrategy:
     if settings.world_size == 1 and settings.strategy == "auto":
         return "auto"
-    # NCCL kills the process at its time-out; gloo, over which the ranks talk, must report a lost rank before that.
+    # NCCL kills the process at its time-out; gloo, over which the ranks talk, must report a lost
+    # rank before that.
     seconds = settings.timeout + (NCCL_GRACE if accelerator == "gpu" else 0)
     return strategy(
         # Lightning counts the machine's ranks by this list, and takes the entry of the local rank.
@@ -115,7 +136,9 @@ def _strategy(
 
 
 class StderrHandler(logging.StreamHandler):
-    """Prints to what `sys.stderr` is at the time: the live display of a terminal prints such lines above itself."""
+    """Prints to what `sys.stderr` is at the time: the live display of a terminal prints such lines
+    above itself.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
@@ -123,14 +146,18 @@ class StderrHandler(logging.StreamHandler):
 
 
 def configure_libraries() -> None:
-    """Prints our own lines on stderr, from rank 0 only, and silences Lightning's advice and internal deprecations."""
+    """Prints our own lines on stderr, from rank 0 only, and silences Lightning's advice and
+    internal deprecations.
+    """
     logger = logging.getLogger("aiayn")
     if not logger.handlers:
         logger.addHandler(StderrHandler())
     logger.setLevel(logging.INFO if global_rank() == 0 else logging.ERROR)
     for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric|torch\.utils\._pytree).*")
+    warnings.filterwarnings(
+        "ignore", module=r"(pytorch_lightning|lightning_fabric|torch\.utils\._pytree).*"
+    )
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")
     # Advice about products in float32, of which a training in 16 bits has none that take time.
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")

@@ -1,4 +1,6 @@
-"""Weights & Biases: the run's page there, what is sent to it, and the upload of the finished model."""
+"""Weights & Biases: the run's page there, what is sent to it, and the upload of the finished
+model.
+"""
 
 import logging
 import os
@@ -25,7 +27,9 @@ WandbMode = Literal["online", "offline", "disabled", "shared"]
 
 
 def wandb_logger(config: Config, folder: Path) -> WandbLogger:
-    """Starts the run there, and logs what is sent. Raises ConfigError if the client does not start."""
+    """Starts the run there, and logs what is sent. Raises ConfigError if the client does not
+    start.
+    """
     experiment = _start_client(config, folder)
     log.info("wandb    %s", _what_is_sent(config, experiment.url, folder))
     return WandbLogger(experiment=experiment)
@@ -38,7 +42,11 @@ def _what_is_sent(config: Config, url: str | None, folder: Path) -> str:
         sent.append("validation sentences with translations and attention")
     if config.logger.upload:
         sent.append("the final checkpoint")
-    text = "" if config.logger.samples else "; no text (logger.samples=true sends validation sentences)"
+    text = (
+        ""
+        if config.logger.samples
+        else "; no text (logger.samples=true sends validation sentences)"
+    )
     if wandb_mode(config.logger.mode) == "disabled":
         return "nothing is sent (disabled)"
     kept = f"kept in {folder}/wandb until `wandb sync {folder}/wandb/offline-*` sends them"
@@ -61,12 +69,16 @@ def upload(config: Config, folder: RunFolder) -> None:
 
 
 def send_scores(folder: RunFolder, scores: Evaluation) -> None:
-    """Adds the scores of a text, their signature and length ratio to the summary of the run that was trained.
+    """Adds the scores of a text, their signature and length ratio to the summary of the run that
+    was trained.
 
-    Keys are `test/sacrebleu` and so on, after the split or the text. A failure costs one line: the scores are stored.
+    Keys are `test/sacrebleu` and so on, after the split or the text. A failure costs one line: the
+    scores are stored.
     """
     text = scores.split or Path(scores.text.partition("=")[2]).name or "text"
-    values: dict[str, Any] = {kind: value for kind, value in scores.metrics.items() if value is not None}
+    values: dict[str, Any] = {
+        kind: value for kind, value in scores.metrics.items() if value is not None
+    }
     if ratio := scores.length_ratio("sacrebleu"):
         values["length_ratio"] = ratio
     values |= {"signature": scores.signature, "step": scores.step}
@@ -81,7 +93,8 @@ def send_scores(folder: RunFolder, scores: Evaluation) -> None:
 def _start_client(config: Config, folder: Path) -> Any:
     """A run of Weights & Biases: online if there is a key, else offline; never prompts.
 
-    Its id is drawn once and stored in the run's folder, so that every later start adds to the same curves.
+    Its id is drawn once and stored in the run's folder, so that every later start adds to the same
+    curves.
     """
     import wandb
     from wandb.errors import Error
@@ -105,14 +118,17 @@ def _start_client(config: Config, folder: Path) -> Any:
             dir=folder,
             mode=mode,
             resume="allow" if mode == "online" else None,
-            config=to_plain(config) | {"row": row, "d_k": config.model.d_k, "d_v": config.model.d_v},
+            config=to_plain(config)
+            | {"row": row, "d_k": config.model.d_k, "d_v": config.model.d_v},
             # What is printed holds validation sentences.
-            settings=wandb.Settings(silent=True, console="auto" if config.logger.samples else "off"),
+            settings=wandb.Settings(
+                silent=True, console="auto" if config.logger.samples else "off"
+            ),
         )
     except Error as error:
         raise ConfigError(
-            f"logger=wandb: the client did not start ({' '.join(str(error).split())}); run `wandb login`, or set "
-            "logger.mode=offline"
+            f"logger=wandb: the client did not start ({' '.join(str(error).split())}); run `wandb "
+            "login`, or set logger.mode=offline"
         ) from error
     # As the logger does for a run that it starts itself: all curves over optimizer steps.
     run.define_metric("trainer/global_step")
@@ -121,12 +137,16 @@ def _start_client(config: Config, folder: Path) -> Any:
     for name, metric in METRICS.items():
         if name.startswith("val/") and name != "val/length_ratio":
             best = "min" if metric.lower_is_better else "max"
-            run.define_metric(name, step_metric="trainer/global_step", step_sync=True, summary=f"{best},last")
+            run.define_metric(
+                name, step_metric="trainer/global_step", step_sync=True, summary=f"{best},last"
+            )
     return run
 
 
 def wandb_mode(chosen: str) -> WandbMode:
-    """online, offline or disabled: WANDB_MODE if it is set, else what was chosen; auto is online if there is a key."""
+    """online, offline or disabled: WANDB_MODE if it is set, else what was chosen; auto is online if
+    there is a key.
+    """
     mode = os.environ.get("WANDB_MODE") or chosen
     if mode == "auto":
         return "online" if _has_wandb_key() else "offline"

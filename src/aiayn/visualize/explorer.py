@@ -1,4 +1,6 @@
-"""A page to explore attention with: one file that holds everything, for any browser, with no network."""
+"""A page to explore attention with: one file that holds everything, for any browser, with no
+network.
+"""
 
 import base64
 from collections.abc import Mapping
@@ -20,15 +22,19 @@ from aiayn.visualize.maps import AttentionMaps
 
 MAX_WEIGHTS = 8_000_000  # a byte each; a page of 11 MB is one that browsers still open at once
 SHOWN = 128  # positions; most sentences are shorter
-TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True
+)
 
 
 def write_explorer(
     path: Path, maps: AttentionMaps, positions: Mapping[str, Tensor], config: ModelConfig, name: str
 ) -> None:
-    """Writes the page for a sentence and the model's positions, tables (P, D); `name` is that of the run.
+    """Writes the page for a sentence and the model's positions, tables (P, D); `name` is that of
+    the run.
 
-    Raises DataError where the sentence is too long for a page, ResourceError where the file cannot be written.
+    Raises DataError where the sentence is too long for a page, ResourceError where the file cannot
+    be written.
     """
     page = explorer_page(maps, positions, config, name)
     with writing(path):
@@ -36,13 +42,20 @@ def write_explorer(
         atomic_write_text(path, page)
 
 
-def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: ModelConfig, name: str) -> str:
-    """The page as HTML. Weights are rounded to 1/255. Raises DataError for more than 8 million of them."""
-    n_weights = sum(weights.numel() for weights in (maps.encoder_self, maps.decoder_self, maps.cross))
+def explorer_page(
+    maps: AttentionMaps, positions: Mapping[str, Tensor], config: ModelConfig, name: str
+) -> str:
+    """The page as HTML. Weights are rounded to 1/255. Raises DataError for more than 8 million of
+    them.
+    """
+    n_weights = sum(
+        weights.numel() for weights in (maps.encoder_self, maps.decoder_self, maps.cross)
+    )
     if n_weights > MAX_WEIGHTS:
         raise DataError(
-            f"the sentence has {len(maps.src)} subwords, its translation {len(maps.tgt_out)}: too many to explore "
-            f"({n_weights:,} weights, a page holds {MAX_WEIGHTS:,}); give a shorter sentence"
+            f"the sentence has {len(maps.src)} subwords, its translation {len(maps.tgt_out)}: too "
+            f"many to explore ({n_weights:,} weights, a page holds {MAX_WEIGHTS:,}); give a "
+            "shorter sentence"
         )
     data = {
         "kinds": {
@@ -50,20 +63,28 @@ def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: 
                 "Encoder self-attention", "reads", maps.src, "looks at", maps.src, maps.encoder_self
             ),
             "decoder": _attention_kind(
-                "Decoder self-attention", "writes", maps.tgt_out, "looks back at", maps.tgt_in, maps.decoder_self
+                "Decoder self-attention",
+                "writes",
+                maps.tgt_out,
+                "looks back at",
+                maps.tgt_in,
+                maps.decoder_self,
             ),
-            "cross": _attention_kind("Cross-attention", "writes", maps.tgt_out, "looks at", maps.src, maps.cross),
+            "cross": _attention_kind(
+                "Cross-attention", "writes", maps.tgt_out, "looks at", maps.src, maps.cross
+            ),
         },
         "positions": [_positions(title, table) for title, table in positions.items()],
     }
     depths = [*dict.fromkeys((config.n_layers, config.decoder_layers))]
     score, log_prob = (
-        f"{number:.3f}".replace("-", "−") for number in (maps.translation.score, maps.translation.log_prob)
+        f"{number:.3f}".replace("-", "−")
+        for number in (maps.translation.score, maps.translation.log_prob)
     )
     return TEMPLATES.get_template("explorer.html").render(
         run=name,
-        model=f"{' and '.join(map(str, depths))} layers, {config.n_heads} heads, d_model {config.d_model}, "
-        f"d_k {config.d_k}, d_v {config.d_v}",
+        model=f"{' and '.join(map(str, depths))} layers, {config.n_heads} heads, d_model "
+        f"{config.d_model}, d_k {config.d_k}, d_v {config.d_v}",
         maps=maps,
         score=f"{score} (log-probability {log_prob}, divided by the search's length penalty)",
         layers=max(len(maps.encoder_self), len(maps.cross)),
@@ -73,7 +94,12 @@ def explorer_page(maps: AttentionMaps, positions: Mapping[str, Tensor], config: 
 
 
 def _attention_kind(
-    title: str, queries_title: str, queries: list[str], keys_title: str, keys: list[str], weights: Tensor
+    title: str,
+    queries_title: str,
+    queries: list[str],
+    keys_title: str,
+    keys: list[str],
+    weights: Tensor,
 ) -> dict[str, Any]:
     """weights (L, H, T, S) of T queries and S keys; the bytes stand in the same order."""
     return {
@@ -89,7 +115,9 @@ def _attention_kind(
 
 
 def _positions(title: str, table: Tensor) -> dict[str, Any]:
-    """A table (P, D) and the similarities of its rows (P, P), each as bytes between its low and its high."""
+    """A table (P, D) and the similarities of its rows (P, P), each as bytes between its low and its
+    high.
+    """
     largest = max(float(table.abs().max()), 1e-9)
     return {
         "title": title,
@@ -109,7 +137,8 @@ def _bytes(values: Tensor, low: float, high: float) -> str:
 
 @torch.inference_mode()
 def position_tables(model: Transformer) -> dict[str, Tensor]:
-    """The first encodings (P, D), P at most 128, by their name; two where encoder and decoder have their own.
+    """The first encodings (P, D), P at most 128, by their name; two where encoder and decoder have
+    their own.
 
     None of an extension that adds nothing to the embeddings, such as rotary positions.
     """
@@ -122,10 +151,16 @@ def position_tables(model: Transformer) -> dict[str, Tensor]:
         for name, table in (("encoder", model.src_positions), ("decoder", model.tgt_positions))
     }
     whole = (length, model.config.d_model)
-    return {name: table.float().cpu() for name, table in tables.items() if table.shape == whole and table.any()}
+    return {
+        name: table.float().cpu()
+        for name, table in tables.items()
+        if table.shape == whole and table.any()
+    }
 
 
 def similarities(table: Tensor) -> Tensor:
-    """table (P, D). Returns the dot products of all pairs, scaled so that each with itself gives 1: (P, P)."""
+    """table (P, D). Returns the dot products of all pairs, scaled so that each with itself gives 1:
+    (P, P).
+    """
     unit = F.normalize(table, dim=1)
     return unit @ unit.T

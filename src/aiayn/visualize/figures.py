@@ -20,7 +20,9 @@ LEGEND_COLUMNS = 8  # heads side by side
 
 
 def figure_layer(n_layers: int) -> int:
-    """Returns the layer that corresponds to the one of the paper's figures, 5 of 6, counted from 0."""
+    """Returns the layer that corresponds to the one of the paper's figures, 5 of 6, counted from
+    0.
+    """
     return max(round(n_layers * 5 / 6), 1) - 1
 
 
@@ -35,9 +37,11 @@ def far_looking_token(weights: Tensor, is_word: Tensor) -> int:
 
 
 def sharp_heads(weights: Tensor, is_word: Tensor, token: int | None = None) -> tuple[int, int, int]:
-    """Returns a token and the two heads in which it has the largest weights on one other word: token, head, head.
+    """Returns a token and the two heads in which it has the largest weights on one other word:
+    token, head, head.
 
-    weights (H, S, S), is_word (S,). A given token is kept. In a model with one head both heads are that one.
+    weights (H, S, S), is_word (S,). A given token is kept. In a model with one head both heads are
+    that one.
     """
     sharpness = _sharpness(weights, is_word, ~torch.eye(weights.size(-1), dtype=torch.bool))
     best = sharpness.topk(min(2, len(sharpness)), dim=0)  # (2, S)
@@ -47,20 +51,27 @@ def sharp_heads(weights: Tensor, is_word: Tensor, token: int | None = None) -> t
 
 
 def _sharpness(weights: Tensor, is_word: Tensor, places: Tensor) -> Tensor:
-    """Returns (H, S): for every head and word its largest weight on a word among its places (S, S)."""
-    # Heads without a better use look at punctuation and end marks, which therefore count on neither side.
+    """Returns (H, S): for every head and word its largest weight on a word among its places (S,
+    S).
+    """
+    # Heads without a better use look at punctuation and end marks, which therefore count on neither
+    # side.
     return (weights * (places & is_word & is_word[:, None])).max(-1).values
 
 
 def unlike_heads(weights: Tensor) -> tuple[int, int]:
-    """Returns the two heads of weights (H, S, S) with the largest total variation distance, mean over words."""
+    """Returns the two heads of weights (H, S, S) with the largest total variation distance, mean
+    over words.
+    """
     differences = (weights[:, None] - weights[None]).abs().sum(-1).mean(-1) / 2
     first, second = divmod(int(differences.argmax()), len(weights))
     return first, second
 
 
 def find_word(tokens: Sequence[str], word: str) -> int:
-    """Returns the position of a word's first subword. Raises DataError for a word that is not in the sentence."""
+    """Returns the position of a word's first subword. Raises DataError for a word that is not in
+    the sentence.
+    """
     starts = [i for i, token in enumerate(tokens[:-1]) if i == 0 or token.startswith("▁")]
     words = [
         "".join(tokens[start:end]).lstrip("▁")
@@ -73,10 +84,12 @@ def find_word(tokens: Sequence[str], word: str) -> int:
 
 
 def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = None) -> list[Path]:
-    """Draws Figures 3, 4 and 5 for the encoder layer that corresponds to the paper's. Returns the files.
+    """Draws Figures 3, 4 and 5 for the encoder layer that corresponds to the paper's. Returns the
+    files.
 
-    Figure 3: one word, all heads. Figure 4: one head, then one word in two heads. Figure 5: the two heads that differ
-    most. The word of Figures 3 and 4 is chosen by its weights unless given, by the position of its first subword.
+    Figure 3: one word, all heads. Figure 4: one head, then one word in two heads. Figure 5: the two
+    heads that differ most. The word of Figures 3 and 4 is chosen by its weights unless given, by
+    the position of its first subword.
     """
     layer = figure_layer(len(maps.encoder_self))
     weights = maps.encoder_self[layer]
@@ -87,11 +100,20 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = Non
     sharp, one, two = sharp_heads(weights, is_word, word)
     heads = range(len(weights))
     pair = sorted({one, two})
-    all_heads = f"{where}: where “{tokens[far]}” looks, all heads", {head: _row(weights, head, far) for head in heads}
+    all_heads = (
+        f"{where}: where “{tokens[far]}” looks, all heads",
+        {head: _row(weights, head, far) for head in heads},
+    )
     whole_head = f"{where}: head {one + 1}", {one: weights[one]}
     two_heads = f"head{'s' * (len(pair) > 1)} {' and '.join(str(head + 1) for head in pair)}"
-    one_word = f"only “{tokens[sharp]}”, {two_heads}", {head: _row(weights, head, sharp) for head in pair}
-    unlike = [(f"{where}: head {head + 1}", {head: weights[head]}) for head in dict.fromkeys(unlike_heads(weights))]
+    one_word = (
+        f"only “{tokens[sharp]}”, {two_heads}",
+        {head: _row(weights, head, sharp) for head in pair},
+    )
+    unlike = [
+        (f"{where}: head {head + 1}", {head: weights[head]})
+        for head in dict.fromkeys(unlike_heads(weights))
+    ]
     return [
         *_draw_figure(folder / "figure_3", tokens, [all_heads]),
         *_draw_figure(folder / "figure_4", tokens, [whole_head, one_word]),
@@ -106,11 +128,14 @@ def _row(weights: Tensor, head: int, token: int) -> Tensor:
     return isolated
 
 
-def _draw_figure(path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapping[int, Tensor]]]) -> list[Path]:
+def _draw_figure(
+    path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapping[int, Tensor]]]
+) -> list[Path]:
     """Panels below each other, each a title and, by head, the weights (S, S) that are drawn."""
     from matplotlib.patches import Patch
 
-    # In inches. A token takes less room in a long sentence, so that the picture stays one that viewers open.
+    # In inches. A token takes less room in a long sentence, so that the picture stays one that
+    # viewers open.
     width = min(max(0.3 * len(tokens) + 0.6, 6), 20)
     size = 10 if len(tokens) <= 60 else 6
     words = 0.2 + max(map(len, tokens)) * size * 0.0095
@@ -126,7 +151,13 @@ def _draw_figure(path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapp
         axis.set_ylim(-(words + legend) / lines, 1 + words / lines)
         _draw_lines(axis, tokens, heads, size)
         handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in heads]
-        style = {"fontsize": 8, "frameon": False, "borderpad": 0, "handlelength": 1, "columnspacing": 1}
+        style = {
+            "fontsize": 8,
+            "frameon": False,
+            "borderpad": 0,
+            "handlelength": 1,
+            "columnspacing": 1,
+        }
         axis.legend(handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, **style)
     paths = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
     save_figure(figure, *paths)
@@ -134,10 +165,12 @@ def _draw_figure(path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapp
 
 
 def _draw_lines(axis: Any, tokens: list[str], heads: Mapping[int, Tensor], size: int) -> None:
-    """Draws the sentence twice, upright, and lines from the words above to the words below that they look at.
+    """Draws the sentence twice, upright, and lines from the words above to the words below that
+    they look at.
 
-    The colour of a line stands for its head, its opacity and width for the weight. Where only one word has lines,
-    blocks in the heads' colours stand behind it and behind the words that it looks at.
+    The colour of a line stands for its head, its opacity and width for the weight. Where only one
+    word has lines, blocks in the heads' colours stand behind it and behind the words that it looks
+    at.
     """
     from matplotlib.collections import LineCollection, PatchCollection
     from matplotlib.patches import Rectangle
@@ -148,11 +181,20 @@ def _draw_lines(axis: Any, tokens: list[str], heads: Mapping[int, Tensor], size:
     for i, token in enumerate(tokens):
         text = {"ha": "center", "rotation": 90, "fontsize": size, "parse_math": False}
         axis.text(i, 1.04, token, va="bottom", color="black" if readers[i] else "0.6", **text)
-        axis.text(i, -0.04, token, va="top", color="black" if everything[:, i].max() > 0.1 else "0.6", **text)
+        axis.text(
+            i,
+            -0.04,
+            token,
+            va="top",
+            color="black" if everything[:, i].max() > 0.1 else "0.6",
+            **text,
+        )
     block = (axis.get_ylim()[1] - 1.02) / len(heads)
     for number, (head, weights) in enumerate(heads.items()):
         colour = _colour(head)
-        rows, columns = (indices.tolist() for indices in (weights >= FAINTEST).nonzero(as_tuple=True))
+        rows, columns = (
+            indices.tolist() for indices in (weights >= FAINTEST).nonzero(as_tuple=True)
+        )
         strengths = weights[rows, columns].tolist()
         axis.add_collection(
             LineCollection(

@@ -19,7 +19,8 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
     n_layers, _, n_tgt, n_src = maps.cross.shape
     src, tgt = _labels(maps.src), _labels(maps.tgt_out)
     width, height = (min(max(0.2 * n, 1.6), 6) for n in (n_src, n_tgt))
-    # Placed by hand: training draws this at every validation, and a computed layout would draw everything twice.
+    # Placed by hand: training draws this at every validation, and a computed layout would draw
+    # everything twice.
     margin, bottom = (0.2 + 0.065 * max(map(len, labels)) for labels in (tgt, src))
     gap = 0.15
     total_width, total_height = margin + n_layers * (width + gap), bottom + height + 0.35
@@ -28,10 +29,14 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
     style = {"fontsize": 7 if max(n_src, n_tgt) <= 60 else 5, "parse_math": False}
     for layer, weights in enumerate(maps.cross.mean(1)):
         left = margin + layer * (width + gap)
-        axis = figure.add_axes((left / total_width, bottom / total_height, width / total_width, height / total_height))
+        axis = figure.add_axes(
+            (left / total_width, bottom / total_height, width / total_width, height / total_height)
+        )
         # The square root tells small weights apart, as of a head that attends to many tokens.
         scale = PowerNorm(0.5, vmin=0, vmax=1)
-        axis.imshow(weights.numpy(), cmap="Blues", norm=scale, aspect="auto", interpolation="nearest")
+        axis.imshow(
+            weights.numpy(), cmap="Blues", norm=scale, aspect="auto", interpolation="nearest"
+        )
         axis.set_title(f"layer {layer + 1}", fontsize=9)
         axis.set_xticks(range(n_src), src, rotation=90, **style)
         axis.set_yticks(*((range(n_tgt), tgt) if layer == 0 else ([], [])), **style)
@@ -39,6 +44,11 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
 
 
 def _labels(tokens: Sequence[str]) -> list[str]:
-    """Returns words as they are written, and a dot before a subword that continues a word, as in the explorer."""
-    words = (MARKS.get(token) or (token[1:] if token.startswith("▁") else f"·{token}") for token in tokens)
+    """Returns words as they are written, and a dot before a subword that continues a word, as in
+    the explorer.
+    """
+    words = (
+        MARKS.get(token) or (token[1:] if token.startswith("▁") else f"·{token}")
+        for token in tokens
+    )
     return [readable(word, longest=16) for word in words]

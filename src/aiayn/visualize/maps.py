@@ -21,7 +21,8 @@ from aiayn.token_ids import BOS_ID, EOS_ID
 class AttentionMaps:
     """Weights of L layers with H heads, rows summing to 1, for S source and T target positions.
 
-    Row t of the decoder's maps is where the model looked when it wrote tgt_out[t], having read tgt_in[: t + 1].
+    Row t of the decoder's maps is where the model looked when it wrote tgt_out[t], having read
+    tgt_in[: t + 1].
     """
 
     src: list[str]  # S tokens, the last one the end mark
@@ -36,19 +37,24 @@ class AttentionMaps:
 
 @torch.inference_mode()
 def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
-    """The weights for a sentence and the model's own best translation of it, which is read in one pass.
+    """The weights for a sentence and the model's own best translation of it, which is read in one
+    pass.
 
-    Raises DataError for a blank sentence, ConfigError for an ensemble and for parts whose weights are not known, and
-    what translating raises.
+    Raises DataError for a blank sentence, ConfigError for an ensemble and for parts whose weights
+    are not known, and what translating raises.
     """
     translator = translator.in_torch()
     models = translator.models
     if len(models) > 1:
-        raise ConfigError(f"an ensemble of {len(models)} models has no attention of its own: load one of its runs")
+        raise ConfigError(
+            f"an ensemble of {len(models)} models has no attention of its own: load one of its runs"
+        )
     [[best]] = translator.n_best([sentence], 1)
     [src_ids] = translator.source_ids([sentence])
     if not src_ids:
-        raise DataError("the sentence is blank: there is nothing to look at; give one with words in it")
+        raise DataError(
+            "the sentence is blank: there is nothing to look at; give one with words in it"
+        )
     model, tokens = models[0], translator.tokenizer.tokens
     src = torch.tensor([[*src_ids, EOS_ID]], device=translator.device)
     tgt_in = torch.tensor([[BOS_ID, *best.tokens]], device=translator.device)
@@ -60,10 +66,15 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
     }
     modules = list(chain.from_iterable(stacks.values()))
     with (
-        explain_memory(f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a shorter text"),
+        explain_memory(
+            f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a "
+            "shorter text"
+        ),
         evaluating(translator.model),
         # A compiled graph calls no attention module that could be recorded.
-        torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext(),
+        torch.compiler.set_stance("force_eager")
+        if "torch._dynamo" in sys.modules
+        else nullcontext(),
         record_attention(model, modules) as weights_of,
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
@@ -71,7 +82,10 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
         src=translator.tokenizer.source.tokens([*src_ids, EOS_ID]),
         tgt_in=tokens([BOS_ID, *best.tokens]),
         tgt_out=tokens([*best.tokens, EOS_ID]),
-        **{name: torch.cat([weights_of(module) for module in stack]) for name, stack in stacks.items()},
+        **{
+            name: torch.cat([weights_of(module) for module in stack])
+            for name, stack in stacks.items()
+        },
         sentence=sentence,
         translation=best,
     )

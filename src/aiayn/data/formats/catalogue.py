@@ -1,4 +1,6 @@
-"""Catalogues of messages (gettext's PO): comments, `msgid` and `msgstr` with text in quotation marks."""
+"""Catalogues of messages (gettext's PO): comments, `msgid` and `msgstr` with text in quotation
+marks.
+"""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +9,10 @@ from pathlib import Path
 
 from aiayn.errors import DataError
 
-LINE = re.compile(r"[ \t]*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*)?(\"(?:[^\"\\]|\\.)*\")[ \t\r]*$")
+LINE = re.compile(
+    r"[ \t]*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*)?"
+    r"(\"(?:[^\"\\]|\\.)*\")[ \t\r]*$"
+)
 ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
 MOST_FORMS = 20  # keywords of a message; no language has more than six plural forms
 CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -15,7 +20,9 @@ CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", 
 
 @dataclass
 class Message:
-    """A message: texts by keyword (`msgid`, `msgstr[0]`), and where the text of each is, quotation marks included."""
+    """A message: texts by keyword (`msgid`, `msgstr[0]`), and where the text of each is, quotation
+    marks included.
+    """
 
     line: int  # that its first keyword is in
     is_fuzzy: bool = False
@@ -35,13 +42,18 @@ class Message:
         return found[1] if found else ""
 
     def source(self, target: str) -> str:
-        """Returns the text that a translation is of: `msgstr[0]` of the singular, unless it is the only form."""
-        is_plural = "msgid_plural" in self.texts and (target != "msgstr[0]" or len(self.targets) == 1)
+        """Returns the text that a translation is of: `msgstr[0]` of the singular, unless it is the
+        only form.
+        """
+        is_plural = "msgid_plural" in self.texts and (
+            target != "msgstr[0]" or len(self.targets) == 1
+        )
         return self.texts["msgid_plural" if is_plural else "msgid"]
 
 
 def read_messages(text: str, path: Path) -> Iterator[Message]:
-    """Yields the messages of a catalogue, the header (of which `msgid` is empty) among them, without obsolete ones.
+    """Yields the messages of a catalogue, the header (of which `msgid` is empty) among them,
+    without obsolete ones.
 
     Raises DataError with the line if it is no catalogue.
     """
@@ -54,18 +66,29 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
             yield _whole(message, path)
             message = Message(0)
         if found and (name or keyword):
-            if name in message.lines or (name and name != "msgctxt" and name != "msgid" and not message.lines):
-                raise DataError(f"{path}: line {number}: {name} is not where it belongs; correct it")
+            if name in message.lines or (
+                name and name != "msgctxt" and name != "msgid" and not message.lines
+            ):
+                raise DataError(
+                    f"{path}: line {number}: {name} is not where it belongs; correct it"
+                )
             keyword, begin = name or keyword, start + found.start(2)
             if not message.lines:
                 message, is_fuzzy = Message(number, is_fuzzy), False
             if len(message.lines) > MOST_FORMS:
-                raise DataError(f"{path}: line {number}: a message has more than {MOST_FORMS} forms; correct it")
+                raise DataError(
+                    f"{path}: line {number}: a message has more than {MOST_FORMS} forms; correct it"
+                )
             message.lines.setdefault(keyword, []).append(unquoted(found[2]))
-            message.spans[keyword] = (message.spans.get(keyword, (begin, 0))[0], start + found.end(2))
+            message.spans[keyword] = (
+                message.spans.get(keyword, (begin, 0))[0],
+                start + found.end(2),
+            )
         elif not line.strip() or line.lstrip().startswith("#"):
             # An obsolete message, whose lines are comments, takes its flags with it.
-            is_fuzzy = bool(re.match(r"\s*#,.*\bfuzzy\b", line)) or (is_fuzzy and not line.lstrip().startswith("#~"))
+            is_fuzzy = bool(re.match(r"\s*#,.*\bfuzzy\b", line)) or (
+                is_fuzzy and not line.lstrip().startswith("#~")
+            )
             keyword = ""
         else:
             raise DataError(f"{path}: line {number} is no line of a PO catalogue; correct it")
@@ -77,7 +100,9 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
 def _whole(message: Message, path: Path) -> Message:
     message.texts = {keyword: "".join(lines) for keyword, lines in message.lines.items()}
     if "msgid" not in message.texts or not message.targets:
-        raise DataError(f"{path}: line {message.line}: a message needs msgid and msgstr; correct it")
+        raise DataError(
+            f"{path}: line {message.line}: a message needs msgid and msgstr; correct it"
+        )
     return message
 
 

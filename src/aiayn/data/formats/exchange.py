@@ -17,12 +17,25 @@ from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK
 from aiayn.errors import DataError
 
-CODES = {"bpt", "ept", "it", "ph", "ut"}  # in TMX: markup of the original document, not text; inside may be <sub>
+CODES = {
+    "bpt",
+    "ept",
+    "it",
+    "ph",
+    "ut",
+}  # in TMX: markup of the original document, not text; inside may be <sub>
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 UNITS = ("trans-unit", "segment")  # of XLIFF 1.2 and 2
 OPEN_STATES = ("new", "needs-translation", "initial")  # of a target that is no translation yet
-STATE = re.compile(r"""(<(?:[\w.-]+:)?(?:target|segment)\b(?:[^"'>]|"[^"]*"|'[^']*')*?\sstate\s*=\s*["'])[^"']*""")
-PAIRED = ("g", "mrk", "pc", "sub")  # in XLIFF: elements around text; others are codes, and so is all that is in them
+STATE = re.compile(
+    r"""(<(?:[\w.-]+:)?(?:target|segment)\b(?:[^"'>]|"[^"]*"|'[^']*')*?\sstate\s*=\s*["'])[^"']*"""
+)
+PAIRED = (
+    "g",
+    "mrk",
+    "pc",
+    "sub",
+)  # in XLIFF: elements around text; others are codes, and so is all that is in them
 # Codes that begin or end something, with the code of the same number as its other half.
 HALVES = {"bpt": "open", "bx": "open", "sc": "open", "ept": "close", "ex": "close", "ec": "close"}
 MAX_DEPTH = 200
@@ -35,15 +48,20 @@ CODE = "\0"  # stands for a code in a text; XML cannot hold it
 def without_codes(text: str) -> str:
     """Returns a text in which `CODE` stands for codes as a line without them.
 
-    One between two letters is a blank: `Click<ph/>here` are two words. Chinese and Japanese get none.
+    One between two letters is a blank: `Click<ph/>here` are two words. Chinese and Japanese get
+    none.
     """
-    text = re.sub(rf"(?<=\w){CODE}+(?=\w)", " ", re.sub(f"(?<=[{CJK}]){CODE}+(?=[{CJK}])", "", text)).replace(CODE, "")
+    text = re.sub(
+        rf"(?<=\w){CODE}+(?=\w)", " ", re.sub(f"(?<=[{CJK}]){CODE}+(?=[{CJK}])", "", text)
+    ).replace(CODE, "")
     return re.sub(r"[ \t]*\n[ \t]*", " ", text).strip()
 
 
 @dataclass
 class MemoryUnit:
-    """A unit (tu) of variants (tuv) in several languages; of each the first variant that is not empty counts."""
+    """A unit (tu) of variants (tuv) in several languages; of each the first variant that is not
+    empty counts.
+    """
 
     line: int  # that it begins in
     name: str | None  # its tuid
@@ -53,7 +71,8 @@ class MemoryUnit:
 
 
 def read_memory(path: Path, content: BinaryIO, langs: tuple[str, ...]) -> Iterator[MemoryUnit]:
-    """Streams the units of a translation memory with their text in these languages; see `best_match`.
+    """Streams the units of a translation memory with their text in these languages; see
+    `best_match`.
 
     Raises DataError with the line if it is no such file.
     """
@@ -68,20 +87,28 @@ def read_memory(path: Path, content: BinaryIO, langs: tuple[str, ...]) -> Iterat
             if event == "start":
                 dtd = tu.getroottree().docinfo.internalDTD
                 if dtd is not None and list(dtd.entities()):
-                    raise DataError(f"{path}: it declares entities of its own, which are not read; remove them")
+                    raise DataError(
+                        f"{path}: it declares entities of its own, which are not read; remove them"
+                    )
                 if next(tu.iterancestors("{*}tu"), None) is not None:
                     raise DataError(f"{where}: a unit (tu) inside another; correct it")
                 continue
             if (entity := next(tu.iter(etree.Entity), None)) is not None:
-                raise DataError(f"{where}: {entity.text}: none but the entities of XML are read; correct it")
+                raise DataError(
+                    f"{where}: {entity.text}: none but the entities of XML are read; correct it"
+                )
             yield _memory_unit(tu, line, langs)
             tu.clear()
             while tu.getprevious() is not None:
                 del tu.getparent()[0]
     except etree.XMLSyntaxError as error:
-        said = [(entry.message, entry.line) for entry in elements.error_log] or [(error.msg, error.lineno)]
+        said = [(entry.message, entry.line) for entry in elements.error_log] or [
+            (error.msg, error.lineno)
+        ]
         message, line = " ".join(str(said[0][0]).split()), said[0][1]
-        raise DataError(f"{path}: line {line} is not well-formed XML ({message:.200}); correct it") from error
+        raise DataError(
+            f"{path}: line {line} is not well-formed XML ({message:.200}); correct it"
+        ) from error
 
 
 def _memory_unit(tu: etree._Element, line: int, langs: tuple[str, ...]) -> MemoryUnit:
@@ -126,7 +153,9 @@ class Node:
 
 @dataclass
 class XliffUnit:
-    """A text and its translation, and what a translation of it replaces: bytes of the file, between two tags."""
+    """A text and its translation, and what a translation of it replaces: bytes of the file, between
+    two tags.
+    """
 
     line: int
     languages: tuple[str, str]  # of source and target as the file says, or ""
@@ -142,7 +171,9 @@ def read_xliff(content: bytes, path: Path) -> Iterator[XliffUnit]:
     """Yields the units of a file in UTF-8. Raises DataError if it is no XLIFF."""
     root = _parse_xml(content, path)
     if root.name != "xliff":
-        raise DataError(f"{path}: this is no XLIFF, it begins with <{root.name:.40}>; check the file")
+        raise DataError(
+            f"{path}: this is no XLIFF, it begins with <{root.name:.40}>; check the file"
+        )
     waiting = [(root, False, ("", ""))]
     while waiting:
         node, is_kept, (src, tgt) = waiting.pop()
@@ -157,7 +188,9 @@ def read_xliff(content: bytes, path: Path) -> Iterator[XliffUnit]:
 
 
 def _parse_xml(content: bytes, path: Path) -> Node:
-    """Returns the root of an XML file in UTF-8. Raises DataError with the line if it is not well-formed."""
+    """Returns the root of an XML file in UTF-8. Raises DataError with the line if it is not
+    well-formed.
+    """
     parser = expat.ParserCreate("utf-8")
     open_nodes = [Node("", {}, 0, 0, 0)]
 
@@ -171,7 +204,9 @@ def _parse_xml(content: bytes, path: Path) -> Node:
         node = Node(name.rpartition(":")[2], attributes, line, here, after_tag(here))
         open_nodes[-1].children.append(node)
         if len(open_nodes) > MAX_DEPTH:
-            raise DataError(f"{path}: line {line} has {MAX_DEPTH} elements in each other; this is no XLIFF")
+            raise DataError(
+                f"{path}: line {line} has {MAX_DEPTH} elements in each other; this is no XLIFF"
+            )
         open_nodes.append(node)
 
     def end(name: str) -> None:
@@ -182,24 +217,40 @@ def _parse_xml(content: bytes, path: Path) -> Node:
     def refuse(*_: object) -> None:
         raise DataError(f"{path}: it declares entities of its own, which are not read; remove them")
 
-    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = start, end, refuse
+    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = (
+        start,
+        end,
+        refuse,
+    )
     try:
         parser.Parse(content, True)
     except expat.ExpatError as error:
         message = expat.ErrorString(error.code)
-        raise DataError(f"{path}: line {error.lineno} is not well-formed XML ({message}); correct it") from None
+        raise DataError(
+            f"{path}: line {error.lineno} is not well-formed XML ({message}); correct it"
+        ) from None
     return open_nodes[0].children[0]
 
 
-def _xliff_unit(node: Node, source: Node, content: bytes, is_kept: bool, languages: tuple[str, str]) -> XliffUnit:
+def _xliff_unit(
+    node: Node, source: Node, content: bytes, is_kept: bool, languages: tuple[str, str]
+) -> XliffUnit:
     target = node.child("target")
     segments = node.child("seg-source") or source
     state = (target.attributes.get("state") if target else None) or node.attributes.get("state")
-    translation = _text_without_codes(target, content) if target and state not in OPEN_STATES else ""
+    translation = (
+        _text_without_codes(target, content) if target and state not in OPEN_STATES else ""
+    )
     if target is None:
         before = content[max(source.start - 200, 0) : source.start]
         blank = before[len(before.rstrip()) :].decode()
-        name = content[source.start + 1 : source.inner].decode().split(">")[0].split()[0].replace("source", "target")
+        name = (
+            content[source.start + 1 : source.inner]
+            .decode()
+            .split(">")[0]
+            .split()[0]
+            .replace("source", "target")
+        )
         span, tags = (segments.end, segments.end), (f"{blank}<{name}>", f"</{name}>")
     elif target.inner == target.end:  # <target/>
         opening = content[target.start : target.end].decode()
@@ -216,20 +267,31 @@ def _xliff_unit(node: Node, source: Node, content: bytes, is_kept: bool, languag
 def _text_without_codes(node: Node, content: bytes) -> str:
     """Returns the text of an element without codes; one between two letters is a blank."""
     tokens = _coded_tokens(node, content)
-    parts = [raw if kind == "text" else CODE * (kind == "alone" or name[:1] == CODE) for kind, name, raw in tokens]
+    parts = [
+        raw if kind == "text" else CODE * (kind == "alone" or name[:1] == CODE)
+        for kind, name, raw in tokens
+    ]
     return without_codes(html.unescape("".join(parts)))
 
 
 def _coded_tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
-    """Yields what is in an element as tokens of mark-up: text, open, close, alone, keep or other."""
+    """Yields what is in an element as tokens of mark-up: text, open, close, alone, keep or
+    other.
+    """
     start = node.inner
     for child in node.children:
         yield from _text_tokens(content[start : child.start].decode())
         given, start = child.attributes, child.end
-        opening, closing = content[child.start : child.inner].decode(), content[child.stop : child.end].decode()
+        opening, closing = (
+            content[child.start : child.inner].decode(),
+            content[child.stop : child.end].decode(),
+        )
         if child.name not in PAIRED or child.inner == child.end:
             number = given.get("rid") or given.get("startRef") or given.get("id")
-            kind, name = HALVES.get(child.name, "alone"), f"{CODE}{number}" if child.name in HALVES else child.name
+            kind, name = (
+                HALVES.get(child.name, "alone"),
+                f"{CODE}{number}" if child.name in HALVES else child.name,
+            )
             yield kind, name, content[child.start : child.end].decode()
             continue
         is_segment = given.get("mtype") == "seg"

@@ -1,4 +1,6 @@
-"""Readers of files that hold both languages: tables, translation memories, catalogues of messages, XLIFF."""
+"""Readers of files that hold both languages: tables, translation memories, catalogues of messages,
+XLIFF.
+"""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -18,8 +20,8 @@ log = logging.getLogger(__name__)
 def read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """Streams the rows of a file of pairs; a row that is no pair has a flaw.
 
-    Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no pairs, and if there is no
-    pair at all.
+    Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no
+    pairs, and if there is no pair at all.
     """
     rows, bad, first = 0, 0, []
     for pair in READERS[suffix(path.name)](path, src_lang, tgt_lang):
@@ -29,9 +31,14 @@ def read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair
             first = first or [pair]
         yield pair
     if rows == bad:
-        raise DataError(f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it{remark(first)}")
+        raise DataError(
+            f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it{remark(first)}"
+        )
     if bad >= 20 and bad > 0.05 * rows:
-        raise DataError(f"{path}: {bad} of {rows} rows are no pairs, the first{remark(first)}; correct or remove them")
+        raise DataError(
+            f"{path}: {bad} of {rows} rows are no pairs, the first{remark(first)}; correct or "
+            "remove them"
+        )
 
 
 def _read_memory(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
@@ -44,11 +51,15 @@ def _read_memory(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
                 yield RawPair(file, unit.line, b"", b"", unit.flaw)
             elif len(unit.texts) == 2:
                 pairs += 1
-                yield RawPair(file, unit.line, unit.texts[src_lang].encode(), unit.texts[tgt_lang].encode())
+                yield RawPair(
+                    file, unit.line, unit.texts[src_lang].encode(), unit.texts[tgt_lang].encode()
+                )
             else:
                 incomplete += 1
     if not pairs:
-        found = f"its languages are {', '.join(sorted(seen)[:20])}" if seen else "it has no unit (tu)"
+        found = (
+            f"its languages are {', '.join(sorted(seen)[:20])}" if seen else "it has no unit (tu)"
+        )
         raise DataError(f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it; {found}")
     if incomplete:
         log.info("%s: %d units without %s or %s left out", path, incomplete, src_lang, tgt_lang)
@@ -63,7 +74,9 @@ def _read_catalogue(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
             code = message.language
             is_reversed = best_match(code, (src_lang, tgt_lang)) == src_lang
             if code and not best_match(code, (src_lang, tgt_lang)):
-                raise DataError(f"{path}: its language is {code:.40}, neither {src_lang} nor {tgt_lang}")
+                raise DataError(
+                    f"{path}: its language is {code:.40}, neither {src_lang} nor {tgt_lang}"
+                )
         elif not message.is_fuzzy:
             texts = ((message.source(name), target) for name, target in message.targets.items())
             yield from _pairs(path, message.line, texts, is_reversed)
@@ -81,10 +94,15 @@ def _read_xliff(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
         yield from _pairs(path, unit.line, texts, src == tgt_lang or tgt == src_lang)
 
 
-def _pairs(path: Path, line: int, texts: Iterable[tuple[str, str]], is_reversed: bool) -> Iterator[RawPair]:
+def _pairs(
+    path: Path, line: int, texts: Iterable[tuple[str, str]], is_reversed: bool
+) -> Iterator[RawPair]:
     """Yields a text and its translations, if there are any."""
     for pair in texts:
-        src, tgt = (text.replace("\n", " ").strip().encode() for text in (pair[::-1] if is_reversed else pair))
+        src, tgt = (
+            text.replace("\n", " ").strip().encode()
+            for text in (pair[::-1] if is_reversed else pair)
+        )
         if src and tgt:
             yield RawPair(str(path), line, src, tgt)
 

@@ -1,4 +1,5 @@
-"""Tables of text in several languages: tab- or comma-separated columns (.tsv, .csv) and JSON lines (.jsonl).
+"""Tables of text in several languages: tab- or comma-separated columns (.tsv, .csv) and JSON lines
+(.jsonl).
 
 A line feed inside a text becomes a space, because a sentence is one line.
 """
@@ -16,7 +17,9 @@ from aiayn.data.text_files import lines, suffix
 from aiayn.errors import DataError
 
 RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
-csv.field_size_limit(RECORD_BYTES)  # by default so small that a field which is to be dropped ends the reading
+csv.field_size_limit(
+    RECORD_BYTES
+)  # by default so small that a field which is to be dropped ends the reading
 SEPARATOR_LINE = re.compile(r"\ufeff?\"?sep=([,;|\t])\"?\r?")
 SIDES = {"source": 0, "src": 0, "target": 1, "tgt": 1, "translation": 1}
 
@@ -24,7 +27,8 @@ SIDES = {"source": 0, "src": 0, "target": 1, "tgt": 1, "translation": 1}
 def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """Yields the rows of a .tsv or .csv file.
 
-    Columns are named by a first line that has both languages; without one there are two, source and target. Blank
+    Columns are named by a first line that has both languages; without one there are two, source and
+    target. Blank
     lines before it are left out.
     """
     width, columns = 2, (0, 1)
@@ -37,27 +41,32 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
                 continue
             if fields and any(fields) and len(fields) != width:
                 raise DataError(
-                    f"{path}: line {number} has {len(fields)} columns instead of {width}; correct it, or name the "
-                    f"columns in the first line, {src_lang} and {tgt_lang} among them"
+                    f"{path}: line {number} has {len(fields)} columns instead of {width}; correct "
+                    f"it, or name the columns in the first line, {src_lang} and {tgt_lang} among "
+                    "them"
                 )
         if fields is None:
             yield RawPair(str(path), number, b"", b"", "too_many_bytes")
         elif not any(field.strip() for field in fields):
             yield RawPair(str(path), number, b"", b"")
         elif len(fields) == width:
-            src, tgt = (fields[column].replace("\n", " ").encode(errors="surrogateescape") for column in columns)
+            src, tgt = (
+                fields[column].replace("\n", " ").encode(errors="surrogateescape")
+                for column in columns
+            )
             yield RawPair(str(path), number, src, tgt)
         else:
             yield RawPair(str(path), number, b"", b"", "columns")
 
 
 def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
-    """Yields the fields of the rows of a .tsv or .csv file with their first line; None for a row that is too long.
+    """Yields the fields of the rows of a .tsv or .csv file with their first line; None for a row
+    that is too long.
 
-    A first line `sep=;`, as Excel writes it, names what is between columns. A .csv file and a .tsv file written by a
-    spreadsheet follow the rules of Python's csv: fields in quotation marks,
-    doubled inside. In other .tsv files a quotation mark is text: one that opens a sentence must not swallow the lines
-    up to the next. Undecodable bytes become surrogates.
+    A first line `sep=;`, as Excel writes it, names what is between columns. A .csv file and a .tsv
+    file written by a spreadsheet follow the rules of Python's csv: fields in quotation marks,
+    doubled inside. In other .tsv files a quotation mark is text: one that opens a sentence must not
+    swallow the lines up to the next. Undecodable bytes become surrogates.
     """
     first = [line.decode(errors="replace") for line in islice(lines(path), 100)]
     separator = SEPARATOR_LINE.fullmatch("".join(first[:1]))
@@ -66,9 +75,15 @@ def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
     delimiter = separator[1] if separator else table_delimiter(path, "".join(first[:1]))
     if delimiter == "\t" and not is_quoted(first):
         for number, line in islice(_records(path), skipped, None):
-            yield number, None if line is None else line.decode(errors="surrogateescape").split("\t")
+            yield (
+                number,
+                None if line is None else line.decode(errors="surrogateescape").split("\t"),
+            )
         return
-    text = (line.decode(errors="surrogateescape") + "\n" for line in islice(lines(path, RECORD_BYTES), skipped, None))
+    text = (
+        line.decode(errors="surrogateescape") + "\n"
+        for line in islice(lines(path, RECORD_BYTES), skipped, None)
+    )
     reader = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=True)
     done = skipped
     try:
@@ -76,7 +91,9 @@ def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
             yield done + 1, row
             done = skipped + reader.line_num
     except csv.Error as error:
-        raise DataError(f"{path}: line {done + 1} is no row of comma-separated text ({error}); correct it") from None
+        raise DataError(
+            f"{path}: line {done + 1} is no row of comma-separated text ({error}); correct it"
+        ) from None
 
 
 def _records(path: Path) -> Iterator[tuple[int, bytes | None]]:
@@ -92,20 +109,29 @@ def table_delimiter(path: Path, header: str) -> str:
 
 
 def is_quoted(first: list[str]) -> bool:
-    """Whether most fields of the first rows of a .tsv file are in quotation marks, as a spreadsheet writes them."""
+    """Whether most fields of the first rows of a .tsv file are in quotation marks, as a spreadsheet
+    writes them.
+    """
     fields = [field for line in first for field in line.rstrip("\r").split("\t") if field]
-    return sum(len(field) > 1 and field[0] == field[-1] == '"' for field in fields) > len(fields) / 2
+    return (
+        sum(len(field) > 1 and field[0] == field[-1] == '"' for field in fields) > len(fields) / 2
+    )
 
 
-def header_columns(path: Path, fields: Sequence[str], src_lang: str, tgt_lang: str) -> tuple[int, int] | None:
-    """Returns the columns of source and target, from 0, if these fields are names of columns; None for text.
+def header_columns(
+    path: Path, fields: Sequence[str], src_lang: str, tgt_lang: str
+) -> tuple[int, int] | None:
+    """Returns the columns of source and target, from 0, if these fields are names of columns; None
+    for text.
 
-    A name is a language's code or English name, source or target; `English (US)`, `en_US` and `Source text` are names,
-    too, as are names that are alike but for the language, such as `text_de` and `text_en`. Raises DataError for names
-    that do not say which column is which.
+    A name is a language's code or English name, source or target; `English (US)`, `en_US` and
+    `Source text` are names, too, as are names that are alike but for the language, such as
+    `text_de` and `text_en`. Raises DataError for names that do not say which column is which.
     """
     langs = (src_lang, tgt_lang)
-    sides: list[int | None] = []  # of the columns: 0 for the source, 1 for the target, None for others
+    sides: list[
+        int | None
+    ] = []  # of the columns: 0 for the source, 1 for the target, None for others
     named = any(field.strip() for field in fields)
     for field in fields:
         words = re.sub(r"\(.*?\)|[\"']|\btext\b", " ", field.casefold()).replace("_", "-").split()
@@ -113,20 +139,25 @@ def header_columns(path: Path, fields: Sequence[str], src_lang: str, tgt_lang: s
         code = LANGUAGE_CODES.get(name, name)
         lang = best_match(code, langs)
         sides.append(SIDES.get(name) if lang is None else langs.index(lang))
-        named &= sides[-1] is not None or not field.strip() or primary(code) in LANGUAGE_CODES.values()
+        named &= (
+            sides[-1] is not None or not field.strip() or primary(code) in LANGUAGE_CODES.values()
+        )
     sides = sides if 0 in sides or 1 in sides else _sides_in_pattern(fields, langs)
     if sides.count(0) == sides.count(1) == 1:
         return sides.index(0), sides.index(1)
     if named:
         raise DataError(
-            f"{path}: the first line seems to name columns, but not one {src_lang} and one {tgt_lang}; write "
-            f"{src_lang} and {tgt_lang} over the columns, or remove that line if source comes first"
+            f"{path}: the first line seems to name columns, but not one {src_lang} and one "
+            f"{tgt_lang}; write {src_lang} and {tgt_lang} over the columns, or remove that line "
+            "if source comes first"
         )
     return None
 
 
 def _sides_in_pattern(fields: Sequence[str], langs: tuple[str, str]) -> list[int | None]:
-    """Returns 0 for a name with the source's language in it, 1 for the target's, if the rest of both is the same."""
+    """Returns 0 for a name with the source's language in it, 1 for the target's, if the rest of
+    both is the same.
+    """
     sides: list[int | None] = []
     rests = set[tuple[str, ...]]()
     for field in fields:
@@ -146,7 +177,9 @@ def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
             record = json.loads(line or b"")
             # A lone surrogate, which JSON can hold, becomes invalid UTF-8, which cleaning drops.
             src, tgt = (
-                record.get("translation", record)[lang].replace("\n", " ").encode(errors="surrogatepass")
+                record.get("translation", record)[lang]
+                .replace("\n", " ")
+                .encode(errors="surrogatepass")
                 for lang in (src_lang, tgt_lang)
             )
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
@@ -158,6 +191,8 @@ def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
                     f'{{"{src_lang}": "...", "{tgt_lang}": "..."}}; correct or remove it'
                 ) from None
             else:
-                yield RawPair(str(path), number, b"", b"", "too_many_bytes" if line is None else "not_json")
+                yield RawPair(
+                    str(path), number, b"", b"", "too_many_bytes" if line is None else "not_json"
+                )
         else:
             yield RawPair(str(path), number, src, tgt)

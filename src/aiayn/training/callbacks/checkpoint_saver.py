@@ -21,14 +21,17 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointSaver(StepCallback, Checkpoint):
-    """Checkpoints every `checkpoint_every` steps, at the best validation, at the end, and when asked to stop.
+    """Checkpoints every `checkpoint_every` steps, at the best validation, at the end, and when
+    asked to stop.
 
-    Weights are saved by steps, because they are averaged. The optimizer's state, of twice their size and needed only to
-    resume, goes with the checkpoints that come `optimizer_state_minutes` after the last one that has it: on fast GPUs
-    writing it every time would take as long as training.
+    Weights are saved by steps, because they are averaged. The optimizer's state, of twice their
+    size and needed only to resume, goes with the checkpoints that come `optimizer_state_minutes`
+    after the last one that has it: on fast GPUs writing it every time would take as long as
+    training.
 
-    Lightning calls callbacks of this kind last: what the validation of the same step found is known, and whether
-    another callback, such as EarlyStopping or the Timer of `max_time`, has asked for an end.
+    Lightning calls callbacks of this kind last: what the validation of the same step found is
+    known, and whether another callback, such as EarlyStopping or the Timer of `max_time`, has asked
+    for an end.
     """
 
     SMALL = 100e6  # bytes of an optimizer's state that is saved every time
@@ -39,28 +42,47 @@ class CheckpointSaver(StepCallback, Checkpoint):
         self.state_saved = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Finishes what an interruption after the last validation skipped; another `best_metric` has another best."""
-        step, best, folder = self.run.start_step, self.run.validations.best_step, self.run.folder.checkpoints
-        translation_module(pl_module).check_rates()  # what refuses a changed option comes before it is stored
+        """Finishes what an interruption after the last validation skipped; another `best_metric`
+        has another best.
+        """
+        step, best, folder = (
+            self.run.start_step,
+            self.run.validations.best_step,
+            self.run.folder.checkpoints,
+        )
+        translation_module(
+            pl_module
+        ).check_rates()  # what refuses a changed option comes before it is stored
         if trainer.is_global_zero:  # all ranks have read the checkpoint
             self.run.check_folder()
             self.run.folder.write_config(self.run.config)
             checkpoint_folder.remove_after(folder, step)
-        if best is not None and (best == step or checkpoint_folder.step_path(folder, best).exists()):
+        if best is not None and (
+            best == step or checkpoint_folder.step_path(folder, best).exists()
+        ):
             self._save_best(trainer, best, saved=step > 0)
         self.run.writer.wait()  # the loader's workers are forked next, and a fork copies no thread
         if self.run.validations.is_out_of_patience():
             trainer.should_stop = True
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: STEP_OUTPUT, batch: Batch, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: STEP_OUTPUT,
+        batch: Batch,
+        batch_idx: int,
     ) -> None:
-        """Defers a stop that is asked for between micro-batches to the end of the step: half a step cannot be saved."""
+        """Defers a stop that is asked for between micro-batches to the end of the step: half a step
+        cannot be saved.
+        """
         self.is_asked = self.is_asked or trainer.should_stop
         trainer.should_stop = self.is_asked and trainer.global_step > self.done
         super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
-    def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
+    def on_step_end(
+        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
+    ) -> None:
         settings, folder = self.run.config.trainer, self.run.folder.checkpoints
         self.run.writer.raise_error()
         if step == self.run.start_step + 1 and trainer.world_size > 1:
@@ -88,16 +110,23 @@ class CheckpointSaver(StepCallback, Checkpoint):
         trainer.should_stop = stopping
 
     def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:
-        """Whether the optimizer's state is saved now, the same on all ranks; `last`: it is this start's last chance."""
+        """Whether the optimizer's state is saved now, the same on all ranks; `last`: it is this
+        start's last chance.
+        """
         now, minutes = time.monotonic(), self.run.config.trainer.optimizer_state_minutes
-        small = tensor_files.n_bytes([optimizer.state for optimizer in trainer.optimizers]) <= self.SMALL
+        small = (
+            tensor_files.n_bytes([optimizer.state for optimizer in trainer.optimizers])
+            <= self.SMALL
+        )
         due = last or small or self.run.stop.on_any_rank(now - self.state_saved >= 60 * minutes)
         if due:
             self.state_saved = now
         return due
 
     def _save_best(self, trainer: pl.Trainer, step: int, saved: bool) -> None:
-        """Makes this step's weights best.ckpt if its validation is the best so far; `saved` if it has a checkpoint."""
+        """Makes this step's weights best.ckpt if its validation is the best so far; `saved` if it
+        has a checkpoint.
+        """
         folder = self.run.folder
         if self.run.validations.best_step != step:
             return
@@ -105,10 +134,13 @@ class CheckpointSaver(StepCallback, Checkpoint):
             with self.run.clock.paused():
                 self._save(trainer, folder.best, with_state=False)
         elif trainer.is_global_zero:  # a link: costs no disk space
-            self.run.writer.submit(checkpoint_folder.link_step, folder.checkpoints, step, folder.best.name)
+            self.run.writer.submit(
+                checkpoint_folder.link_step, folder.checkpoints, step, folder.best.name
+            )
 
     def _save(self, trainer: pl.Trainer, path: Path, with_state: bool) -> None:
-        """Not by Lightning's `weights_only`, which passes over callbacks that save other weights, as a moving average.
+        """Not by Lightning's `weights_only`, which passes over callbacks that save other weights,
+        as a moving average.
 
         The checks of `NonFiniteGuard` are among them.
         """

@@ -15,12 +15,18 @@ from aiayn.config.tasks import VAL_METRICS
 log = logging.getLogger(__name__)
 
 # The metrics of a validation that are shown, and their decimals.
-DECIMALS = {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3} | dict.fromkeys(VAL_METRICS, 1) | {"val/length_ratio": 3}
+DECIMALS = (
+    {"val/loss": 3, "val/ppl": 2, "val/accuracy": 3}
+    | dict.fromkeys(VAL_METRICS, 1)
+    | {"val/length_ratio": 3}
+)
 
 
 def metrics_text(metrics: Mapping[str, float]) -> str:
     """Returns what a validation found; "" where it found nothing that is shown."""
-    return "  ".join(f"{name} {metrics[name]:.{digits}f}" for name, digits in DECIMALS.items() if name in metrics)
+    return "  ".join(
+        f"{name} {metrics[name]:.{digits}f}" for name, digits in DECIMALS.items() if name in metrics
+    )
 
 
 class Display:
@@ -36,7 +42,12 @@ class Display:
         """Begins the live display, on a terminal, `done` steps into the run."""
         if not (self.progress_bar and sys.stderr.isatty()):
             return
-        columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        columns = (
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+        )
         console = Console(stderr=True)
         self.bar = Progress(*columns, console=console)
         self.task = self.bar.add_task("", total=self.max_steps, completed=done)
@@ -64,19 +75,32 @@ class Display:
             self.measured, self.remaining = text, f"ETA {left}"
             self._refresh()
         else:
-            log.info("step %d/%d  epoch %.1f  %s  ETA %s", step, self.max_steps, metrics["train/epoch"], text, left)
+            log.info(
+                "step %d/%d  epoch %.1f  %s  ETA %s",
+                step,
+                self.max_steps,
+                metrics["train/epoch"],
+                text,
+                left,
+            )
 
     def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """What a validation found: a line of its own, and on a terminal the display keeps it too."""
+        """What a validation found: a line of its own, and on a terminal the display keeps it
+        too.
+        """
         if not (text := metrics_text(metrics)):
             return
-        self.validated = f"step {step}: {text.partition('  ')[2] or text}"  # without the loss, if there is more
+        self.validated = (
+            f"step {step}: {text.partition('  ')[2] or text}"  # without the loss, if there is more
+        )
         if self.live:
             self._refresh()
         log.info("step %d/%d  %s", step, self.max_steps, text)
 
     def show_translating(self, done: int, lines: int) -> None:
-        """How far the translation of a validation is; shown on a terminal only, since it lasts seconds."""
+        """How far the translation of a validation is; shown on a terminal only, since it lasts
+        seconds.
+        """
         if self.live:
             self._refresh(f"validating: {done}/{lines} lines translated")
 

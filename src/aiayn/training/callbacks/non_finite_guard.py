@@ -1,4 +1,6 @@
-"""NaN and infinite gradients: the device skips such steps, and the host checks their number at intervals."""
+"""NaN and infinite gradients: the device skips such steps, and the host checks their number at
+intervals.
+"""
 
 import logging
 from pathlib import Path
@@ -20,16 +22,20 @@ REMEDY = "lower optim.lr_scale or raise optim.warmup_steps and choose another na
 
 
 class NonFiniteGuard(StepCallback):
-    """Ends the run when more steps were skipped than `trainer.max_skipped_steps`; the first callback that sees steps.
+    """Ends the run when more steps were skipped than `trainer.max_skipped_steps`; the first
+    callback that sees steps.
 
-    The module skips such steps without asking the host. Here the host reads their number, every `log_every` steps and
-    before every save, so that nothing that came after too many of them is ever saved.
+    The module skips such steps without asking the host. Here the host reads their number, every
+    `log_every` steps and before every save, so that nothing that came after too many of them is
+    ever saved.
     """
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.seen = int(translation_module(pl_module).skipped)
 
-    def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
+    def on_step_end(
+        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
+    ) -> None:
         settings = self.run.config.trainer
         if due(step, settings.log_every, settings.max_steps):
             self.check(trainer, module)
@@ -46,29 +52,48 @@ class NonFiniteGuard(StepCallback):
         translation_module(pl_module).skipped.fill_(checkpoint["skipped_steps"])
 
     def check(self, trainer: pl.Trainer, module: TranslationModule) -> None:
-        """Raises DivergedError for one skipped step too many, or for weights that are NaN or infinite."""
+        """Raises DivergedError for one skipped step too many, or for weights that are NaN or
+        infinite.
+        """
         finite = torch.nn.utils.get_total_norm(module.parameters(), torch.inf).isfinite()
-        skipped, fatal, finite = torch.stack([module.skipped, module.fatal_step, finite.long()]).tolist()
+        skipped, fatal, finite = torch.stack(
+            [module.skipped, module.fatal_step, finite.long()]
+        ).tolist()
         step, allowed = trainer.global_step, self.run.config.trainer.max_skipped_steps
         if fatal:
-            earlier = f" ({skipped} such steps, trainer.max_skipped_steps={allowed})" if allowed else ""
+            earlier = (
+                f" ({skipped} such steps, trainer.max_skipped_steps={allowed})" if allowed else ""
+            )
             raise DivergedError(
-                f"the loss or its gradient is NaN or infinite at step {fatal}{earlier}; nothing of it was saved, its "
-                f"sentences are in {self._write_pairs(trainer, fatal)}: {REMEDY}, or let the same command skip such "
-                f"steps with trainer.max_skipped_steps={skipped}"
+                f"the loss or its gradient is NaN or infinite at step {fatal}{earlier}; nothing "
+                f"of it was saved, its sentences are in {self._write_pairs(trainer, fatal)}: "
+                f"{REMEDY}, or let the same command skip such steps with "
+                f"trainer.max_skipped_steps={skipped}"
             )
         if not finite:
-            raise DivergedError(f"a weight is NaN or infinite at step {step}; nothing of it was saved: {REMEDY}")
+            raise DivergedError(
+                f"a weight is NaN or infinite at step {step}; nothing of it was saved: {REMEDY}"
+            )
         if skipped > self.seen:
             self.seen = skipped
             log_metrics(trainer, {"train/skipped_steps": skipped}, step)
-            log.warning("step %d: %d steps skipped so far, their loss or gradient was NaN or infinite", step, skipped)
+            log.warning(
+                "step %d: %d steps skipped so far, their loss or gradient was NaN or infinite",
+                step,
+                skipped,
+            )
 
     def _write_pairs(self, trainer: pl.Trainer, step: int) -> Path:
-        """Writes the step's pairs as the model reads them: number in the prepared corpus, source, target."""
+        """Writes the step's pairs as the model reads them: number in the prepared corpus, source,
+        target.
+        """
         path = self.run.folder.non_finite_pairs(step)
         if trainer.is_global_zero:
-            split, tokenizer, plan = self.run.prepared.train, self.run.prepared.tokenizer, self.run.plan
+            split, tokenizer, plan = (
+                self.run.prepared.train,
+                self.run.prepared.tokenizer,
+                self.run.plan,
+            )
             lines = []
             for number in numbers_from(plan, trainer, step - 1)[: plan.micro_batches]:
                 for pair in plan.micro_batch(number).pairs.tolist():

@@ -20,11 +20,11 @@ from aiayn.training.module import TranslationModule
 class RunArtifacts(StepCallback, Checkpoint):
     """Writes corpus.json at the first start and machine.json at every one; draws attention.png.
 
-    The attention is that of one validation sentence: at the end, and with W&B and TensorBoard at every validation,
-    where a slider leads through the pictures of one name.
+    The attention is that of one validation sentence: at the end, and with W&B and TensorBoard at
+    every validation, where a slider leads through the pictures of one name.
 
-    Lightning calls callbacks of this kind last, and this one after CheckpointSaver: a picture or a dashboard that fails
-    costs one line, and no checkpoint.
+    Lightning calls callbacks of this kind last, and this one after CheckpointSaver: a picture or a
+    dashboard that fails costs one line, and no checkpoint.
     """
 
     def __init__(self, run: RunContext):
@@ -48,7 +48,9 @@ class RunArtifacts(StepCallback, Checkpoint):
                 send_facts(trainer.loggers, facts)
 
     def _fingerprints(self) -> dict[str, str]:
-        """Which text this is, by content: only runs of the same text are seeds of each other (`reports/groups.py`)."""
+        """Which text this is, by content: only runs of the same text are seeds of each other
+        (`reports/groups.py`).
+        """
         prepared, val = self.run.prepared, self.run.prepared.val
         return {
             "fingerprint": prepared.fingerprint,
@@ -59,18 +61,26 @@ class RunArtifacts(StepCallback, Checkpoint):
             "val_text_sha256": lines_sha256(*self.run.validation_text),
         }
 
-    def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
+    def on_step_end(
+        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
+    ) -> None:
         settings, is_end = self.run.config.trainer, trainer.should_stop and not self.run.stop.signal
-        if not trainer.is_global_zero or not (is_end or due(step, settings.val_every, settings.max_steps)):
+        if not trainer.is_global_zero or not (
+            is_end or due(step, settings.val_every, settings.max_steps)
+        ):
             return
         with self.run.clock.paused():
             with optional("the translations for the dashboard"):
-                send_samples(trainer.loggers, self.run.folder.samples, step, self.run.config.logger.samples)
+                send_samples(
+                    trainer.loggers, self.run.folder.samples, step, self.run.config.logger.samples
+                )
             if self.sentence and (is_end or step == settings.max_steps or self._is_shown()):
                 with optional(self.run.folder.attention_picture):
                     self._draw_attention(trainer, module, step, self.sentence)
 
-    def _draw_attention(self, trainer: pl.Trainer, module: TranslationModule, step: int, sentence: str) -> None:
+    def _draw_attention(
+        self, trainer: pl.Trainer, module: TranslationModule, step: int, sentence: str
+    ) -> None:
         from aiayn.visualize.heatmaps import draw_cross_attention
         from aiayn.visualize.maps import attention_maps
 

@@ -1,4 +1,6 @@
-"""What the callbacks share: a hook for optimizer steps, intervals, and how measurements are logged."""
+"""What the callbacks share: a hook for optimizer steps, intervals, and how measurements are
+logged.
+"""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +22,12 @@ class StepCallback(pl.Callback):
         self.done = run.start_step  # optimizer steps
 
     def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: STEP_OUTPUT, batch: Batch, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: STEP_OUTPUT,
+        batch: Batch,
+        batch_idx: int,
     ) -> None:
         assert isinstance(outputs, Mapping)
         self.on_micro_batch_end(outputs, batch)
@@ -31,7 +38,9 @@ class StepCallback(pl.Callback):
     def on_micro_batch_end(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
         """Called after every micro-batch."""
 
-    def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
+    def on_step_end(
+        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
+    ) -> None:
         """Called after optimizer step `step` = 1, 2, ...; `batch` is its last micro-batch."""
 
 
@@ -47,7 +56,9 @@ def due(step: int, every: int, max_steps: int) -> bool:
 
 
 def log_metrics(trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
-    """Sends measurements to every logger, leaving out NaN and infinity (the gradient norm of a skipped step)."""
+    """Sends measurements to every logger, leaving out NaN and infinity (the gradient norm of a
+    skipped step).
+    """
     metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
     for logger in trainer.loggers:
         logger.log_metrics(metrics, step)

@@ -27,12 +27,14 @@ log = logging.getLogger(__name__)
 class ThroughputMonitor(StepCallback):
     """Measures every step and logs every `log_every` steps.
 
-    The sums stay on the device until then: reading a number makes the host wait. A micro-batch whose loss is NaN or
-    infinite counts in `train/loss` with its tokens and a loss of 0; its step is skipped.
+    The sums stay on the device until then: reading a number makes the host wait. A micro-batch
+    whose loss is NaN or infinite counts in `train/loss` with its tokens and a loss of 0; its step
+    is skipped.
 
-    Ends the run with DivergedError where the mean loss is above 2 log V + 10: log V is that of a uniform guess, about
-    where every training begins. Spikes of a healthy training stay below, because a single bad update cannot raise the
-    loss this far. Warns once, some time after the warm-up, where the loss is still the unigram
+    Ends the run with DivergedError where the mean loss is above 2 log V + 10: log V is that of a
+    uniform guess, about where every training begins. Spikes of a healthy training stay below,
+    because a single bad update cannot raise the loss this far. Warns once, some time after the
+    warm-up, where the loss is still the unigram
     loss: a learning rate that was too high leaves it there for good.
     """
 
@@ -60,14 +62,18 @@ class ThroughputMonitor(StepCallback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.run.display.stop()
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
         self.run.display.stop()
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         # A logged mean covers the same steps whether or not the run was interrupted among them.
-        loss_sum = torch.as_tensor(self.loss_sum, device=pl_module.device).clone()  # `reduce` works in place
+        loss_sum = torch.as_tensor(
+            self.loss_sum, device=pl_module.device
+        ).clone()  # `reduce` works in place
         loss_sum = trainer.strategy.reduce(loss_sum, reduce_op="sum")
         checkpoint["since_last_log"] = {"loss_sum": float(loss_sum), "tokens": self.tokens}
 
@@ -87,7 +93,9 @@ class ThroughputMonitor(StepCallback):
             flops = self.module.flops(batch)
             self.flops = None if flops is None else self.flops + flops
 
-    def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
+    def on_step_end(
+        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
+    ) -> None:
         self.tokens += batch.step_tokens
         self.run.display.advance(step)
         settings = self.run.config.trainer
@@ -105,14 +113,17 @@ class ThroughputMonitor(StepCallback):
             self.last_step, self.last_time = step, now
             self._reset_work()
         if trainer.is_global_zero:
-            # The median, because a machine that slept or was busy for a while says nothing of the steps to come.
+            # The median, because a machine that slept or was busy for a while says nothing of the
+            # steps to come.
             left = statistics.median(self.paces or [pace]) * (settings.max_steps - step)
             self.run.display.show_training(step, metrics, left)
             warmed_up = max(2 * self.run.config.optim.warmup_steps, self.EARLIEST)
             if logging_now and step - settings.log_every < warmed_up <= step:
                 self._warn_if_stuck(module, step, metrics["train/loss"])
 
-    def _measure(self, trainer: pl.Trainer, module: TranslationModule, step: int, now: float) -> dict[str, float]:
+    def _measure(
+        self, trainer: pl.Trainer, module: TranslationModule, step: int, now: float
+    ) -> dict[str, float]:
         """What has happened since the last log, on all ranks; a collective call."""
         loss_sum = torch.as_tensor(self.loss_sum).clone()  # `reduce` works in place
         work = [self.flops or 0.0, self.real, self.padded]
@@ -139,8 +150,8 @@ class ThroughputMonitor(StepCallback):
         loss, uniform = metrics["train/loss"], math.log(self.vocab_size)
         if loss > 2 * uniform + 10:
             raise DivergedError(
-                f"the training loss up to step {step} is {loss:.4g} per token, and a uniform guess over the vocabulary "
-                f"would have {uniform:.2f}: {REMEDY}"
+                f"the training loss up to step {step} is {loss:.4g} per token, and a uniform "
+                f"guess over the vocabulary would have {uniform:.2f}: {REMEDY}"
             )
 
     def _warn_if_stuck(self, module: TranslationModule, step: int, loss: float) -> None:
@@ -148,13 +159,18 @@ class ThroughputMonitor(StepCallback):
         level = unigram_loss(self.run.prepared.train, self.vocab_size, optim.label_smoothing)
         if loss > level - self.STUCK:
             log.warning(
-                "step %d: the training loss, %.2f, is still the unigram loss, %.2f, that of a model which knows only "
-                "how frequent each token is: with another name= choose optim.warmup_steps or optim.lr_scale for "
-                "another peak of the learning rate; it is %.2g here, and usually %.2g for d_model=%d",
+                "step %d: the training loss, %.2f, is still the unigram loss, %.2f, that of a "
+                "model which knows only how frequent each token is: with another name= choose "
+                "optim.warmup_steps or optim.lr_scale for another peak of the learning rate; it "
+                "is %.2g here, and usually %.2g for d_model=%d",
                 *(step, loss, level, module.rate(optim.warmup_steps), usual_peak(d_model), d_model),
             )
 
     def _reset_work(self) -> None:
-        """What this rank has done since the last log: useful FLOPs, tokens, and positions including padding."""
-        self.flops: float | None = 0.0 if self.peak_rate else None  # None: not known of this device, loss or model
+        """What this rank has done since the last log: useful FLOPs, tokens, and positions including
+        padding.
+        """
+        self.flops: float | None = (
+            0.0 if self.peak_rate else None
+        )  # None: not known of this device, loss or model
         self.real = self.padded = 0

@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class ValidationScores(pl.Callback):
-    """The task's score of some validation sentences, for Lightning's callbacks to see as they see `val/loss`.
+    """The task's score of some validation sentences, for Lightning's callbacks to see as they see
+    `val/loss`.
 
     Comes before callbacks of extensions, which may put other weights in place for a validation.
     """
@@ -36,33 +37,50 @@ class ValidationScores(pl.Callback):
         self.run, lines = run, validated_lines(run.config, len(run.validation_text[0]))
         self.sources, self.references = ([side[n] for n in lines] for side in run.validation_text)
         self.hypotheses: list[str] = []  # of the current validation
-        self.failed: list[str] = []  # metrics that gave no number in it; Lightning keeps their last ones
+        self.failed: list[
+            str
+        ] = []  # metrics that gave no number in it; Lightning keeps their last ones
         self.task = task_of(run.config.data.task)
         self.language = target_language(self.sources, run.config.data.tgt_lang)
-        self.task.check_text(self.sources, self.references, self.language)  # refused before training
+        self.task.check_text(
+            self.sources, self.references, self.language
+        )  # refused before training
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Before the ranks add up their losses, which must not wait for one that was interrupted."""
+        """Before the ranks add up their losses, which must not wait for one that was
+        interrupted.
+        """
         if trainer.sanity_checking:
             return
         if self.run.stop.signal_of_any_rank():
             raise ValidationInterrupted(agreed=True)
         if self.sources:
             self.hypotheses = self._translate(trainer, translation_module(pl_module))
-            scores = self.task.val_scores(self.hypotheses, self.sources, self.references, self.language)
+            scores = self.task.val_scores(
+                self.hypotheses, self.sources, self.references, self.language
+            )
             metrics = self.run.research.metrics if trainer.is_global_zero else {}
-            # One rank's for all: of a metric that draws samples each would have its own, and stop at its own step.
-            measured = trainer.strategy.broadcast(measure(metrics, self.hypotheses, self.references, self.sources))
-            scores |= {f"val/{name}": value for name, value in measured.items() if value is not None}
+            # One rank's for all: of a metric that draws samples each would have its own, and stop
+            # at its own step.
+            measured = trainer.strategy.broadcast(
+                measure(metrics, self.hypotheses, self.references, self.sources)
+            )
+            scores |= {
+                f"val/{name}": value for name, value in measured.items() if value is not None
+            }
             self.failed = [f"val/{name}" for name, value in measured.items() if value is None]
-            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in scores.items()})
+            trainer.callback_metrics.update(
+                {name: torch.tensor(value) for name, value in scores.items()}
+            )
 
     def _translate(self, trainer: pl.Trainer, module: TranslationModule) -> list[str]:
         """Every rank translates its share of the sentences; all get all translations."""
         rank, world_size = trainer.global_rank, trainer.world_size
         share: list[str] = []
         with self.run.stop.interruptible_validation():
-            share = self.run.translator(module).translate(self.sources[rank::world_size], self._after_batch)
+            share = self.run.translator(module).translate(
+                self.sources[rank::world_size], self._after_batch
+            )
         shares = [share]
         if world_size > 1:
             shares = [[] for _ in range(world_size)]
@@ -81,8 +99,9 @@ class ValidationScores(pl.Callback):
 class Validate(StepCallback):
     """Loss and perplexity of the validation set, its scores, and some of its sentences to read.
 
-    Comes after callbacks of extensions: those that average weights have seen the step. A ReduceLROnPlateau takes its
-    step after every validation: Lightning would take it after the checkpoint, and none in an epoch that was resumed.
+    Comes after callbacks of extensions: those that average weights have seen the step. A
+    ReduceLROnPlateau takes its step after every validation: Lightning would take it after the
+    checkpoint, and none in an epoch that was resumed.
     """
 
     SHOWN = 5
@@ -95,13 +114,17 @@ class Validate(StepCallback):
         self.plateaus: list[LRSchedulerConfig] = []
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Repeats a validation that an interruption cut off; with `init_from`, validates the initial weights."""
+        """Repeats a validation that an interruption cut off; with `init_from`, validates the
+        initial weights.
+        """
         step, folder = self.run.start_step, self.run.folder
         if trainer.is_global_zero and folder.samples.exists():
             drop_records_after(folder.samples, step)
         if not (step or self.run.config.init_from) or not self._is_due(step):
             return
-        if any(record["step"] == step and "val/loss" in record for record in read_jsonl(folder.metrics)):
+        if any(
+            record["step"] == step and "val/loss" in record for record in read_jsonl(folder.metrics)
+        ):
             return
         try:
             self._validate(trainer, translation_module(pl_module), step)
@@ -118,14 +141,18 @@ class Validate(StepCallback):
         if self.repeated:  # only now are the schedules restored
             self._step_plateaus(trainer)
 
-    def on_step_end(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int) -> None:
+    def on_step_end(
+        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
+    ) -> None:
         if self._is_due(step):
             with self.run.clock.paused(), suppress(ValidationInterrupted):
                 self._validate(trainer, module, step)
                 self._step_plateaus(trainer)
 
     def validate_end(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
-        """Validates the step at which a callback or `max_time` ends the training, unless that is done."""
+        """Validates the step at which a callback or `max_time` ends the training, unless that is
+        done.
+        """
         if self.run.config.trainer.limit_val_batches > 0 and not self._is_due(step):
             with self.run.clock.paused(), suppress(ValidationInterrupted):
                 self._validate(trainer, module, step)
@@ -134,7 +161,9 @@ class Validate(StepCallback):
         for each in self.plateaus:
             if each.monitor not in trainer.callback_metrics:
                 known = ", ".join(trainer.callback_metrics)
-                raise ConfigError(f"ReduceLROnPlateau monitors {each.monitor}; a validation measures {known}")
+                raise ConfigError(
+                    f"ReduceLROnPlateau monitors {each.monitor}; a validation measures {known}"
+                )
             plateau = cast(ReduceLROnPlateau, each.scheduler)
             plateau.step(float(trainer.callback_metrics[each.monitor]))
 
@@ -159,9 +188,13 @@ class Validate(StepCallback):
             run_validation_loop(trainer)
         except ValidationInterrupted as interrupted:
             if not interrupted.agreed:
-                self.run.stop.signal_of_any_rank()  # a collective call: the other ranks learn of the signal
-            # What others have put in place at the start of the validation, such as averaged weights, goes.
-            for callback in getattr(trainer, "callbacks", []):  # an attribute that Lightning declares nowhere
+                # a collective call: the other ranks learn of the signal
+                self.run.stop.signal_of_any_rank()
+            # What others have put in place at the start of the validation, such as averaged
+            # weights, goes.
+            for callback in getattr(
+                trainer, "callbacks", []
+            ):  # an attribute that Lightning declares nowhere
                 if callback is not self.scores:
                     callback.on_validation_epoch_end(trainer, module)
             raise
@@ -176,13 +209,18 @@ class Validate(StepCallback):
         }
         if "val/loss" not in metrics:
             raise ConfigError(
-                f"{type(module).__name__} logs no val/loss: let its validation_step and hooks of the validation call "
-                "super(), or log it"
+                f"{type(module).__name__} logs no val/loss: let its validation_step and hooks of "
+                "the validation call super(), or log it"
             )
         return metrics
 
     def on_validation_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int, dataloader_idx: int = 0
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: Batch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
     ) -> None:
         self.batch = batch
         if not trainer.sanity_checking:
@@ -192,25 +230,32 @@ class Validate(StepCallback):
         """Says which validation batch did not fit, and what to do about it."""
         source, target = (lengths.max(initial=1) for lengths in batch.lengths)
         return (
-            f"in validation, with {len(batch.lengths[0])} pairs of up to {source} source and {target} target subwords: "
-            f"split the longest lines of data.val={self.run.config.data.val} on both sides, or lower "
+            f"in validation, with {len(batch.lengths[0])} pairs of up to {source} source and "
+            f"{target} target subwords: split the longest lines of "
+            f"data.val={self.run.config.data.val} on both sides, or lower "
             f"data.max_tokens_per_device (now {tokens_per_device(self.run.config)})"
         )
 
     def _show(self, step: int) -> None:
-        texts = zip(self.scores.sources, self.scores.references, self.scores.hypotheses, strict=True)
+        texts = zip(
+            self.scores.sources, self.scores.references, self.scores.hypotheses, strict=True
+        )
         names = ("source", "reference", "hypothesis")
         samples = [{"step": step} | dict(zip(names, each, strict=True)) for each in texts]
         append_jsonl(self.run.folder.samples, samples[: self.SHOWN])
-        log.info("  source      %(source)s\n  reference   %(reference)s\n  hypothesis  %(hypothesis)s", samples[0])
+        log.info(
+            "  source      %(source)s\n  reference   %(reference)s\n  hypothesis  %(hypothesis)s",
+            samples[0],
+        )
 
 
 def run_validation_loop(trainer: pl.Trainer) -> None:
-    """Runs Lightning's own validation loop between two training steps: steps and hooks of the module and all callbacks.
+    """Runs Lightning's own validation loop between two training steps: steps and hooks of the
+    module and all callbacks.
 
-    Lightning itself starts the loop after the callbacks of a step, one of which has saved the step by then, and not
-    after the last step. What was logged is in `trainer.callback_metrics`, and is left to the caller to send to loggers:
-    Lightning would count the step from 0.
+    Lightning itself starts the loop after the callbacks of a step, one of which has saved the step
+    by then, and not after the last step. What was logged is in `trainer.callback_metrics`, and is
+    left to the caller to send to loggers: Lightning would count the step from 0.
     """
     connector, loggers = trainer._logger_connector, trainer.loggers
     first = connector._first_loop_iter

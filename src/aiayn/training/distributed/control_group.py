@@ -17,13 +17,19 @@ from aiayn.config import program
 from aiayn.errors import InterruptedRunError
 from aiayn.signals import exit_signal
 
-STARTED: list[subprocess.Popen] = []  # the other ranks of this machine, where this process has started them
+STARTED: list[
+    subprocess.Popen
+] = []  # the other ranks of this machine, where this process has started them
 RUN_AGAIN = "run the same command to continue from the last checkpoint"
-LOST_RANK_GRACE = 5.0  # seconds that a process has to end by its own error once another rank is gone
+LOST_RANK_GRACE = (
+    5.0  # seconds that a process has to end by its own error once another rank is gone
+)
 
 
 class ControlGroup:
-    """A gloo process group beside NCCL, so that asking the other ranks never waits for a GPU's queue."""
+    """A gloo process group beside NCCL, so that asking the other ranks never waits for a GPU's
+    queue.
+    """
 
     def __init__(self, timeout: int):
         """Created by all ranks together, after the default process group."""
@@ -48,7 +54,8 @@ class ControlGroup:
         self.store.set("aiayn/failed", str(code))
 
     def missing_ranks(self) -> tuple[list[int], int]:
-        """Ranks that do not answer within seconds, and the code that one of them announced, or 0; called by the others.
+        """Ranks that do not answer within seconds, and the code that one of them announced, or 0;
+        called by the others.
 
         Rank 0 holds the store, so it is missing if the store does not answer.
         """
@@ -58,13 +65,21 @@ class ControlGroup:
             nonlocal found
             with suppress(RuntimeError):  # the store is gone
                 self.set_flag(f"alive/{distributed.get_rank()}")
-                deadline, silent = time.monotonic() + LOST_RANK_GRACE / 2, list(range(distributed.get_world_size()))
+                deadline, silent = (
+                    time.monotonic() + LOST_RANK_GRACE / 2,
+                    list(range(distributed.get_world_size())),
+                )
                 while silent and time.monotonic() < deadline and not self.has_flag("failed"):
                     time.sleep(0.1)
                     silent = [rank for rank in silent if not self.has_flag(f"alive/{rank}")]
-                found = silent, int(self.store.get("aiayn/failed")) if self.has_flag("failed") else 0
+                found = (
+                    silent,
+                    int(self.store.get("aiayn/failed")) if self.has_flag("failed") else 0,
+                )
 
-        asking = threading.Thread(target=ask, daemon=True)  # a call to a stopped rank 0 never returns
+        asking = threading.Thread(
+            target=ask, daemon=True
+        )  # a call to a stopped rank 0 never returns
         asking.start()
         asking.join(LOST_RANK_GRACE)
         return found
@@ -74,19 +89,25 @@ def lost_contact(error: BaseException) -> bool:
     """True for an error that means only that other ranks do not answer."""
     message = str(error)
     return isinstance(error, RuntimeError) and (
-        isinstance(error, distributed.DistError) or "gloo" in message or "Connection closed by peer" in message
+        isinstance(error, distributed.DistError)
+        or "gloo" in message
+        or "Connection closed by peer" in message
     )
 
 
 def exit_after(seconds: float, code: int, message: str = "") -> None:
-    """Ends this process after `seconds` should its own end hang, as the shutdown of a process group can."""
+    """Ends this process after `seconds` should its own end hang, as the shutdown of a process group
+    can.
+    """
     timer = threading.Timer(seconds, exit_at_once, (message, code))
     timer.daemon = True
     timer.start()
 
 
 def exit_at_once(message: str, code: int) -> NoReturn:
-    """Ends this process, and the ranks that it started, from any thread: the main thread may be waiting for ever."""
+    """Ends this process, and the ranks that it started, from any thread: the main thread may be
+    waiting for ever.
+    """
     if message:
         print(f"error: {message}", file=sys.stderr, flush=True)
     for process in STARTED:
@@ -103,7 +124,8 @@ class ValidationInterrupted(Exception):  # noqa: N818 - not an error
 
 
 class StopRequest:
-    """A signal's request to stop: during training it takes effect at the end of the step, otherwise at once.
+    """A signal's request to stop: during training it takes effect at the end of the step, otherwise
+    at once.
 
     A signal to any rank stops all of them, at the same step.
     """
@@ -115,7 +137,9 @@ class StopRequest:
         self._message = "stopped before training"
 
     def connect_ranks(self, timeout: int) -> None:
-        """From now on a signal to any rank reaches all of them; called by all ranks of a process group together."""
+        """From now on a signal to any rank reaches all of them; called by all ranks of a process
+        group together.
+        """
         self.control_group = ControlGroup(timeout)
         if self.signal_of_any_rank():
             self.raise_if_requested("stopped before training")
@@ -136,7 +160,9 @@ class StopRequest:
     def raise_if_requested(self, message: str) -> None:
         """Raises InterruptedRunError if a stop was requested."""
         if self.signal:
-            raise InterruptedRunError(f"{message}; continue with: {program.typed_again()}", self.signal)
+            raise InterruptedRunError(
+                f"{message}; continue with: {program.typed_again()}", self.signal
+            )
 
     def signal_of_any_rank(self) -> int | None:
         """The signal that any rank received, the same on all ranks; a collective call."""
@@ -149,7 +175,11 @@ class StopRequest:
 
     def on_any_rank(self, condition: bool) -> bool:
         """Whether a condition holds on any rank, the same answer on all; a collective call."""
-        return bool(self.control_group.max_over_ranks(int(condition))) if self.control_group else condition
+        return (
+            bool(self.control_group.max_over_ranks(int(condition)))
+            if self.control_group
+            else condition
+        )
 
     @contextmanager
     def interruptible_validation(self) -> Iterator[None]:
@@ -160,7 +190,9 @@ class StopRequest:
             raise ValidationInterrupted
 
     def interrupt_if_requested(self) -> None:
-        """Raises ValidationInterrupted if this rank received a signal or another has announced one; not collective."""
+        """Raises ValidationInterrupted if this rank received a signal or another has announced one;
+        not collective.
+        """
         if self.signal and self.control_group:
             self.control_group.set_flag("stop")
         if self.signal or (self.control_group and self.control_group.has_flag("stop")):

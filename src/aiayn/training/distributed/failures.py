@@ -1,4 +1,6 @@
-"""What fails between ranks and machines: refused before it fails, or turned into a message with cause and remedy."""
+"""What fails between ranks and machines: refused before it fails, or turned into a message with
+cause and remedy.
+"""
 
 import errno
 import re
@@ -13,7 +15,13 @@ import pytorch_lightning as pl
 from aiayn.errors import ConfigError, ResourceError, UserError
 from aiayn.hardware import is_out_of_memory
 from aiayn.training.context import RunContext
-from aiayn.training.distributed.control_group import LOST_RANK_GRACE, RUN_AGAIN, exit_after, exit_at_once, lost_contact
+from aiayn.training.distributed.control_group import (
+    LOST_RANK_GRACE,
+    RUN_AGAIN,
+    exit_after,
+    exit_at_once,
+    lost_contact,
+)
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.module import TranslationModule
 
@@ -22,11 +30,14 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ConnectRanks(pl.Callback):
-    """Connects the ranks' stop requests, before all other callbacks; refuses ranks that would not fit together."""
+    """Connects the ranks' stop requests, before all other callbacks; refuses ranks that would not
+    fit together.
+    """
 
     def __init__(self, run: RunContext):
         self.run = run
-        self.exchanges = False  # whether this micro-batch is the step's last, after which ranks exchange gradients
+        # whether this micro-batch is the step's last, after which ranks exchange gradients
+        self.exchanges = False
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.world_size > 1:
@@ -34,30 +45,42 @@ class ConnectRanks(pl.Callback):
             group, count = self.run.stop.control_group, self.run.plan.micro_batches
             if group and group.max_over_ranks(count) != count:
                 raise ConfigError(
-                    f"the GPUs' memories differ, and with them the micro-batches of a step ({count} on rank "
-                    f"{trainer.global_rank}): set data.max_tokens_per_device to what fits into the smallest"
+                    "the GPUs' memories differ, and with them the micro-batches of a step "
+                    f"({count} on rank {trainer.global_rank}): set data.max_tokens_per_device to "
+                    "what fits into the smallest"
                 )
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        waits = trainer.world_size > 1 and self.run.config.trainer.strategy != "ddp_find_unused_parameters_true"
+        waits = (
+            trainer.world_size > 1
+            and self.run.config.trainer.strategy != "ddp_find_unused_parameters_true"
+        )
         self.exchanges = waits and (batch_idx + 1) % trainer.accumulate_grad_batches == 0
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Ends the run where a step left parameters out: the other ranks wait for their gradients, inside DDP.
+        """Ends the run where a step left parameters out: the other ranks wait for their gradients,
+        inside DDP.
 
-        Raises ConfigError on rank 0. Another rank prints it and ends, because rank 0 may be waiting.
+        Raises ConfigError on rank 0. Another rank prints it and ends, because rank 0 may be
+        waiting.
         """
         if not self.exchanges:
             return
-        unused = [name for name, weight in pl_module.named_parameters() if weight.requires_grad and weight.grad is None]
+        unused = [
+            name
+            for name, weight in pl_module.named_parameters()
+            if weight.requires_grad and weight.grad is None
+        ]
         if not unused:
             return
         message = (
-            f"step {trainer.global_step + 1} left parameters out on rank {trainer.global_rank} ({', '.join(unused[:3])}"
-            f"{f' and {len(unused) - 3} more' if len(unused) > 3 else ''}), and other ranks wait for their gradients: "
-            "set trainer.strategy=ddp_find_unused_parameters_true, or use all of them"
+            f"step {trainer.global_step + 1} left parameters out on rank {trainer.global_rank} "
+            f"({', '.join(unused[:3])}"
+            f"{f' and {len(unused) - 3} more' if len(unused) > 3 else ''}), and other ranks wait "
+            "for their gradients: set trainer.strategy=ddp_find_unused_parameters_true, or use "
+            "all of them"
         )
         if trainer.is_global_zero:
             raise ConfigError(message)
@@ -68,17 +91,20 @@ class ConnectRanks(pl.Callback):
 
 
 class ExplainFailures(pl.Callback):
-    """Turns the loss of a rank or a worker, and out-of-memory errors, into a ResourceError that says what to do.
+    """Turns the loss of a rank or a worker, and out-of-memory errors, into a ResourceError that
+    says what to do.
 
-    The explanation is found before Lightning's teardown, which may wait for a lost rank's GPU for ever: this process
-    ends without it then.
+    The explanation is found before Lightning's teardown, which may wait for a lost rank's GPU for
+    ever: this process ends without it then.
     """
 
     def __init__(self, run: RunContext):
         self.run = run
         self.explained: BaseException | None = None
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
         if isinstance(exception, Exception) and isinstance(pl_module, TranslationModule):
             self.explained = _explain(exception, self.run, pl_module, trainer.global_step)
         if trainer.world_size == 1:
@@ -105,7 +131,9 @@ class ExplainFailures(pl.Callback):
 
 @contextmanager
 def explain_disk_errors(folder: Path) -> Iterator[None]:
-    """Turns an OSError of the run's folder, or of a full disk, into a ResourceError that says what to do."""
+    """Turns an OSError of the run's folder, or of a full disk, into a ResourceError that says what
+    to do.
+    """
     try:
         yield
     except OSError as error:
@@ -113,40 +141,62 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
             raise
         path = error.filename or folder
         raise ResourceError(
-            f"{path}: cannot be written ({error.strerror}); make room or make it writable, and {RUN_AGAIN}"
+            f"{path}: cannot be written ({error.strerror}); make room or make it writable, and "
+            f"{RUN_AGAIN}"
         ) from error
 
 
-def _explain(error: Exception, run: RunContext, module: TranslationModule, step: int) -> BaseException | None:
-    """What to raise instead of an error after step `step`; None for an error that needs no explanation."""
+def _explain(
+    error: Exception, run: RunContext, module: TranslationModule, step: int
+) -> BaseException | None:
+    """What to raise instead of an error after step `step`; None for an error that needs no
+    explanation.
+    """
     config = run.config
-    if config.trainer.world_size > 1 and lost_contact(error) and (explained := _lost_rank(error, run, step)):
+    if (
+        config.trainer.world_size > 1
+        and lost_contact(error)
+        and (explained := _lost_rank(error, run, step))
+    ):
         return explained
     if is_out_of_memory(error):
         remedy = (
-            f"lower data.max_tokens_per_device below {module.batch_tokens}, what the longer side of that batch takes"
+            f"lower data.max_tokens_per_device below {module.batch_tokens}, what the longer side "
+            "of that batch takes"
         )
-        if run.start_step or step >= config.trainer.checkpoint_every:  # there is a checkpoint, or it is being written
-            remedy = f"use more devices, or {remedy} and choose another name=: a run keeps its micro-batches"
+        if (
+            run.start_step or step >= config.trainer.checkpoint_every
+        ):  # there is a checkpoint, or it is being written
+            remedy = (
+                f"use more devices, or {remedy} and choose another name=: a run keeps its "
+                "micro-batches"
+            )
         return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
     # A worker that is killed while it hands over a batch shows as a broken connection.
     broken = isinstance(error, ConnectionError | EOFError) and config.data.num_workers
     if broken or str(error).startswith("DataLoader worker"):
         reason = " ".join(str(error).split()).rstrip(".") or "it closed its connection"
         return ResourceError(
-            f"a data loader worker died after step {step} ({reason}); if memory ran out, lower data.num_workers (now "
-            f"{config.data.num_workers}); {RUN_AGAIN}"
+            f"a data loader worker died after step {step} ({reason}); if memory ran out, lower "
+            f"data.num_workers (now {config.data.num_workers}); {RUN_AGAIN}"
         )
     return None
 
 
 def _lost_rank(error: Exception, run: RunContext, step: int) -> BaseException | None:
     """Explains an error that means that other ranks do not answer; None if by now they all do."""
-    world_size, timeout = run.config.trainer.world_size, f"trainer.timeout={run.config.trainer.timeout} seconds"
+    world_size, timeout = (
+        run.config.trainer.world_size,
+        f"trainer.timeout={run.config.trainer.timeout} seconds",
+    )
     if not run.stop.control_group:
         lost = [0]
         joined = re.search(r"(\d+)/\d+ clients joined", str(error))
-        who = f"only {joined[1]} of {world_size} ranks joined" if joined else f"rank 0 of {world_size} did not answer"
+        who = (
+            f"only {joined[1]} of {world_size} ranks joined"
+            if joined
+            else f"rank 0 of {world_size} did not answer"
+        )
         message = f"{who} within {timeout}: a process has ended, or was never started"
     else:
         lost, code = run.stop.control_group.missing_ranks()
@@ -155,8 +205,8 @@ def _lost_rank(error: Exception, run: RunContext, step: int) -> BaseException | 
         if not lost:
             return None
         message = (
-            f"no answer from rank {', '.join(map(str, lost))} of {world_size} after step {step}: its process has "
-            f"ended, or has not answered for {timeout}"
+            f"no answer from rank {', '.join(map(str, lost))} of {world_size} after step {step}: "
+            f"its process has ended, or has not answered for {timeout}"
         )
     if global_rank() and 0 not in lost:
         return SystemExit(ResourceError.exit_code)  # rank 0 prints the message

@@ -1,4 +1,6 @@
-"""The ranks of this machine: how their processes start, and how each notices that another one has died."""
+"""The ranks of this machine: how their processes start, and how each notices that another one has
+died.
+"""
 
 import os
 import subprocess
@@ -13,15 +15,21 @@ import torch
 from aiayn.config import program
 from aiayn.errors import ConfigError, ResourceError
 from aiayn.signals import TERMINATION_SIGNALS, exit_signal, on_second_signal
-from aiayn.training.distributed.control_group import LOST_RANK_GRACE, RUN_AGAIN, STARTED, exit_at_once
+from aiayn.training.distributed.control_group import (
+    LOST_RANK_GRACE,
+    RUN_AGAIN,
+    STARTED,
+    exit_at_once,
+)
 
 
 @contextmanager
 def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
-    """Starts the other ranks of this machine, unless SLURM, torchrun or the like does, and watches them.
+    """Starts the other ranks of this machine, unless SLURM, torchrun or the like does, and watches
+    them.
 
-    An error inside the context kills the ranks that it started. Raises ConfigError where the cluster's environment
-    contradicts the options.
+    An error inside the context kills the ranks that it started. Raises ConfigError where the
+    cluster's environment contradicts the options.
     """
     environment = getattr(trainer.strategy, "cluster_environment", None)  # none for a single device
     if environment is None:
@@ -30,7 +38,9 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
     try:
         environment.validate_settings(trainer.num_devices, trainer.num_nodes)
     except ValueError as error:
-        raise ConfigError(f"trainer.devices, trainer.num_nodes: {' '.join(str(error).split())}") from error
+        raise ConfigError(
+            f"trainer.devices, trainer.num_nodes: {' '.join(str(error).split())}"
+        ) from error
     # Otherwise Lightning would change the number of threads, on which the rounding of sums depends.
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
     starts_here = not environment.creates_processes_externally
@@ -65,14 +75,21 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
 def _watch_children() -> None:
     running, children = True, list(STARTED)
     while running:
-        running = any(child.poll() is None for child in children)  # before the codes: one may end in between
+        running = any(
+            child.poll() is None for child in children
+        )  # before the codes: one may end in between
         for rank, child in enumerate(children, 1):
             if child.poll():
-                time.sleep(LOST_RANK_GRACE)  # usually the main thread notices too, and its message says more
+                time.sleep(
+                    LOST_RANK_GRACE
+                )  # usually the main thread notices too, and its message says more
                 if child.returncode == ConfigError.exit_code:  # it has said why
                     exit_at_once("", ConfigError.exit_code)
                 if stopped := _termination_signal(child.returncode):
-                    exit_at_once(f"stopped before training; continue with: {program.typed_again()}", 128 + stopped)
+                    exit_at_once(
+                        f"stopped before training; continue with: {program.typed_again()}",
+                        128 + stopped,
+                    )
                 _exit(f"local rank {rank} (process {child.pid}) ended with code {child.returncode}")
         time.sleep(0.5)
 
@@ -85,8 +102,13 @@ def _watch_parent(parent: int) -> None:
 
 
 def _termination_signal(code: int) -> int | None:
-    """The signal that ended a process before training, by its exit code; later the code of such a rank is 0."""
-    return next((exit_signal(number) for number in TERMINATION_SIGNALS if code in (-number, 128 + number)), None)
+    """The signal that ended a process before training, by its exit code; later the code of such a
+    rank is 0.
+    """
+    return next(
+        (exit_signal(number) for number in TERMINATION_SIGNALS if code in (-number, 128 + number)),
+        None,
+    )
 
 
 def _exit(message: str) -> None:
