@@ -21,7 +21,7 @@ from aiayn.hardware import (
     tokens_per_device,
     training_threads,
 )
-from aiayn.training.prepare import check_size
+from aiayn.training.start import check_size
 from aiayn.training.trainer import NCCL_GRACE, _strategy
 
 FILES = ("data=files", "data.train=x", "data.val=x")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pytorch_lightning.callbacks import Callback, EMAWeightAveraging
 
 from aiayn.config.rules import require
-from aiayn.training.context import RunContext
+from aiayn.training.start import RunSpec
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Options:
         )
 
 
-def callbacks(run: RunContext) -> list[Callback]:
+def callbacks(run: RunSpec) -> list[Callback]:
     precision = run.config.trainer.precision
     require(
         precision != "bf16-true",

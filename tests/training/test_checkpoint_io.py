@@ -24,19 +24,18 @@ def test_no_file_is_written_once_the_folder_is_lost(tmp_path, tiny_config, lost)
         if next(writes, None) is None:
             raise RefusedError("moved or removed")
 
-    prepared = SimpleNamespace(
-        tokenizer=SimpleNamespace(to_json=lambda: "{}"), fingerprint="c0ffee"
-    )
+    corpus = SimpleNamespace(tokenizer=SimpleNamespace(to_json=lambda: "{}"), fingerprint="c0ffee")
     config = composed("experiment=quickstart", "trainer.average_last=1")
     writer, plan = BackgroundWriter(check_folder), SimpleNamespace(micro_batches=1)
-    run = SimpleNamespace(config=config, folder=folder, prepared=prepared, plan=plan, writer=writer)
+    run = SimpleNamespace(config=config, corpus=corpus, plan=plan)
+    services = SimpleNamespace(folder=folder, writer=writer)
     state = {
         "global_step": 3,
         "state_dict": {"model.w": torch.ones(2)},
         "optimizer_states": [],
         "loops": {"fit_loop": {}},
     }
-    RunCheckpointIO(run, None).save_checkpoint(
+    RunCheckpointIO(run, services).save_checkpoint(
         state | {"optimizer_states": []}, folder.checkpoints / "step_3.ckpt"
     )
     try:

@@ -4,8 +4,8 @@ import pytest
 
 from aiayn.errors import ConfigError
 from aiayn.model.transformer import Transformer
-from aiayn.training import prepare
-from aiayn.training.prepare import check_size
+from aiayn.training import start
+from aiayn.training.start import check_size
 
 
 def test_a_model_larger_than_main_memory_is_refused_before_it_is_built(monkeypatch, tiny_config):
@@ -14,10 +14,10 @@ def test_a_model_larger_than_main_memory_is_refused_before_it_is_built(monkeypat
         for weight in Transformer(tiny_config, 37).parameters()
     )
 
-    monkeypatch.setattr(prepare, "machine_memory", lambda: size)
+    monkeypatch.setattr(start, "machine_memory", lambda: size)
     check_size(tiny_config, 37)
 
-    monkeypatch.setattr(prepare, "machine_memory", lambda: size - 1)
+    monkeypatch.setattr(start, "machine_memory", lambda: size - 1)
     with pytest.raises(ConfigError) as error:
         check_size(tiny_config, 37)
     assert f"model.d_model={tiny_config.d_model}" in str(error.value)
@@ -26,7 +26,7 @@ def test_a_model_larger_than_main_memory_is_refused_before_it_is_built(monkeypat
 
 @pytest.mark.parametrize(("positions", "is_named"), [("learned", True), ("sinusoidal", False)])
 def test_learned_positions_are_named_among_the_sizes(monkeypatch, tiny_config, positions, is_named):
-    monkeypatch.setattr(prepare, "machine_memory", lambda: 0)
+    monkeypatch.setattr(start, "machine_memory", lambda: 0)
     with pytest.raises(ConfigError) as error:
         check_size(replace(tiny_config, positions=positions), 37)
     assert ("model.max_positions=" in str(error.value)) == is_named

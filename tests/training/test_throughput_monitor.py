@@ -13,8 +13,8 @@ from aiayn.runs.run_folder import read_jsonl
 from aiayn.token_ids import PAD_ID
 from aiayn.training.callbacks import throughput_monitor
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
-from aiayn.training.context import TrainingClock
 from aiayn.training.run import train
+from aiayn.training.start import TrainingClock
 
 
 @pytest.fixture

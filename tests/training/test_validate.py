@@ -16,8 +16,8 @@ from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.search.translator import Translator
 from aiayn.token_ids import PAD_ID
-from aiayn.training.context import validated_lines
 from aiayn.training.run import train
+from aiayn.training.start import validated_lines
 
 
 def test_loss_and_perplexity_are_means_over_all_target_tokens_however_the_text_is_cut(

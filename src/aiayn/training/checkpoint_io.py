@@ -16,8 +16,7 @@ from aiayn.runs.checkpoint_folder import BEST, PROOF, step_path
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import saved_steps
 from aiayn.training.callbacks.steps import due
-from aiayn.training.context import RunContext
-from aiayn.training.resume import ResumeState
+from aiayn.training.start import RunServices, RunSpec
 
 MODEL = "model."  # begins the names of the model's weights
 # Of Lightning's checkpoint, what `Checkpoint` holds or what follows from it; all else is kept in
@@ -35,14 +34,13 @@ ELSEWHERE = (
 
 class RunCheckpointIO(TorchCheckpointIO):
     """Writes checkpoints in the background, the optimizer's state beside them; loads what
-    `load_resume_state` found.
+    the run resumes from.
 
     What another callback saves, such as a ModelCheckpoint, is written as Lightning does.
     """
 
-    def __init__(self, run: RunContext, found: ResumeState | None):
-        self.run = run
-        self.found = found
+    def __init__(self, run: RunSpec, services: RunServices):
+        self.run, self.services = run, services
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
@@ -52,7 +50,7 @@ class RunCheckpointIO(TorchCheckpointIO):
 
         On rank 0 only. Raises ConfigError for a state that a checkpoint cannot hold.
         """
-        path, ours, step = Path(path), self.run.folder.checkpoints, checkpoint["global_step"]
+        path, ours, step = Path(path), self.services.folder.checkpoints, checkpoint["global_step"]
         if path.parent != ours or path.name not in (step_path(ours, step).name, PROOF, BEST):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
@@ -72,14 +70,14 @@ class RunCheckpointIO(TorchCheckpointIO):
             }
             states = {"lightning": lightning, "module": others}
             refuse_unsavable(lightning)
-        copies = self.run.writer.copied({"states": states, "weights": weights})
+        copies = self.services.writer.copied({"states": states, "weights": weights})
         if states := copies["states"]:
             # Data loaders have no state: the step says what comes next.
             states["lightning"]["loops"]["fit_loop"]["state_dict"] = {}
             states["format"] = tensor_files.FORMAT
         weights = {name.removeprefix(MODEL): weight for name, weight in copies["weights"].items()}
 
-        then = self.run.writer.submit
+        then = self.services.writer.submit
         if path.name != BEST:
             then(checkpoint_folder.set_aside_average, ours)
         if (
@@ -90,8 +88,8 @@ class RunCheckpointIO(TorchCheckpointIO):
             step=step,
             config=self.run.config,
             weights=weights,
-            tokenizer=self.run.prepared.tokenizer.to_json(),
-            corpus=self.run.prepared.fingerprint,
+            tokenizer=self.run.corpus.tokenizer.to_json(),
+            corpus=self.run.corpus.fingerprint,
             micro_batches=self.run.plan.micro_batches,
             averaged=[],
         )
@@ -107,8 +105,8 @@ class RunCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict:
-        assert self.found is not None
-        checkpoint, states = self.found.checkpoint, self.found.optimizer
+        assert self.run.checkpoint is not None
+        checkpoint, states = self.run.checkpoint.checkpoint, self.run.checkpoint.optimizer
         weights = {MODEL + name: weight for name, weight in checkpoint.weights.items()}
         loaded = states["lightning"] | {
             "state_dict": weights | states["module"],
@@ -116,7 +114,7 @@ class RunCheckpointIO(TorchCheckpointIO):
         }
         loaded["loops"] = self._loops(loaded["loops"], checkpoint.step)
         loaded["epoch"] = checkpoint.step // self.run.epoch_steps
-        # Lightning loads once; `found` must not hold these tensors until the end of the run.
+        # Lightning loads once; the run must not hold these tensors until its end.
         checkpoint.weights.clear()
         states.clear()
         return loaded

@@ -13,7 +13,6 @@ from aiayn.config.tasks import VAL_METRICS
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError, optional
 from aiayn.evaluation.tasks import short_outputs
-from aiayn.hardware import Hardware
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
@@ -21,15 +20,15 @@ from aiayn.runs.validations import ValidationHistory
 from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average
-from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.rank import global_rank
+from aiayn.training.start import RunServices, RunSpec
 from aiayn.training.trainer import quiet_trainer
 
 log = logging.getLogger(__name__)
 
 
-def finish(run: RunContext, data: TranslationDataModule, hardware: Hardware) -> None:
+def finish(run: RunSpec, services: RunServices, data: TranslationDataModule) -> None:
     """Averages the last checkpoints, validates the average and writes the report, in this order.
 
     For a run that is finished it does what an earlier start could not do, and nothing else.
@@ -37,20 +36,20 @@ def finish(run: RunContext, data: TranslationDataModule, hardware: Hardware) -> 
     """
     if global_rank() != 0:
         return
-    folder = run.folder
-    run.check_folder()
+    folder = services.folder
+    services.check_folder()
     if not run.is_finished:
         folder.report.unlink(missing_ok=True)
         folder.validated.unlink(missing_ok=True)
-        checkpoints.save(folder.averaged, average(run))  # once it exists the run is finished
+        checkpoints.save(
+            folder.averaged, average(run, services)
+        )  # once it exists the run is finished
     if folder.best.exists() and not folder.validated.exists():
-        compare_with_best(run, checkpoints.load(folder.averaged), data, hardware)
+        compare_with_best(run, services, checkpoints.load(folder.averaged), data)
     if folder.report.exists():
         return
-    from aiayn.reports.report import (
-        summary,
-        write_report,
-    )  # pandas and jinja2: not before the last step
+    # pandas and jinja2: not before the last step
+    from aiayn.reports.report import summary, write_report
 
     with optional(folder.report):
         write_report(folder.path)
@@ -63,18 +62,18 @@ def finish(run: RunContext, data: TranslationDataModule, hardware: Hardware) -> 
         log.info(summary(folder.path))
 
 
-def average(run: RunContext) -> Checkpoint:
+def average(run: RunSpec, services: RunServices) -> Checkpoint:
     """Returns the average of the last checkpoints, and says why the training ended before its last
     step.
     """
-    folder, settings = run.folder, run.config.trainer
+    folder, settings = services.folder, run.config.trainer
     saved = saved_steps(folder.checkpoints)
     if not saved:
         raise ConfigError(
             f"trainer.max_time={settings.max_time}: was over before the first step; raise it"
         )
     newest = saved[-1]
-    if run.validations.is_out_of_patience():
+    if services.validations.is_out_of_patience():
         log.info("stopped early at step %d: trainer.patience=%d", newest, settings.patience)
     elif newest < settings.max_steps:
         reason = folder.end_reason(newest, settings) or f"trainer.max_time={settings.max_time}"
@@ -90,36 +89,34 @@ def average(run: RunContext) -> Checkpoint:
     averaged = checkpoints.average(
         [checkpoints.load(checkpoint_folder.step_path(folder.checkpoints, step)) for step in steps]
     )
-    run.check_folder()
+    services.check_folder()
     log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
     return averaged
 
 
 def compare_with_best(
-    run: RunContext, averaged: Checkpoint, data: TranslationDataModule, hardware: Hardware
+    run: RunSpec, services: RunServices, averaged: Checkpoint, data: TranslationDataModule
 ) -> None:
     """Validates the average and writes whether the best checkpoint is better, for
     `RunFolder.default_checkpoint`.
     """
-    folder = run.folder
-    try:
-        best_step = checkpoints.load(
-            folder.best
-        ).step  # the best of all may be lost, as with another best_metric
+    folder = services.folder
+    try:  # the best of all may be lost, as with another best_metric
+        best_step = checkpoints.load(folder.best).step
     except RefusedError:
         folder.validated.unlink(missing_ok=True)
         return
-    measured = validate(averaged, run, data, hardware)
+    measured = validate(averaged, run, services, data)
     records = [record for record in folder.read_metrics() if record["step"] == best_step]
-    best = {name: found[-1][1] for name in measured if (found := series(records, name))}
-    worse = is_worse(measured, best, run.validations)
-    run.check_folder()
+    best = {name: values[-1][1] for name in measured if (values := series(records, name))}
+    worse = is_worse(measured, best, services.validations)
+    services.check_folder()
     finite = {name: value if is_number(value) else None for name, value in measured.items()}
     write_json(
         folder.validated, {"averaged": finite, "best": {"step": best_step} | best, "worse": worse}
     )
     log.info("         %s", metrics_text(measured))
-    by = f" by {run.validations.metric}" if best_step == run.validations.best_step else ""
+    by = f" by {services.validations.metric}" if best_step == services.validations.best_step else ""
     log.info("best     %s, at step %d%s: checkpoint=best", metrics_text(best), best_step, by)
     if warning := short_outputs(measured.get("val/length_ratio")):
         log.warning("warning  %s", warning)
@@ -131,7 +128,7 @@ def compare_with_best(
 
 
 def validate(
-    averaged: Checkpoint, run: RunContext, data: TranslationDataModule, hardware: Hardware
+    averaged: Checkpoint, run: RunSpec, services: RunServices, data: TranslationDataModule
 ) -> dict[str, float]:
     """Returns what a validation during training measures, in this process alone: the other ranks
     have ended.
@@ -140,9 +137,9 @@ def validate(
     checkpoints.restore(module.model, averaged)
     alone = copy(data)
     alone.trainer = None  # else these would be the batches of one rank of several
-    scores = ValidationScores(replace(run, stop=StopRequest()))
+    scores = ValidationScores(run, replace(services, stop=StopRequest()))
     trainer = quiet_trainer(
-        hardware, devices=1, logger=False, enable_checkpointing=False, callbacks=[scores]
+        run.hardware, devices=1, logger=False, enable_checkpointing=False, callbacks=[scores]
     )
     with torch.compiler.set_stance("force_eager"):  # as in `run_validation_loop`
         trainer.validate(module, alone.val_dataloader(), verbose=False)

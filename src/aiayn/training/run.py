@@ -3,37 +3,51 @@ unfinished one.
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.loggers import Logger
 
 from aiayn.config.schema import Config
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import DivergedError, InterruptedRunError
-from aiayn.hardware import Hardware, choose_hardware, training_threads
-from aiayn.runs import checkpoint_folder, checkpoints
+from aiayn.hardware import choose_hardware, training_threads
+from aiayn.runs import checkpoints
+from aiayn.runs.checkpoint_folder import step_path
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import handle_signals
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
-from aiayn.training.context import RunContext
+from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
+from aiayn.training.callbacks.run_artifacts import RunArtifacts
+from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.callbacks.validate import Validate, ValidationScores
 from aiayn.training.distributed.control_group import StopRequest
-from aiayn.training.distributed.failures import ExplainFailures, explain_disk_errors
+from aiayn.training.distributed.failures import ConnectRanks, ExplainFailures, explain_disk_errors
 from aiayn.training.distributed.local_ranks import local_ranks
 from aiayn.training.distributed.rank import find_rank, global_rank
 from aiayn.training.finish import finish
 from aiayn.training.graphed import GraphedModule
-from aiayn.training.log_start import log_source, log_start
+from aiayn.training.log_start import log_start
 from aiayn.training.loggers import close, make_loggers
 from aiayn.training.module import TranslationModule
-from aiayn.training.prepare import begin, prepare, sized_options
 from aiayn.training.research import Research, refuse_other_optimization, research_of
-from aiayn.training.resume import ResumeState, load_resume_state, run_lock, store_test
-from aiayn.training.step_form import StepForm, step_form
+from aiayn.training.resume import load_resume_state, run_lock, store_test
+from aiayn.training.start import (
+    RunServices,
+    RunSpec,
+    begin,
+    make_data,
+    make_services,
+    sized_options,
+)
+from aiayn.training.step_form import step_form
 from aiayn.training.trainer import configure_libraries, make_trainer
 
 log = logging.getLogger(__name__)
@@ -62,15 +76,8 @@ def train(
     find_rank(options.trainer)
     configure_libraries()
     if options.trainer.fast_dev_run:
-        with TemporaryDirectory() as place:
-            trial = train(_few_steps(options), Path(place), chosen, module, callbacks, datamodule)
-        steps = int(options.trainer.fast_dev_run)
-        log.info(
-            "trainer.fast_dev_run: %d steps were trained, validated and saved; nothing of it is "
-            "kept",
-            steps,
-        )
-        return trial
+        added = {"module": module, "callbacks": callbacks, "datamodule": datamodule}
+        return _try_steps(options, chosen, **added)
     options, research = research_of(options, module, datamodule, callbacks)
     folder, stop = RunFolder((outputs or options.outputs_folder) / options.run_name), StopRequest()
     try:
@@ -84,19 +91,6 @@ def train(
     return folder.path
 
 
-def _few_steps(options: Config) -> Config:
-    """Returns the options of a run of `trainer.fast_dev_run` steps, which validates, saves, logs
-    and sends nothing.
-    """
-    steps = int(options.trainer.fast_dev_run)
-    few = dict.fromkeys(
-        ("max_steps", "val_every", "checkpoint_every", "limit_val_batches"), steps
-    ) | {"log_every": 1}
-    sentences = min(options.trainer.val_bleu_sentences, 2)
-    trainer = replace(options.trainer, **few, val_bleu_sentences=sentences, fast_dev_run=False)
-    return replace(options, trainer=trainer, logger=replace(options.logger, kind="none"))
-
-
 def _train(
     options: Config,
     research: Research,
@@ -104,70 +98,107 @@ def _train(
     chosen: Collection[str] | None,
     stop: StopRequest,
 ) -> None:
-    """Prepares, fits and finishes."""
+    """Trains one run: data, module, callbacks, Trainer, fit, average."""
     hardware = choose_hardware(options.trainer)
     sized, source = sized_options(options, folder, chosen, hardware.accelerator)
     form = step_form(sized, hardware, research)
-    data = prepare(sized, source, research, packed=form.why_padded is None)
+    data = make_data(sized, source, research, packed=form.why_padded is None)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
-        found = load_resume_state(folder, data.corpus, sized)
-        run = begin(sized, research, folder, data, found, stop, check_folder)
-        if run.is_finished:
-            log.info(
-                "already finished at step %d, by %s: %s",
-                run.start_step,
-                run.end_reason,
-                folder.path,
-            )
-            store_test(folder, run.config)
-        with training_threads(sized.model.d_model, hardware):
-            # At the last step, too: a signal may have cut its validation off.
-            if not run.is_finished and (
-                run.end_reason is None or run.start_step == run.config.trainer.max_steps
-            ):
-                _fit(run, data, hardware, form, found, source)
+        checkpoint = load_resume_state(folder, data.corpus, sized)
+        run, validations = begin(sized, research, hardware, form, data, checkpoint, folder)
+        services = make_services(run, folder, check_folder, stop, validations)
+        with training_threads(run.config.model.d_model, hardware):
+            if run.is_finished:
+                log.info(
+                    "already finished at step %d, by %s: %s",
+                    *(run.start_step, run.end_reason, folder.path),
+                )
+                store_test(folder, run.config)
+            elif not run.is_trained:
+                module = make_module(run, source)
+                loggers = make_loggers(run.config, folder, run.start_step)
+                if global_rank() == 0:
+                    log_start(run, folder.path, module, source)
+                failures, saver = ExplainFailures(run, stop), CheckpointSaver(run, services)
+                callbacks = make_callbacks(run, services, failures, saver)
+                trainer = make_trainer(run, services, loggers, callbacks)
+                resume_path = str(step_path(folder.checkpoints, run.start_step))
+                with supervised(trainer, services, loggers, failures, saver):
+                    trainer.fit(module, data, ckpt_path=resume_path if checkpoint else None)
             stop.enter_phase("stopped after the last step")
-            finish(run, data, hardware)
+            finish(run, services, data)
 
 
-def _fit(
-    run: RunContext,
-    data: TranslationDataModule,
-    hardware: Hardware,
-    form: StepForm,
-    found: ResumeState | None,
-    source: Checkpoint | None,
-) -> None:
-    """Makes module, loggers and Trainer, and fits; watches the ranks, explains failures and closes
-    the loggers.
-    """
+def make_module(run: RunSpec, source: Checkpoint | None) -> TranslationModule:
+    """Returns the module with weights drawn from the seed, or in a new run those of `source`."""
     torch.manual_seed(run.config.seed)
-    module_class = run.research.module if form.why_not_graphed else GraphedModule
-    module = module_class(run.config, run.prepared.tokenizer.vocab_size)
+    module_class = run.research.module if run.form.why_not_graphed else GraphedModule
+    module = module_class(run.config, run.corpus.tokenizer.vocab_size)
     refuse_other_optimization(module)
-    module.compiles = form.why_not_compiled is None
-    loggers = make_loggers(run.config, run.folder, run.start_step)
-    if global_rank() == 0:
-        log_start(run, module, hardware, form)
+    module.compiles = run.form.why_not_compiled is None
     if source:
-        if not found:
+        if not run.checkpoint:
             weights = module.initial_weights(source.weights)
             checkpoints.restore(module.model, replace(source, weights=weights))
-            log_source(run.config, source)
         source.weights.clear()  # otherwise kept in memory until the end of the run
+    return module
 
-    saver, failures = CheckpointSaver(run), ExplainFailures(run)
-    trainer = make_trainer(
-        run, hardware, loggers, [failures, saver], found, graphed=form.why_not_graphed is None
-    )
-    resume_from = (
-        str(checkpoint_folder.step_path(run.folder.checkpoints, run.start_step)) if found else None
-    )
-    run.stop.begin_training()
+
+def make_callbacks(
+    run: RunSpec, services: RunServices, failures: ExplainFailures, saver: CheckpointSaver
+) -> list[pl.Callback]:
+    """Returns the callbacks in the order in which they see a step; savers are always last."""
+    scores = ValidationScores(run, services)
+    return [
+        ConnectRanks(run, services.stop),
+        NonFiniteGuard(run, services),
+        ThroughputMonitor(run, services),
+        scores,
+        *run.research.callbacks_of(run),
+        Validate(run, services, scores),
+        failures,
+        saver,
+        RunArtifacts(run, services),
+    ]
+
+
+@contextmanager
+def supervised(
+    trainer: pl.Trainer,
+    services: RunServices,
+    loggers: list[Logger],
+    failures: ExplainFailures,
+    saver: CheckpointSaver,
+) -> Iterator[None]:
+    """Watches the ranks while the Trainer fits, explains failures, and closes what was opened."""
+    services.stop.begin_training()
     try:
-        with run.writer, local_ranks(trainer), failures.raised():
-            trainer.fit(module, data, ckpt_path=resume_from)
+        with services.writer, local_ranks(trainer), failures.raised():
+            yield
     finally:
-        run.stop.end_training(f"stopped after step {saver.done}")
+        services.stop.end_training(f"stopped after step {saver.done}")
         close(loggers)
-    run.stop.enter_phase(f"stopped and saved at step {saver.done}")
+    services.stop.enter_phase(f"stopped and saved at step {saver.done}")
+
+
+def _try_steps(options: Config, chosen: Collection[str] | None, **added: Any) -> Path:
+    """Trains `trainer.fast_dev_run` steps, which validate, save, log and send nothing, in a folder
+    that is removed.
+    """
+    steps = int(options.trainer.fast_dev_run)
+    counted = ("max_steps", "val_every", "checkpoint_every", "limit_val_batches")
+    trainer = replace(
+        options.trainer,
+        **dict.fromkeys(counted, steps),
+        log_every=1,
+        val_bleu_sentences=min(options.trainer.val_bleu_sentences, 2),
+        fast_dev_run=False,
+    )
+    options = replace(options, trainer=trainer, logger=replace(options.logger, kind="none"))
+    with TemporaryDirectory() as outputs:
+        folder = train(options, Path(outputs), chosen, **added)
+    log.info(
+        "trainer.fast_dev_run: %d steps were trained, validated and saved; nothing of it is kept",
+        steps,
+    )
+    return folder

@@ -17,16 +17,10 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from aiayn.config.trainer import TrainerConfig
 from aiayn.hardware import Hardware, has_own_gpu
-from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
-from aiayn.training.callbacks.run_artifacts import RunArtifacts
-from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
-from aiayn.training.callbacks.validate import Validate, ValidationScores
 from aiayn.training.checkpoint_io import RunCheckpointIO
-from aiayn.training.context import RunContext
-from aiayn.training.distributed.failures import ConnectRanks
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.graphed import SameStart
-from aiayn.training.resume import ResumeState
+from aiayn.training.start import RunServices, RunSpec
 
 NCCL_GRACE = 300  # seconds
 PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}
@@ -34,26 +28,11 @@ NEVER = 2**31  # epochs; the loop of validations is run by callbacks/validate.py
 
 
 def make_trainer(
-    run: RunContext,
-    hardware: Hardware,
-    loggers: list[Logger],
-    last_callbacks: list[pl.Callback],
-    found: ResumeState | None,
-    *,
-    graphed: bool,
+    run: RunSpec, services: RunServices, loggers: list[Logger], callbacks: list[pl.Callback]
 ) -> pl.Trainer:
-    """The Trainer of a run; `graphed`: whether its module adds up the gradients of the ranks
-    (`GraphedModule`).
-    """
-    settings = run.config.trainer
-    scores = ValidationScores(run)
-    callbacks = [ConnectRanks(run), NonFiniteGuard(run), ThroughputMonitor(run), scores]
-    callbacks += [
-        *run.research.callbacks_of(run),
-        Validate(run, scores),
-        *last_callbacks,
-        RunArtifacts(run),
-    ]
+    """Returns the Trainer of a run."""
+    settings, hardware = run.config.trainer, run.hardware
+    graphed = run.form.why_not_graphed is None  # its module adds up the gradients of the ranks
     accumulate = run.plan.micro_batches // settings.world_size
     own_gpu = hardware.accelerator == "gpu" and has_own_gpu(settings)
     trainer = quiet_trainer(
@@ -69,21 +48,20 @@ def make_trainer(
         gradient_clip_val=settings.gradient_clip_val,
         gradient_clip_algorithm=settings.gradient_clip_algorithm,
         limit_train_batches=run.epoch_steps * accumulate,
-        limit_val_batches=float(
-            settings.limit_val_batches > 0
-        ),  # the data module limits those of all ranks together
+        # The data module limits those of all ranks together.
+        limit_val_batches=float(settings.limit_val_batches > 0),
         num_sanity_val_steps=settings.num_sanity_val_steps,
         check_val_every_n_epoch=NEVER,
         log_every_n_steps=settings.log_every,
         profiler=settings.profiler
-        and PROFILERS[settings.profiler](dirpath=run.folder.path, filename="profile"),
+        and PROFILERS[settings.profiler](dirpath=services.folder.path, filename="profile"),
         detect_anomaly=settings.detect_anomaly,
         deterministic=settings.deterministic,
         callbacks=callbacks,
         logger=loggers,
         # of what callbacks write, such as a ModelCheckpoint: runs share no folder
-        default_root_dir=run.folder.path,
-        plugins=[RunCheckpointIO(run, found)],
+        default_root_dir=services.folder.path,
+        plugins=[RunCheckpointIO(run, services)],
     )
     # For the sampler: Lightning would limit the validation as well.
     trainer.overfit_batches = settings.overfit_steps  # pyright: ignore[reportAttributeAccessIssue]

@@ -13,9 +13,9 @@ from aiayn.data.batch import Batch
 from aiayn.runs import checkpoint_folder, tensor_files
 from aiayn.training.callbacks.steps import StepCallback, due, translation_module
 from aiayn.training.callbacks.validate import Validate
-from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import prove, refuse_unequal_buffers
+from aiayn.training.start import RunServices, RunSpec
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,9 @@ class CheckpointSaver(StepCallback, Checkpoint):
 
     SMALL = 100e6  # bytes of an optimizer's state that is saved every time
 
-    def __init__(self, run: RunContext):
+    def __init__(self, run: RunSpec, services: RunServices):
         super().__init__(run)
+        self.services = services
         self.is_asked = False  # to stop, by another callback
         self.state_saved = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
 
@@ -45,24 +46,21 @@ class CheckpointSaver(StepCallback, Checkpoint):
         """Finishes what an interruption after the last validation skipped; another `best_metric`
         has another best.
         """
-        step, best, folder = (
-            self.run.start_step,
-            self.run.validations.best_step,
-            self.run.folder.checkpoints,
-        )
-        translation_module(
-            pl_module
-        ).check_rates()  # what refuses a changed option comes before it is stored
+        step, best = self.run.start_step, self.services.validations.best_step
+        folder = self.services.folder.checkpoints
+        # What refuses a changed option comes before it is stored.
+        translation_module(pl_module).check_rates()
         if trainer.is_global_zero:  # all ranks have read the checkpoint
-            self.run.check_folder()
-            self.run.folder.write_config(self.run.config)
+            self.services.check_folder()
+            self.services.folder.write_config(self.run.config)
             checkpoint_folder.remove_after(folder, step)
         if best is not None and (
             best == step or checkpoint_folder.step_path(folder, best).exists()
         ):
             self._save_best(trainer, best, saved=step > 0)
-        self.run.writer.wait()  # the loader's workers are forked next, and a fork copies no thread
-        if self.run.validations.is_out_of_patience():
+        # The loader's workers are forked next, and a fork copies no thread.
+        self.services.writer.wait()
+        if self.services.validations.is_out_of_patience():
             trainer.should_stop = True
 
     def on_train_batch_end(
@@ -83,30 +81,36 @@ class CheckpointSaver(StepCallback, Checkpoint):
     def on_step_end(
         self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
     ) -> None:
-        settings, folder = self.run.config.trainer, self.run.folder.checkpoints
-        self.run.writer.raise_error()
+        settings, folder = self.run.config.trainer, self.services.folder.checkpoints
+        self.services.writer.raise_error()
         if step == self.run.start_step + 1 and trainer.world_size > 1:
             refuse_unequal_buffers(trainer.world_size, module)
         if step == 1:
             self._prove(trainer, module, batch)
-        signal = self.run.stop.signal_of_any_rank()
-        stopping = bool(signal or self.run.validations.is_out_of_patience() or trainer.should_stop)
+        signal = self.services.stop.signal_of_any_rank()
+        stopping = bool(
+            signal or self.services.validations.is_out_of_patience() or trainer.should_stop
+        )
         if stopping and not signal and step < settings.max_steps:
-            [validate] = (each for each in trainer.callbacks if isinstance(each, Validate))
+            [validate] = (c for c in trainer.callbacks if isinstance(c, Validate))
             validate.validate_end(trainer, module, step)
-            signal = self.run.stop.signal_of_any_rank()  # which may have interrupted that
+            signal = self.services.stop.signal_of_any_rank()  # which may have interrupted that
         saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
         if saving:
-            with self.run.clock.paused():
+            with self.services.clock.paused():
                 with_state = self._saves_state(trainer, last=stopping or step == settings.max_steps)
                 self._save(trainer, checkpoint_folder.step_path(folder, step), with_state)
         self._save_best(trainer, step, saving)
         ends_early = stopping and not signal and step < settings.max_steps
-        if ends_early and trainer.is_global_zero and not self.run.validations.is_out_of_patience():
+        if (
+            ends_early
+            and trainer.is_global_zero
+            and not self.services.validations.is_out_of_patience()
+        ):
             timers = [callback for callback in trainer.callbacks if isinstance(callback, Timer)]
             is_over = any((timer.time_remaining() or 0.0) <= 0 for timer in timers)
             reason = f"trainer.max_time={settings.max_time}" if is_over else "a callback"
-            self.run.writer.submit(self.run.folder.write_end, step, reason, settings)
+            self.services.writer.submit(self.services.folder.write_end, step, reason, settings)
         trainer.should_stop = stopping
 
     def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:
@@ -118,7 +122,9 @@ class CheckpointSaver(StepCallback, Checkpoint):
             tensor_files.n_bytes([optimizer.state for optimizer in trainer.optimizers])
             <= self.SMALL
         )
-        due = last or small or self.run.stop.on_any_rank(now - self.state_saved >= 60 * minutes)
+        due = (
+            last or small or self.services.stop.on_any_rank(now - self.state_saved >= 60 * minutes)
+        )
         if due:
             self.state_saved = now
         return due
@@ -127,14 +133,14 @@ class CheckpointSaver(StepCallback, Checkpoint):
         """Makes this step's weights best.ckpt if its validation is the best so far; `saved` if it
         has a checkpoint.
         """
-        folder = self.run.folder
-        if self.run.validations.best_step != step:
+        folder = self.services.folder
+        if self.services.validations.best_step != step:
             return
         if not saved:
-            with self.run.clock.paused():
+            with self.services.clock.paused():
                 self._save(trainer, folder.best, with_state=False)
         elif trainer.is_global_zero:  # a link: costs no disk space
-            self.run.writer.submit(
+            self.services.writer.submit(
                 checkpoint_folder.link_step, folder.checkpoints, step, folder.best.name
             )
 
@@ -148,12 +154,12 @@ class CheckpointSaver(StepCallback, Checkpoint):
 
     def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
         """Writes a checkpoint, reads it back and removes it."""
-        path = self.run.folder.checkpoints / checkpoint_folder.PROOF
-        with self.run.clock.paused():
+        path = self.services.folder.checkpoints / checkpoint_folder.PROOF
+        with self.services.clock.paused():
             self._save(trainer, path, with_state=True)
             if trainer.is_global_zero:
                 try:
-                    self.run.writer.wait()
+                    self.services.writer.wait()
                     prove(path, trainer, module, batch)
                 finally:
                     path.unlink(missing_ok=True)

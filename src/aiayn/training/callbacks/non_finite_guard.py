@@ -15,6 +15,7 @@ from aiayn.errors import DivergedError
 from aiayn.files import atomic_write_text
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.module import TranslationModule
+from aiayn.training.start import RunServices, RunSpec
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,10 @@ class NonFiniteGuard(StepCallback):
     `log_every` steps and before every save, so that nothing that came after too many of them is
     ever saved.
     """
+
+    def __init__(self, run: RunSpec, services: RunServices):
+        super().__init__(run)
+        self.services = services
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.seen = int(translation_module(pl_module).skipped)
@@ -87,11 +92,11 @@ class NonFiniteGuard(StepCallback):
         """Writes the step's pairs as the model reads them: number in the prepared corpus, source,
         target.
         """
-        path = self.run.folder.non_finite_pairs(step)
+        path = self.services.folder.non_finite_pairs(step)
         if trainer.is_global_zero:
             split, tokenizer, plan = (
-                self.run.prepared.train,
-                self.run.prepared.tokenizer,
+                self.run.corpus.train,
+                self.run.corpus.tokenizer,
                 self.run.plan,
             )
             lines = []

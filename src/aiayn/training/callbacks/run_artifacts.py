@@ -12,9 +12,9 @@ from aiayn.files import lines_sha256
 from aiayn.hardware import describe_machine
 from aiayn.runs.run_folder import read_json, write_json
 from aiayn.training.callbacks.steps import StepCallback, due
-from aiayn.training.context import RunContext
 from aiayn.training.loggers import send_facts, send_picture, send_samples
 from aiayn.training.module import TranslationModule
+from aiayn.training.start import RunServices, RunSpec
 
 
 class RunArtifacts(StepCallback, Checkpoint):
@@ -27,21 +27,22 @@ class RunArtifacts(StepCallback, Checkpoint):
     dashboard that fails costs one line, and no checkpoint.
     """
 
-    def __init__(self, run: RunContext):
+    def __init__(self, run: RunSpec, services: RunServices):
         super().__init__(run)
+        self.services = services
         sentences = [line for line in run.validation_text[0][:5] if line.strip()]
         self.sentence = min(sentences, key=len, default=None)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
             return
-        folder = self.run.folder
-        with self.run.clock.paused():
+        folder = self.services.folder
+        with self.services.clock.paused():
             machine = describe_machine(pl_module.device, trainer.precision, trainer.world_size)
             write_json(folder.machine, machine)
             corpus = read_json(folder.corpus)
             if "fingerprint" not in corpus:
-                corpus = describe_corpus(self.run.prepared, self.run.plan) | self._fingerprints()
+                corpus = describe_corpus(self.run.corpus, self.run.plan) | self._fingerprints()
                 write_json(folder.corpus, corpus)
             facts = {"corpus": corpus["splits"], "padding": corpus["padding"], "machine": machine}
             with optional("the description of data and machine for the dashboard"):
@@ -51,7 +52,7 @@ class RunArtifacts(StepCallback, Checkpoint):
         """Which text this is, by content: only runs of the same text are seeds of each other
         (`reports/groups.py`).
         """
-        prepared, val = self.run.prepared, self.run.prepared.val
+        prepared, val = self.run.corpus, self.run.corpus.val
         return {
             "fingerprint": prepared.fingerprint,
             "tokenizer_sha256": prepared.tokenizer.fingerprint,
@@ -64,18 +65,24 @@ class RunArtifacts(StepCallback, Checkpoint):
     def on_step_end(
         self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
     ) -> None:
-        settings, is_end = self.run.config.trainer, trainer.should_stop and not self.run.stop.signal
+        settings, is_end = (
+            self.run.config.trainer,
+            trainer.should_stop and not self.services.stop.signal,
+        )
         if not trainer.is_global_zero or not (
             is_end or due(step, settings.val_every, settings.max_steps)
         ):
             return
-        with self.run.clock.paused():
+        with self.services.clock.paused():
             with optional("the translations for the dashboard"):
                 send_samples(
-                    trainer.loggers, self.run.folder.samples, step, self.run.config.logger.samples
+                    trainer.loggers,
+                    self.services.folder.samples,
+                    step,
+                    self.run.config.logger.samples,
                 )
             if self.sentence and (is_end or step == settings.max_steps or self._is_shown()):
-                with optional(self.run.folder.attention_picture):
+                with optional(self.services.folder.attention_picture):
                     self._draw_attention(trainer, module, step, self.sentence)
 
     def _draw_attention(
@@ -84,7 +91,7 @@ class RunArtifacts(StepCallback, Checkpoint):
         from aiayn.visualize.heatmaps import draw_cross_attention
         from aiayn.visualize.maps import attention_maps
 
-        path = self.run.folder.attention_picture
+        path = self.services.folder.attention_picture
         draw_cross_attention(attention_maps(self.run.translator(module), sentence), path)
         send_picture(trainer.loggers, "attention", path, step, self.run.config.logger.samples)
 

@@ -10,14 +10,14 @@ from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
 from aiayn.data.batch import Batch
-from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
+from aiayn.training.start import RunSpec
 
 
 class StepCallback(pl.Callback):
     """A callback with a hook for optimizer steps: Lightning's own hooks count micro-batches."""
 
-    def __init__(self, run: RunContext) -> None:
+    def __init__(self, run: RunSpec) -> None:
         self.run = run
         self.done = run.start_step  # optimizer steps
 

@@ -18,8 +18,8 @@ from aiayn.errors import DivergedError
 from aiayn.hardware import peak_memory, peak_rate
 from aiayn.training.callbacks.non_finite_guard import REMEDY
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
-from aiayn.training.context import RunContext
 from aiayn.training.module import TranslationModule
+from aiayn.training.start import RunServices, RunSpec
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +41,9 @@ class ThroughputMonitor(StepCallback):
     STUCK = 0.05  # nats below the unigram loss; a training that works is a nat or more below
     EARLIEST = 500  # steps; before, a healthy training may still be there
 
-    def __init__(self, run: RunContext):
+    def __init__(self, run: RunSpec, services: RunServices):
         super().__init__(run)
+        self.services = services
         self.loss_sum: Tensor | float = 0.0
         self.tokens = 0
         self.paces: deque[float] = deque(maxlen=9)  # seconds a step, of the last intervals
@@ -55,17 +56,17 @@ class ThroughputMonitor(StepCallback):
         self.peak_rate = peak_rate(pl_module.device, str(trainer.precision))
         self._reset_work()
         self.untimed = self.tokens  # tokens of steps before this start, which took time elsewhere
-        self.last_step, self.last_time = self.run.start_step, self.run.clock.now()
+        self.last_step, self.last_time = self.run.start_step, self.services.clock.now()
         if trainer.is_global_zero:
-            self.run.display.start(self.done)
+            self.services.display.start(self.done)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.run.display.stop()
+        self.services.display.stop()
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        self.run.display.stop()
+        self.services.display.stop()
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -97,13 +98,13 @@ class ThroughputMonitor(StepCallback):
         self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
     ) -> None:
         self.tokens += batch.step_tokens
-        self.run.display.advance(step)
+        self.services.display.advance(step)
         settings = self.run.config.trainer
         logging_now = due(step, settings.log_every, settings.max_steps)
         if not logging_now and step != self.run.start_step + 1:
             return
         # The first step is shown, too, and not logged: log_every steps may take minutes.
-        now = self.run.clock.now()
+        now = self.services.clock.now()
         metrics = self._measure(trainer, module, step, now)
         pace = (now - self.last_time) / (step - self.last_step)
         if logging_now:
@@ -116,7 +117,7 @@ class ThroughputMonitor(StepCallback):
             # The median, because a machine that slept or was busy for a while says nothing of the
             # steps to come.
             left = statistics.median(self.paces or [pace]) * (settings.max_steps - step)
-            self.run.display.show_training(step, metrics, left)
+            self.services.display.show_training(step, metrics, left)
             warmed_up = max(2 * self.run.config.optim.warmup_steps, self.EARLIEST)
             if logging_now and step - settings.log_every < warmed_up <= step:
                 self._warn_if_stuck(module, step, metrics["train/loss"])
@@ -145,7 +146,7 @@ class ThroughputMonitor(StepCallback):
 
     def _log(self, trainer: pl.Trainer, metrics: dict[str, float], step: int) -> None:
         """Raises DivergedError where the loss is far above that of a uniform guess."""
-        self.run.check_folder()
+        self.services.check_folder()
         log_metrics(trainer, metrics, step)
         loss, uniform = metrics["train/loss"], math.log(self.vocab_size)
         if loss > 2 * uniform + 10:
@@ -156,7 +157,7 @@ class ThroughputMonitor(StepCallback):
 
     def _warn_if_stuck(self, module: TranslationModule, step: int, loss: float) -> None:
         optim, d_model = self.run.config.optim, self.run.config.model.d_model
-        level = unigram_loss(self.run.prepared.train, self.vocab_size, optim.label_smoothing)
+        level = unigram_loss(self.run.corpus.train, self.vocab_size, optim.label_smoothing)
         if loss > level - self.STUCK:
             log.warning(
                 "step %d: the training loss, %.2f, is still the unigram loss, %.2f, that of a "

@@ -18,10 +18,10 @@ from aiayn.runs.extensions import measure
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.search.translator import evaluating
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
-from aiayn.training.context import RunContext, validated_lines
 from aiayn.training.distributed.control_group import ValidationInterrupted
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.module import TranslationModule
+from aiayn.training.start import RunServices, RunSpec, validated_lines
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,9 @@ class ValidationScores(pl.Callback):
     Comes before callbacks of extensions, which may put other weights in place for a validation.
     """
 
-    def __init__(self, run: RunContext):
-        self.run, lines = run, validated_lines(run.config, len(run.validation_text[0]))
+    def __init__(self, run: RunSpec, services: RunServices):
+        self.run, self.services = run, services
+        lines = validated_lines(run.config, len(run.validation_text[0]))
         self.sources, self.references = ([side[n] for n in lines] for side in run.validation_text)
         self.hypotheses: list[str] = []  # of the current validation
         self.failed: list[
@@ -52,7 +53,7 @@ class ValidationScores(pl.Callback):
         """
         if trainer.sanity_checking:
             return
-        if self.run.stop.signal_of_any_rank():
+        if self.services.stop.signal_of_any_rank():
             raise ValidationInterrupted(agreed=True)
         if self.sources:
             self.hypotheses = self._translate(trainer, translation_module(pl_module))
@@ -77,7 +78,7 @@ class ValidationScores(pl.Callback):
         """Every rank translates its share of the sentences; all get all translations."""
         rank, world_size = trainer.global_rank, trainer.world_size
         share: list[str] = []
-        with self.run.stop.interruptible_validation():
+        with self.services.stop.interruptible_validation():
             share = self.run.translator(module).translate(
                 self.sources[rank::world_size], self._after_batch
             )
@@ -91,9 +92,9 @@ class ValidationScores(pl.Callback):
         return hypotheses
 
     def _after_batch(self, done: int, lines: int) -> None:
-        self.run.stop.interrupt_if_requested()
+        self.services.stop.interrupt_if_requested()
         if global_rank() == 0:
-            self.run.display.show_translating(done, lines)
+            self.services.display.show_translating(done, lines)
 
 
 class Validate(StepCallback):
@@ -106,8 +107,9 @@ class Validate(StepCallback):
 
     SHOWN = 5
 
-    def __init__(self, run: RunContext, scores: ValidationScores):
+    def __init__(self, run: RunSpec, services: RunServices, scores: ValidationScores):
         super().__init__(run)
+        self.services = services
         self.scores = scores
         self.batch: Batch | None = None  # the current validation batch
         self.repeated = False  # a validation before the first step of this start
@@ -117,7 +119,7 @@ class Validate(StepCallback):
         """Repeats a validation that an interruption cut off; with `init_from`, validates the
         initial weights.
         """
-        step, folder = self.run.start_step, self.run.folder
+        step, folder = self.run.start_step, self.services.folder
         if trainer.is_global_zero and folder.samples.exists():
             drop_records_after(folder.samples, step)
         if not (step or self.run.config.init_from) or not self._is_due(step):
@@ -130,7 +132,7 @@ class Validate(StepCallback):
             self._validate(trainer, translation_module(pl_module), step)
             self.repeated = True
         except ValidationInterrupted:
-            self.run.stop.raise_if_requested(
+            self.services.stop.raise_if_requested(
                 f"stopped in the validation of step {step}" + (", which is saved" if step else "")
             )
 
@@ -145,7 +147,7 @@ class Validate(StepCallback):
         self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
     ) -> None:
         if self._is_due(step):
-            with self.run.clock.paused(), suppress(ValidationInterrupted):
+            with self.services.clock.paused(), suppress(ValidationInterrupted):
                 self._validate(trainer, module, step)
                 self._step_plateaus(trainer)
 
@@ -154,7 +156,7 @@ class Validate(StepCallback):
         done.
         """
         if self.run.config.trainer.limit_val_batches > 0 and not self._is_due(step):
-            with self.run.clock.paused(), suppress(ValidationInterrupted):
+            with self.services.clock.paused(), suppress(ValidationInterrupted):
                 self._validate(trainer, module, step)
 
     def _step_plateaus(self, trainer: pl.Trainer) -> None:
@@ -174,11 +176,11 @@ class Validate(StepCallback):
     def _validate(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
         self.scores.hypotheses = []
         metrics = self._losses(trainer, module)
-        self.run.check_folder()
+        self.services.check_folder()
         log_metrics(trainer, metrics, step)
-        self.run.validations.add(step, metrics)
+        self.services.validations.add(step, metrics)
         if trainer.is_global_zero:
-            self.run.display.show_validation(step, metrics)
+            self.services.display.show_validation(step, metrics)
             if self.scores.hypotheses:
                 self._show(step)
 
@@ -189,7 +191,7 @@ class Validate(StepCallback):
         except ValidationInterrupted as interrupted:
             if not interrupted.agreed:
                 # a collective call: the other ranks learn of the signal
-                self.run.stop.signal_of_any_rank()
+                self.services.stop.signal_of_any_rank()
             # What others have put in place at the start of the validation, such as averaged
             # weights, goes.
             for callback in getattr(
@@ -224,7 +226,7 @@ class Validate(StepCallback):
     ) -> None:
         self.batch = batch
         if not trainer.sanity_checking:
-            self.run.stop.interrupt_if_requested()
+            self.services.stop.interrupt_if_requested()
 
     def _where(self, batch: Batch) -> str:
         """Says which validation batch did not fit, and what to do about it."""
@@ -242,7 +244,7 @@ class Validate(StepCallback):
         )
         names = ("source", "reference", "hypothesis")
         samples = [{"step": step} | dict(zip(names, each, strict=True)) for each in texts]
-        append_jsonl(self.run.folder.samples, samples[: self.SHOWN])
+        append_jsonl(self.services.folder.samples, samples[: self.SHOWN])
         log.info(
             "  source      %(source)s\n  reference   %(reference)s\n  hypothesis  %(hypothesis)s",
             samples[0],

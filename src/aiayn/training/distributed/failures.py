@@ -14,16 +14,17 @@ import pytorch_lightning as pl
 
 from aiayn.errors import ConfigError, ResourceError, UserError
 from aiayn.hardware import is_out_of_memory
-from aiayn.training.context import RunContext
 from aiayn.training.distributed.control_group import (
     LOST_RANK_GRACE,
     RUN_AGAIN,
+    StopRequest,
     exit_after,
     exit_at_once,
     lost_contact,
 )
 from aiayn.training.distributed.rank import global_rank
 from aiayn.training.module import TranslationModule
+from aiayn.training.start import RunSpec
 
 SHUTDOWN = 60.0  # seconds for loggers and process group to end after an error
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -34,15 +35,15 @@ class ConnectRanks(pl.Callback):
     fit together.
     """
 
-    def __init__(self, run: RunContext):
-        self.run = run
+    def __init__(self, run: RunSpec, stop: StopRequest):
+        self.run, self.stop = run, stop
         # whether this micro-batch is the step's last, after which ranks exchange gradients
         self.exchanges = False
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.world_size > 1:
-            self.run.stop.connect_ranks(self.run.config.trainer.timeout)
-            group, count = self.run.stop.control_group, self.run.plan.micro_batches
+            self.stop.connect_ranks(self.run.config.trainer.timeout)
+            group, count = self.stop.control_group, self.run.plan.micro_batches
             if group and group.max_over_ranks(count) != count:
                 raise ConfigError(
                     "the GPUs' memories differ, and with them the micro-batches of a step "
@@ -85,7 +86,7 @@ class ConnectRanks(pl.Callback):
         if trainer.is_global_zero:
             raise ConfigError(message)
         time.sleep(1)  # seconds in which rank 0 ends this process if it has found the same
-        if group := self.run.stop.control_group:
+        if group := self.stop.control_group:
             group.announce(ConfigError.exit_code)
         exit_at_once(message, ConfigError.exit_code)
 
@@ -98,18 +99,18 @@ class ExplainFailures(pl.Callback):
     ever: this process ends without it then.
     """
 
-    def __init__(self, run: RunContext):
-        self.run = run
+    def __init__(self, run: RunSpec, stop: StopRequest):
+        self.run, self.stop = run, stop
         self.explained: BaseException | None = None
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
         if isinstance(exception, Exception) and isinstance(pl_module, TranslationModule):
-            self.explained = _explain(exception, self.run, pl_module, trainer.global_step)
+            self.explained = self._explain(exception, pl_module, trainer.global_step)
         if trainer.world_size == 1:
             return
-        end, group = self.explained or exception, self.run.stop.control_group
+        end, group = self.explained or exception, self.stop.control_group
         code, message = getattr(end, "exit_code", 1), str(end)
         if isinstance(end, SystemExit):  # another rank says why
             code, message = int(end.code or 0), ""
@@ -128,6 +129,66 @@ class ExplainFailures(pl.Callback):
                 raise
             raise self.explained from error
 
+    def _explain(
+        self, error: Exception, module: TranslationModule, step: int
+    ) -> BaseException | None:
+        """What to raise instead of an error after step `step`; None for an error that needs no
+        explanation.
+        """
+        config = self.run.config
+        if config.trainer.world_size > 1 and lost_contact(error):
+            lost_rank = self._lost_rank(error, step)
+            if lost_rank:
+                return lost_rank
+        if is_out_of_memory(error):
+            remedy = (
+                f"lower data.max_tokens_per_device below {module.batch_tokens}, what the longer "
+                "side of that batch takes"
+            )
+            has_checkpoint = self.run.start_step or step >= config.trainer.checkpoint_every
+            if has_checkpoint:  # or it is being written
+                remedy = (
+                    f"use more devices, or {remedy} and choose another name=: a run keeps its "
+                    "micro-batches"
+                )
+            return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
+        # A worker that is killed while it hands over a batch shows as a broken connection.
+        broken = isinstance(error, ConnectionError | EOFError) and config.data.num_workers
+        if broken or str(error).startswith("DataLoader worker"):
+            reason = " ".join(str(error).split()).rstrip(".") or "it closed its connection"
+            return ResourceError(
+                f"a data loader worker died after step {step} ({reason}); if memory ran out, lower "
+                f"data.num_workers (now {config.data.num_workers}); {RUN_AGAIN}"
+            )
+        return None
+
+    def _lost_rank(self, error: Exception, step: int) -> BaseException | None:
+        """Explains an error that means that other ranks do not answer; None if they all do now."""
+        settings, group = self.run.config.trainer, self.stop.control_group
+        world_size, timeout = settings.world_size, f"trainer.timeout={settings.timeout} seconds"
+        if not group:
+            lost = [0]
+            joined = re.search(r"(\d+)/\d+ clients joined", str(error))
+            who = (
+                f"only {joined[1]} of {world_size} ranks joined"
+                if joined
+                else f"rank 0 of {world_size} did not answer"
+            )
+            message = f"{who} within {timeout}: a process has ended, or was never started"
+        else:
+            lost, code = group.missing_ranks()
+            if code:
+                return SystemExit(code)  # it has said why
+            if not lost:
+                return None
+            message = (
+                f"no answer from rank {', '.join(map(str, lost))} of {world_size} after step "
+                f"{step}: its process has ended, or has not answered for {timeout}"
+            )
+        if global_rank() and 0 not in lost:
+            return SystemExit(ResourceError.exit_code)  # rank 0 prints the message
+        return ResourceError(f"{message}; {RUN_AGAIN}")
+
 
 @contextmanager
 def explain_disk_errors(folder: Path) -> Iterator[None]:
@@ -144,70 +205,3 @@ def explain_disk_errors(folder: Path) -> Iterator[None]:
             f"{path}: cannot be written ({error.strerror}); make room or make it writable, and "
             f"{RUN_AGAIN}"
         ) from error
-
-
-def _explain(
-    error: Exception, run: RunContext, module: TranslationModule, step: int
-) -> BaseException | None:
-    """What to raise instead of an error after step `step`; None for an error that needs no
-    explanation.
-    """
-    config = run.config
-    if (
-        config.trainer.world_size > 1
-        and lost_contact(error)
-        and (explained := _lost_rank(error, run, step))
-    ):
-        return explained
-    if is_out_of_memory(error):
-        remedy = (
-            f"lower data.max_tokens_per_device below {module.batch_tokens}, what the longer side "
-            "of that batch takes"
-        )
-        if (
-            run.start_step or step >= config.trainer.checkpoint_every
-        ):  # there is a checkpoint, or it is being written
-            remedy = (
-                f"use more devices, or {remedy} and choose another name=: a run keeps its "
-                "micro-batches"
-            )
-        return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
-    # A worker that is killed while it hands over a batch shows as a broken connection.
-    broken = isinstance(error, ConnectionError | EOFError) and config.data.num_workers
-    if broken or str(error).startswith("DataLoader worker"):
-        reason = " ".join(str(error).split()).rstrip(".") or "it closed its connection"
-        return ResourceError(
-            f"a data loader worker died after step {step} ({reason}); if memory ran out, lower "
-            f"data.num_workers (now {config.data.num_workers}); {RUN_AGAIN}"
-        )
-    return None
-
-
-def _lost_rank(error: Exception, run: RunContext, step: int) -> BaseException | None:
-    """Explains an error that means that other ranks do not answer; None if by now they all do."""
-    world_size, timeout = (
-        run.config.trainer.world_size,
-        f"trainer.timeout={run.config.trainer.timeout} seconds",
-    )
-    if not run.stop.control_group:
-        lost = [0]
-        joined = re.search(r"(\d+)/\d+ clients joined", str(error))
-        who = (
-            f"only {joined[1]} of {world_size} ranks joined"
-            if joined
-            else f"rank 0 of {world_size} did not answer"
-        )
-        message = f"{who} within {timeout}: a process has ended, or was never started"
-    else:
-        lost, code = run.stop.control_group.missing_ranks()
-        if code:
-            return SystemExit(code)  # it has said why
-        if not lost:
-            return None
-        message = (
-            f"no answer from rank {', '.join(map(str, lost))} of {world_size} after step {step}: "
-            f"its process has ended, or has not answered for {timeout}"
-        )
-    if global_rank() and 0 not in lost:
-        return SystemExit(ResourceError.exit_code)  # rank 0 prints the message
-    return ResourceError(f"{message}; {RUN_AGAIN}")

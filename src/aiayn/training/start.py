@@ -1,0 +1,315 @@
+"""Everything before the first step: sizes and data, then what callbacks know of the run.
+
+`RunSpec` holds values, `RunServices` what acts. Nothing here writes a file of the run.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from aiayn.config.model import ModelConfig
+from aiayn.config.resolve import CorpusSize, RunConfig, infer_sizes, resolve
+from aiayn.config.rules import listed
+from aiayn.config.schema import Config
+from aiayn.config.trainer import TrainerConfig
+from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.corpus import PreparedCorpus
+from aiayn.data.datamodule import TranslationDataModule
+from aiayn.data.raw_text import RawText
+from aiayn.data.sources import text_of
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import ConfigError, DataError
+from aiayn.hardware import Hardware, gpu_memory, machine_memory, tokens_per_device
+from aiayn.model.flops import n_parameters
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.continuation import check_unchanged
+from aiayn.runs.extensions import metric_falls
+from aiayn.runs.run_folder import RunFolder
+from aiayn.runs.validations import ValidationHistory
+from aiayn.search.translator import Translator
+from aiayn.training.background_writer import BackgroundWriter
+from aiayn.training.callbacks.display import Display
+from aiayn.training.distributed.control_group import StopRequest
+from aiayn.training.distributed.rank import global_rank
+from aiayn.training.module import TranslationModule
+from aiayn.training.research import Research
+from aiayn.training.resume import ResumeState, fill_as_stored
+from aiayn.training.step_form import StepForm
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class RunSpec:
+    """One start of a run, as values that never change."""
+
+    config: RunConfig
+    research: Research  # the module, and what is added to it
+    hardware: Hardware
+    form: StepForm
+    corpus: PreparedCorpus
+    plan: BatchPlan  # which pairs make up each training step
+    validation_text: tuple[list[str], list[str]]  # sources, references; empty without val/bleu
+    checkpoint: ResumeState | None  # to resume from
+    start_step: int  # the optimizer steps that earlier starts have done
+    end_reason: str | None  # why the training ended at start_step; None where it goes on
+    is_finished: bool  # earlier starts have also averaged it
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether no step is left. At the last one a signal may have cut off its validation."""
+        at_end = self.start_step == self.config.trainer.max_steps
+        return self.is_finished or (self.end_reason is not None and not at_end)
+
+    @property
+    def epoch_steps(self) -> int:
+        """Optimizer steps of an epoch."""
+        return self.config.trainer.steps_of_epoch(self.plan.steps_per_epoch)
+
+    def translator(self, module: TranslationModule) -> Translator:
+        """Translates with the model in training, greedily."""
+        search = replace(self.config.search, beam_size=1)
+        return Translator(module.model, self.corpus.tokenizer, search, module.device)
+
+
+class TrainingClock:
+    """Seconds spent on training steps: validations and saves are left out."""
+
+    def __init__(self) -> None:
+        self._paused = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() - self._paused
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self._paused += time.monotonic() - start
+
+
+@dataclass(frozen=True, eq=False)
+class RunServices:
+    """What callbacks share and act through."""
+
+    folder: RunFolder
+    check_folder: Callable[[], None]  # raises RefusedError if another folder is at its path
+    writer: BackgroundWriter  # writes checkpoints
+    stop: StopRequest  # of any rank
+    validations: ValidationHistory  # up to now
+    clock: TrainingClock
+    display: Display
+
+
+def sized_options(
+    options: Config, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
+) -> tuple[Config, Checkpoint | None]:
+    """Returns the options, sizes inferred from the text or the first start, and the checkpoint that
+    `init_from` names.
+
+    Raises RefusedError for options that contradict the run's first start, ConfigError for a model
+    that is too large.
+    """
+    source = None
+    if options.init_from is not None:
+        from aiayn.training.init_from import resolve_init_from
+
+        options, source = resolve_init_from(options, options.init_from, folder, chosen)
+    options = fill_as_stored(folder, options)
+    sized = infer_sizes(options, lambda: text_of(options.data, "train").count())
+    check_unchanged(folder, sized)
+    check_size(sized.model, sized.data.vocab_size, accelerator, sized.data.src_vocab_size)
+    return sized, source
+
+
+def make_data(
+    config: Config, source: Checkpoint | None, research: Research, *, packed: bool
+) -> TranslationDataModule:
+    """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of
+    the source.
+
+    Which ranks prepare it, `data.prepare_per_node` says.
+    """
+    data = research.datamodule(
+        replace(config.data, max_tokens_per_device=tokens_per_device(config)),
+        seed=config.seed,
+        devices=config.trainer.world_size,
+        tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
+    )
+    data.packed = packed
+    data.limit_val_batches = config.trainer.limit_val_batches
+    if data.prepare_data_per_node or global_rank() == 0:
+        data.prepare_data()
+    else:
+        data.wait_for_data(config.trainer.timeout)
+    return data
+
+
+def make_services(
+    run: RunSpec,
+    folder: RunFolder,
+    check_folder: Callable[[], None],
+    stop: StopRequest,
+    validations: ValidationHistory,
+) -> RunServices:
+    """Returns what acts for this start of a run."""
+    trainer = run.config.trainer
+    return RunServices(
+        folder=folder,
+        check_folder=check_folder,
+        writer=BackgroundWriter(check_folder),
+        stop=stop,
+        validations=validations,
+        clock=TrainingClock(),
+        display=Display(trainer.max_steps, trainer.enable_progress_bar),
+    )
+
+
+def begin(
+    sized: Config,
+    research: Research,
+    hardware: Hardware,
+    form: StepForm,
+    data: TranslationDataModule,
+    checkpoint: ResumeState | None,
+    folder: RunFolder,
+) -> tuple[RunSpec, ValidationHistory]:
+    """Reads the validation text, plans the steps, and resolves the options.
+
+    Returns what is trained, and the validations up to the checkpoint to resume from, if any.
+    """
+    text = text_of(sized.data, "val")
+    check_positions(sized, data.corpus, text)
+    plan = plan_steps(data, checkpoint, sized.trainer.world_size)
+    config = resolve(sized, CorpusSize(len(data.corpus.train), plan.steps_per_epoch))
+    trainer = config.trainer
+    start_step = checkpoint.checkpoint.step if checkpoint else 0
+    records = [record for record in folder.read_metrics() if record["step"] <= start_step]
+    if checkpoint and any("val/loss" in record for record in records):
+        warn_of_other_validations(checkpoint.checkpoint.config.trainer, trainer)
+    falls = metric_falls(research.metrics, trainer.best_metric)
+    validations = ValidationHistory(trainer, records, falls)
+    if start_step >= trainer.max_steps:
+        end_reason = f"trainer.max_steps={trainer.max_steps}"
+    elif validations.is_out_of_patience():
+        end_reason = f"trainer.patience={trainer.patience}"
+    else:
+        end_reason = folder.end_reason(start_step, trainer)
+    spec = RunSpec(
+        config=config,
+        research=research,
+        hardware=hardware,
+        form=form,
+        corpus=data.corpus,
+        plan=plan,
+        # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before
+        # writing.
+        validation_text=text.read() if trainer.val_bleu_sentences else ([], []),
+        checkpoint=checkpoint,
+        start_step=start_step,
+        end_reason=end_reason,
+        is_finished=start_step > 0 and end_reason is not None and folder.averaged.exists(),
+    )
+    return spec, validations
+
+
+def plan_steps(
+    data: TranslationDataModule, checkpoint: ResumeState | None, devices: int
+) -> BatchPlan:
+    """Returns the plan of all steps; a run keeps its micro-batches, and so its dropout."""
+    stored = checkpoint.checkpoint.micro_batches if checkpoint else None
+    if stored and stored % devices == 0:
+        data.config = replace(data.config, micro_batches=stored)
+    data.setup("fit")
+    if stored not in (None, data.plan.micro_batches):
+        log.warning(
+            "warning  %d devices cannot share %d micro-batches a step: %d from now on, with "
+            "other dropout",
+            *(devices, stored, data.plan.micro_batches),
+        )
+    return data.plan
+
+
+def warn_of_other_validations(stored: TrainerConfig, trainer: TrainerConfig) -> None:
+    for key in ("limit_val_batches", "val_bleu_sentences"):
+        # As text: 1 is one batch, and 1.0 are all.
+        was, is_now = str(getattr(stored, key)), str(getattr(trainer, key))
+        if was != is_now:
+            log.warning(
+                "warning  trainer.%s: %s -> %s: validations before and after are of other "
+                "sentences; best.ckpt and trainer.patience compare them all the same",
+                *(key, was, is_now),
+            )
+
+
+def check_size(
+    model: ModelConfig, vocab_size: int, accelerator: str = "cpu", src_vocab_size: int | None = None
+) -> None:
+    """Raises ConfigError for a model whose weights exceed this machine's memory: building it would
+    fail, or hang.
+
+    On a GPU, weights, gradients and Adam's two moments must fit its memory.
+    """
+    n = n_parameters(model, vocab_size, src_vocab_size)
+    memory, copies, available = machine_memory(), 1, ", and this machine has"
+    if accelerator == "gpu" and 4 * n <= memory:
+        memory, copies = gpu_memory(), 4
+        available = " with gradients and Adam's moments, and this GPU has"
+    if 4 * copies * n > memory:
+        names = ["n_layers", "n_decoder_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v"]
+        if model.positions == "learned":
+            names.append("max_positions")
+        sizes = [
+            f"model.{name}={getattr(model, name)}"
+            for name in names
+            if getattr(model, name) is not None
+        ]
+        sizes += [f"data.src_vocab_size={src_vocab_size}"] if src_vocab_size else []
+        raise ConfigError(
+            f"model: its {n / 1e9:,.1f} billion parameters take {4 * copies * n / 1e9:,.0f} "
+            f"GB{available} {memory / 1e9:,.0f}; lower the largest of {', '.join(sizes)}, "
+            f"data.vocab_size={vocab_size}"
+        )
+
+
+def check_positions(config: Config, prepared: PreparedCorpus, validation: RawText) -> None:
+    """Raises DataError, naming the line, for a validation sentence longer than the model's learned
+    positions.
+
+    Training text is no longer than `data.max_length`, for which `Config` requires enough of them.
+    """
+    if config.model.positions != "learned":
+        return
+    most, extra = config.model.max_positions, config.search.max_extra_tokens
+    longest = int(max(side.lengths.max() for side in (prepared.val.src, prepared.val.tgt))) - 1
+    if longest + 1 + extra <= most:
+        return
+    sides = config.data.src_lang, config.data.tgt_lang
+    pairs = list(zip(*validation.read(), strict=True))
+    chosen = {*validated_lines(config, len(pairs))}
+    for number, pair in enumerate(pairs, 1):
+        # The end mark takes a position; a translation may have max_extra_tokens more than its
+        # source.
+        translated = number - 1 in chosen
+        limits = most - 1 - extra * translated, most - 1
+        tokenizers = prepared.tokenizer.source, prepared.tokenizer
+        for side, tokenizer, line, limit in zip(sides, tokenizers, pair, limits, strict=True):
+            if (length := len(tokenizer.encode([tokenizer.normalise(line)])[0])) > limit:
+                raise DataError(
+                    f"data.val={config.data.val}: line {number} ({side}) has {length} subwords, "
+                    f"model.max_positions={most} learned positions allow {limit} "
+                    f"(search.max_extra_tokens={extra}); raise model.max_positions, or split or "
+                    "remove the line on both sides"
+                )
+
+
+def validated_lines(config: Config, total: int) -> Sequence[int]:
+    """Returns which lines of the validation text are translated: the first, or of several files
+    some of each.
+    """
+    count = min(config.trainer.val_bleu_sentences, total)
+    if len(listed(config.data.val)) == 1:
+        return range(count)
+    return [n * total // count for n in range(count)]
