@@ -33,7 +33,7 @@ from aiayn.errors import InterruptedRunError, UserError
 from aiayn.reports import report
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import read_jsonl, saved_steps
-from aiayn.training import run, trainer
+from aiayn.training import run
 from aiayn.training.background_writer import BackgroundWriter
 
 SPLITS = ("train", "val", "test")
@@ -178,7 +178,7 @@ def _spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
     """Most of a tiny run's time would go into drawings, which no test here looks at."""
     patch.setattr(report, "write_report", lambda *arguments: None)
     patch.setattr(report, "summary", lambda folder: "done")
-    patch.setattr(trainer, "RunArtifacts", _Nothing)
+    patch.setattr(run, "RunArtifacts", _Nothing)
 
 
 class _Nothing(pl.Callback):
