@@ -70,9 +70,9 @@ def load(
     one_of("precision", precision, PRECISIONS)
     one_of("engine", engine, ENGINES)
     overrides = SearchOverrides(**({} if engine == "torch" else {"patience": 2.0}) | search)
-    from aiayn.runs.extensions import name_class, name_extensions
+    from aiayn.runs.extensions import name_class, register_extensions
 
-    name_extensions(extensions)
+    register_extensions(extensions)
     if module:
         name_class(module)
     from aiayn.runs.run_folder import find_checkpoints
@@ -142,7 +142,7 @@ def evaluate(*options: str) -> dict[str, Any]:
     from aiayn.config.compose import compose_evaluation
 
     config = compose_evaluation(options)
-    from aiayn.config.stored import to_plain
+    from aiayn.config.stored import to_dict
     from aiayn.evaluation.evaluate import evaluate as evaluate_run
 
-    return to_plain(evaluate_run(config))
+    return to_dict(evaluate_run(config))

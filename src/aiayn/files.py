@@ -57,7 +57,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        for file in (one for one in temporary.rglob("*") if one.is_file()):
+        for file in (entry for entry in temporary.rglob("*") if entry.is_file()):
             with open(file, "rb") as opened:
                 os.fsync(opened.fileno())
         fsync_folder(temporary)

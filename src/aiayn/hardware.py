@@ -233,13 +233,15 @@ def training_threads(d_model: int, hardware: Hardware) -> Iterator[int]:
     Its products are small. In float32 two threads are faster, where they find idle cores; in
     bfloat16 they only wait.
     """
-    before = torch.get_num_threads()
+    default_threads = torch.get_num_threads()
     if hardware.accelerator == "cpu" and d_model <= NARROW and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(2 if before >= 4 and not hardware.precision.startswith("bf16") else 1)
+        torch.set_num_threads(
+            2 if default_threads >= 4 and not hardware.precision.startswith("bf16") else 1
+        )
     try:
         yield torch.get_num_threads()
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(default_threads)
 
 
 def has_bfloat16(accelerator: str) -> bool:

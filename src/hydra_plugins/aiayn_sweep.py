@@ -89,15 +89,15 @@ class Grid(Sweeper):
         ):  # one of Hydra's own, which knows nothing of rows
             jobs = checked_jobs(self.context, self.config, batch, ["val"])
             batch = [job.overrides for job in {job.name: job for job in jobs}.values()]
-        results = self.launcher.launch(batch, initial_job_idx=0)
-        results = {
-            id(result): result for result in results
+        job_returns = self.launcher.launch(batch, initial_job_idx=0)
+        job_returns = {
+            id(job_return): job_return for job_return in job_returns
         }.values()  # equal points have one job, and its result
-        failed = [error for error in map(_error_of, results) if error is not None]
+        failed = [error for error in map(_error_of, job_returns) if error is not None]
         if failed:
             raise FailedJobsError(
-                f"{len(failed)} of {len(results)} jobs failed: {', '.join(map(str, failed))}; the "
-                "same command tries them again",
+                f"{len(failed)} of {len(job_returns)} jobs failed: {', '.join(map(str, failed))}; "
+                "the same command tries them again",
                 getattr(failed[0], "exit_code", 1),
             )
 
@@ -134,9 +134,9 @@ class Grid(Sweeper):
             loader = self.context.config_loader
             values += glob.filter(
                 [
-                    f"{at}/{name}"
-                    for at in folders
-                    for name in loader.get_group_options(f"{key}/{at}")
+                    f"{folder}/{name}"
+                    for folder in folders
+                    for name in loader.get_group_options(f"{key}/{folder}")
                 ]
             )
         if not values:
@@ -144,13 +144,13 @@ class Grid(Sweeper):
         return [f"{override.get_key_element()}={value}" for value in values]
 
 
-def _error_of(result: JobReturn) -> Exception | None:
+def _error_of(job_return: JobReturn) -> Exception | None:
     """Returns why a job failed, None if it did not. Under a launcher of Hydra's own it returns its
     exit code.
     """
-    if result.status == JobStatus.FAILED:
-        return result._return_value
-    code = result.return_value
+    if job_return.status == JobStatus.FAILED:
+        return job_return._return_value
+    code = job_return.return_value
     return FailedJobsError(f"exit {code}", code) if type(code) is int and code else None
 
 
@@ -187,7 +187,7 @@ class SweepLauncher(Launcher):
         """
         return [
             *program.process(name),
-            *(each for each in sys.argv[1:] if each.partition("=")[0] in FLAGS),
+            *(argument for argument in sys.argv[1:] if argument.partition("=")[0] in FLAGS),
         ]
 
     def checked_jobs(self, batch: Sequence[Sequence[str]], score: Sequence[str]) -> list[SweepJob]:
@@ -260,11 +260,11 @@ class ProcessLauncher(SweepLauncher):
         failed = Processes(
             rows, self.command("train"), program.process("evaluate"), self.jobs
         ).run()
-        results, direction = {}, self.config.hydra.sweeper.get("direction")  # of a search
+        returned, direction = {}, self.config.hydra.sweeper.get("direction")  # of a search
         for job in rows:
             code, value = value_of_row(job, failed.get(job.name, 0), direction)
-            results[job.name] = _returned(job.name, code, value)
-        return [results[job.name] for job in jobs]
+            returned[job.name] = _returned(job.name, code, value)
+        return [returned[job.name] for job in jobs]
 
 
 class SlurmLauncher(SweepLauncher):
@@ -309,9 +309,9 @@ def _returned(name: str, code: int, value: float | None = None) -> JobReturn:
     """Returns a job's result in Hydra's form; reading that of one that failed raises
     FailedJobsError.
     """
-    result = JobReturn(status=JobStatus.FAILED if code else JobStatus.COMPLETED)
-    result.return_value = FailedJobsError(f"{name} (exit {code})", code) if code else value
-    return result
+    job_return = JobReturn(status=JobStatus.FAILED if code else JobStatus.COMPLETED)
+    job_return.return_value = FailedJobsError(f"{name} (exit {code})", code) if code else value
+    return job_return
 
 
 store = ConfigStore.instance()

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from studies import read_study, read_translations, rescored, unpack, write_study, write_translations
 
-from aiayn.config.stored import to_plain
+from aiayn.config.stored import to_dict
 from aiayn.errors import RefusedError
 from aiayn.files import lines_sha256
 from aiayn.reports.runs import read_runs
@@ -40,7 +40,7 @@ def write_run(run: Path, option: str = "data.train=my/train", *, scored: bool = 
     config = composed(*options, f"{key}='{value}'")
     (run / "checkpoints").mkdir(parents=True)
     (run / "checkpoints/last.ckpt").write_bytes(b"weights")
-    (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
+    (run / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
     (run / "machine.json").write_text('{"cores": 2, "commit": "abc"}')
     (run / "corpus.json").write_text('{"fingerprint": "abc"}')
     (run / "averaged.json").write_text('{"worse": true}')

@@ -17,7 +17,7 @@ from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.model import ModelConfig
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, stored_options, to_plain
+from aiayn.config.stored import flatten, stored_options, to_dict
 from aiayn.reports import published
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -82,7 +82,7 @@ def base() -> Config:
 
 def changes(before: Config, after: Config) -> dict:
     """What differs, as {option: new value}."""
-    old, new = stored_options(to_plain(before)), stored_options(to_plain(after))
+    old, new = stored_options(to_dict(before)), stored_options(to_dict(after))
     assert old.keys() == new.keys()
     return {key: new[key] for key in new if new[key] != old[key]}
 
@@ -171,7 +171,7 @@ def test_each_row_is_the_line_of_table_3_with_that_name(row):
     )
     assert (found.printed["ppl"], found.printed["bleu"]) == (float(ppl), float(bleu))
     assert found.printed["parameters"] == (None if params == "." else int(params))
-    same = [one.name for one in published.TABLE_3 if one.is_of(flatten(to_plain(config)))]
+    same = [one.name for one in published.TABLE_3 if one.is_of(flatten(to_dict(config)))]
     assert same == [row]
 
 
@@ -181,7 +181,7 @@ def test_a_row_changes_one_option_and_wins_over_the_model_it_is_combined_with(ba
         return
     [(key, value)] = changes(base, composed_options(f"ablation={row}")).items()
 
-    assert flatten(to_plain(composed_options("model=tiny", f"ablation={row}")))[key] == value
+    assert flatten(to_dict(composed_options("model=tiny", f"ablation={row}")))[key] == value
 
 
 def test_there_is_a_file_at_a_quarter_of_the_width_for_every_row_of_table_3():
@@ -238,7 +238,7 @@ def test_an_experiment_has_the_options_that_its_published_scores_were_made_with(
     if run.parent.name not in GROUPS["experiment"]:
         return
     stored = stored_options(yaml.safe_load((run / "config.yaml").read_text()))
-    now = stored_options(to_plain(composed_options(f"experiment={run.parent.name}")))
+    now = stored_options(to_dict(composed_options(f"experiment={run.parent.name}")))
     changed = {key for key in now if stored.get(key) != now[key] and not key.startswith("logger.")}
     assert changed <= ELSEWHERE
 

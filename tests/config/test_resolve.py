@@ -13,7 +13,7 @@ import aiayn
 from aiayn.config.resolve import CorpusSize, fill, infer_sizes, open_options, resolve, run_config
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, to_plain
+from aiayn.config.stored import flatten, to_dict
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.schedule import learning_rate
@@ -117,14 +117,12 @@ def test_a_resolved_configuration_has_no_null_where_options_were_open():
 def test_stored_values_fill_what_is_open_and_nothing_else():
     options = composed_options(*TEXT, "model.d_ff=77")
     stored = flatten(
-        to_plain(resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), CorpusSize(5000, 25)))
+        to_dict(resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), CorpusSize(5000, 25)))
     )
 
-    filled = flatten(to_plain(fill(options, stored | {"seed": 5})))
+    filled = flatten(to_dict(fill(options, stored | {"seed": 5})))
 
-    assert filled == flatten(to_plain(options)) | {
-        key: stored[key] for key in open_options(options)
-    }
+    assert filled == flatten(to_dict(options)) | {key: stored[key] for key in open_options(options)}
     assert set(filled) == set(options_of(Config))
 
 

@@ -19,18 +19,18 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import (
     changed_options,
     flatten,
-    from_plain,
+    from_dict,
     mutable_on_resume,
     stored_config,
     stored_options,
-    to_plain,
+    to_dict,
 )
 from aiayn.errors import ConfigError
 
 
 @pytest.fixture(scope="session")
 def whole() -> dict:
-    return to_plain(composed("data=files", "data.train=a/train", "data.val=a/val"))
+    return to_dict(composed("data=files", "data.train=a/train", "data.val=a/val"))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def changed(plain: dict, **options) -> dict:
 
 def refusal(plain: dict, **options) -> str:
     with pytest.raises(ConfigError) as error:
-        from_plain(Config, changed(plain, **options))
+        from_dict(Config, changed(plain, **options))
     message = str(error.value)
     assert "\n" not in message
     assert error.value.exit_code == 2
@@ -145,7 +145,7 @@ def test_unknown_choices_are_refused_with_the_known_ones(plain, key, choices):
     assert refusal(plain, **{key: "other"}) == f"{key}=other: choose one of {choices}"
     for choice in choices.split(", "):
         if (key, choice) != ("data.source", "hub"):  # which wants more than that
-            from_plain(Config, changed(plain, **{key: choice}))
+            from_dict(Config, changed(plain, **{key: choice}))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_values_at_odds_with_each_other_are_refused_with_every_key_involved(plai
     ],
 )
 def test_values_at_the_edge_of_a_rule_are_accepted(plain, options):
-    flat = flatten(to_plain(from_plain(Config, changed(plain, **options))))
+    flat = flatten(to_dict(from_dict(Config, changed(plain, **options))))
     assert {key: flat[key] for key in options} == options
 
 
@@ -268,7 +268,7 @@ def test_options_that_are_still_open_cannot_be_taken_for_resolved_ones():
 )
 def test_names_that_leave_the_folder_or_need_quoting_are_refused(plain, name):
     with pytest.raises(ConfigError, match=r"^name="):
-        from_plain(Config, changed(plain, name=name))
+        from_dict(Config, changed(plain, name=name))
 
 
 def test_a_runs_default_name_says_data_model_and_row():
@@ -286,7 +286,7 @@ def test_a_runs_default_name_says_data_model_and_row():
 
 
 def evaluate(**options) -> EvaluateConfig:
-    return from_plain(EvaluateConfig, changed(to_plain(EvaluateConfig(run="outputs/a")), **options))
+    return from_dict(EvaluateConfig, changed(to_dict(EvaluateConfig(run="outputs/a")), **options))
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_the_options_of_evaluation_have_rules_too(key, value):
 
 
 def test_search_overrides_replace_what_they_name_and_nothing_else(plain):
-    search = from_plain(Config, plain).search
+    search = from_dict(Config, plain).search
     assert evaluate(references=[], ensemble=[]).search.apply(search) == search
     overridden = evaluate(**{"search.beam_size": 7, "search.length_penalty": 0.0}).search.apply(
         search
@@ -324,7 +324,7 @@ def test_search_overrides_replace_what_they_name_and_nothing_else(plain):
 
 
 def test_an_exact_search_that_is_asked_for_by_0_is_that_of_null_also_over_a_runs_patience(plain):
-    exact = from_plain(Config, plain).search
+    exact = from_dict(Config, plain).search
     assert exact.patience is None
     patient = evaluate(**{"search.patience": 2.0}).search.apply(exact)
     assert patient.patience == 2.0
@@ -335,8 +335,8 @@ def test_an_exact_search_that_is_asked_for_by_0_is_that_of_null_also_over_a_runs
 
 
 def test_a_configuration_survives_json(plain):
-    config = from_plain(Config, plain)
-    assert from_plain(Config, json.loads(json.dumps(to_plain(config)))) == config
+    config = from_dict(Config, plain)
+    assert from_dict(Config, json.loads(json.dumps(to_dict(config)))) == config
 
 
 SECTIONS = ["model", "data", "optim", "trainer", "search", "logger"]
@@ -348,14 +348,14 @@ def test_unknown_options_are_refused_by_name(plain, section):
     (tree[section] if section else tree)["nonsense"] = 1
     name = f"{section}.nonsense" if section else "nonsense"
     with pytest.raises(ConfigError, match=f"unknown options: {name}$"):
-        from_plain(Config, tree)
+        from_dict(Config, tree)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_a_stored_configuration_without_a_section_is_refused(plain, section):
     del plain[section]
     with pytest.raises(ConfigError, match=f"stored options lack {section}$"):
-        from_plain(Config, plain)
+        from_dict(Config, plain)
 
 
 @pytest.mark.parametrize("key", options_of(Config))
@@ -369,9 +369,9 @@ def test_a_configuration_stored_before_an_option_existed_reads_with_what_runs_ha
 
     if absent is MISSING:
         with pytest.raises(ConfigError, match=f"stored options lack {key}$"):
-            from_plain(Config, plain)
+            from_dict(Config, plain)
     else:
-        read = from_plain(Config, plain)
+        read = from_dict(Config, plain)
         assert (attrgetter(key)(read), stored_options(plain)[key]) == (absent, absent)
 
 
@@ -394,7 +394,7 @@ def test_a_configuration_stored_with_open_sizes_of_heads_is_that_with_the_sizes_
     assert stored_config(older) == stored_config(plain)
     assert (
         changed_options(older, stored_config(plain))
-        == changed_options(plain, from_plain(Config, older))
+        == changed_options(plain, from_dict(Config, older))
         == {}
     )
     assert changed_options(older, stored_config(changed(plain, **{"model.d_k": 32}))) == {
@@ -425,7 +425,7 @@ def test_stored_options_that_name_code_are_refused_and_never_run(plain, call, tm
         changed(plain, **{"data.train": [call]}),
     ):
         with pytest.raises(ConfigError):
-            from_plain(Config, tree)
+            from_dict(Config, tree)
     assert not sentinel.exists()
 
 

@@ -9,7 +9,7 @@ from faults.harness import bytes_of, configured, same_weights, train
 
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, mutable_on_resume, to_plain
+from aiayn.config.stored import flatten, mutable_on_resume, to_dict
 from aiayn.runs import checkpoints
 
 # Every harmless option with another value than the harness has. Options of devices are tested with
@@ -78,7 +78,7 @@ def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(
         *(f"{key}={value}" for key, value in OTHERWISE.items()),
         f"data.folder={tmp_path}/data",
     )
-    now, before = flatten(to_plain(other)), flatten(to_plain(config))
+    now, before = flatten(to_dict(other)), flatten(to_dict(config))
     assert {key for key in now if now[key] != before[key]} == {*OTHERWISE, "data.folder"}
     killed_at(9)
     end = train(other, tmp_path)

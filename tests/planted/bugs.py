@@ -219,8 +219,8 @@ BUGS = [
     Bug(
         "signal_does_not_save",
         "training/callbacks/checkpoint_saver.py",
-        "bool(signal or self.run",
-        "bool(self.run",
+        "bool(signal or self.services",
+        "bool(self.services",
         "training/test_run.py::test_ctrl_c_saves_and_exits_with_130",
     ),
     Bug(

@@ -13,7 +13,7 @@ from scipy import stats
 
 from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config
-from aiayn.config.stored import to_plain
+from aiayn.config.stored import to_dict
 from aiayn.errors import RefusedError
 from aiayn.model.flops import training_flops
 from aiayn.reports import tables as writers
@@ -49,7 +49,7 @@ def store(folder: Path, config: Config, step: int = 40, vocab_size: int = 300, *
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "checkpoints" / f"step_{step}.ckpt").write_bytes(b"")  # the table reads its name only
     config = replace(config, data=replace(config.data, vocab_size=vocab_size))
-    (folder / "config.yaml").write_text(yaml.safe_dump(to_plain(config)))
+    (folder / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
     ppl = parts.get("ppl", 9.5)
     lines = [
         {"step": 10, "val/ppl": 50.0},

@@ -8,7 +8,7 @@ import hashlib
 import pytest
 from applications import CORPORA, composed
 
-from aiayn.config.stored import flatten, to_plain
+from aiayn.config.stored import flatten, to_dict
 from aiayn.reports.paper_tables import counted_flops
 from aiayn.reports.published import BIG, GERMAN, SUBSET, TABLE_2, known_test_set, paper_figures
 
@@ -17,7 +17,7 @@ NEWS = CORPORA / "wmt-news"
 
 def test_the_lines_of_table_2_are_the_experiments_models():
     french = composed("model=big", "data=wmt14_en_fr", "model.dropout=0.1")
-    options = flatten(to_plain(french))
+    options = flatten(to_dict(french))
     assert TABLE_2[3].is_of(options)
     assert not BIG.is_of(options | GERMAN)
     assert not TABLE_2[3].is_of(options | {"optim.label_smoothing": 0.2})

@@ -17,7 +17,7 @@ from applications import composed, run_application
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiayn.config.stored import to_plain
+from aiayn.config.stored import to_dict
 from aiayn.errors import RefusedError
 from aiayn.reports.page import marked_difference
 from aiayn.reports.plots import panels
@@ -212,7 +212,7 @@ def write_sweep(folder, *rows):
         config = composed(
             "data=files", "data.train=x", "data.val=x", "data.vocab_size=300", *options
         )
-        (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config), sort_keys=False))
+        (run / "config.yaml").write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
         (run / "metrics.jsonl").write_text(json.dumps({"step": 10, "val/ppl": ppl}) + "\n")
         (run / "evaluation/val").mkdir(parents=True)
         scores = {"metrics": {"sacrebleu": bleu}, "step": 10, "lines": 3, "split": "val"}

@@ -25,7 +25,7 @@ import pytest
 import torch
 from applications import composed, composed_options
 
-from aiayn.config.stored import to_plain
+from aiayn.config.stored import to_dict
 from aiayn.errors import RefusedError, ResourceError
 from aiayn.files import atomic_write, host
 from aiayn.model.transformer import Transformer
@@ -120,7 +120,7 @@ def test_plain_torch_reads_the_file_without_running_or_trusting_anything(origina
     checkpoints.save(tmp_path / "a.ckpt", original)
     stored = torch.load(tmp_path / "a.ckpt", weights_only=True)
     assert torch.equal(stored["weights"]["embedding.weight"], original.weights["embedding.weight"])
-    assert stored["config"] == to_plain(original.config)
+    assert stored["config"] == to_dict(original.config)
     assert zipfile.ZipFile(tmp_path / "a.ckpt").testzip() is None
 
 
@@ -175,7 +175,7 @@ def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(tmp_path
 def test_a_checkpoint_with_other_options_than_this_program_has_is_refused_by_name(
     original, tmp_path
 ):
-    payload = {"format": tensor_files.FORMAT, **vars(original), "config": to_plain(original.config)}
+    payload = {"format": tensor_files.FORMAT, **vars(original), "config": to_dict(original.config)}
     payload["config"]["model"]["norm"] = "pre"
     tensor_files.write_tensors(tmp_path / "a.ckpt", payload)
     with pytest.raises(RefusedError, match=r"a\.ckpt: .*norm"):

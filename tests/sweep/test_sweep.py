@@ -442,14 +442,14 @@ def scored(tmp_path, monkeypatch) -> SweepJob:
     """A job with all files of one that was trained for two steps and scored."""
     monkeypatch.chdir(tmp_path)
     [job] = composed_jobs([*SMALL, "ablation=d_ls00"])
-    from aiayn.config.stored import to_plain
+    from aiayn.config.stored import to_dict
 
     (job.folder / "evaluation/val").mkdir(parents=True)
     (job.folder / "checkpoints").mkdir()
     for name in ("step_2", "averaged"):
         (job.folder / f"checkpoints/{name}.ckpt").touch()
-    (job.folder / "config.yaml").write_text(yaml.safe_dump(to_plain(job.config), sort_keys=False))
-    result = {"checkpoint": "last.ckpt", "step": 2, "search": to_plain(job.config.search)}
+    (job.folder / "config.yaml").write_text(yaml.safe_dump(to_dict(job.config), sort_keys=False))
+    result = {"checkpoint": "last.ckpt", "step": 2, "search": to_dict(job.config.search)}
     result |= {"metrics": {}, "lines": 5, "split": "val"}
     (job.folder / "evaluation/val/evaluation.json").write_text(json.dumps(result))
     return job

@@ -178,7 +178,7 @@ def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(
 
 def test_two_files_build_one_model_unless_they_bring_the_same_part(text, tmp_path):
     def kinds(*names: str) -> set[str]:
-        found = extensions.name_extensions([f"{EXAMPLES}/{name}.py" for name in names])
+        found = extensions.register_extensions([f"{EXAMPLES}/{name}.py" for name in names])
         config = composed(*options(text, tmp_path, ""))
         model = replace(config.model, parts=extensions.ids_of_builders(found))
         return {
@@ -225,7 +225,7 @@ def test_a_file_that_builds_the_model_leaves_it_the_parts_of_a_file_before(text,
     (tmp_path / "built.py").write_text(
         MODULE.format(change=BUILDERS["one decoder layer, an output of its own"])
     )
-    found = extensions.name_extensions([f"{EXAMPLES}/rotary.py", f"{tmp_path}/built.py"])
+    found = extensions.register_extensions([f"{EXAMPLES}/rotary.py", f"{tmp_path}/built.py"])
     config = composed(*options(text, tmp_path, ""))
     model = build_model(
         replace(config, model=replace(config.model, parts=extensions.ids_of_builders(found))), 280

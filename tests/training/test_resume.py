@@ -8,7 +8,7 @@ import pytest
 
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import as_option, flatten, mutable_on_resume, to_plain
+from aiayn.config.stored import as_option, flatten, mutable_on_resume, to_dict
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.model.transformer import Transformer
@@ -43,7 +43,7 @@ def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_v
         started = with_option(started, key, None)
     RunFolder(tmp_path).write_config(started)
     check_unchanged(RunFolder(tmp_path), started)
-    for key, old in flatten(to_plain(started)).items():
+    for key, old in flatten(to_dict(started)).items():
         now = with_option(
             started, key, "something else" if key != "extension" else {"x": "something else"}
         )

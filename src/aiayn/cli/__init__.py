@@ -25,8 +25,8 @@ def main() -> None:
     # filters. A server would end by the same signal whenever a client closes its connection too
     # early.
     sys.argv[1:] = [
-        HOME_IN_OPTION.sub(lambda found: os.path.expanduser(found[0]), each)
-        for each in sys.argv[1:]
+        HOME_IN_OPTION.sub(lambda home: os.path.expanduser(home[0]), argument)
+        for argument in sys.argv[1:]
     ]
     command = sys.argv[1:2]
     if command not in (["train"], ["evaluate"], ["serve"]) and hasattr(

@@ -91,10 +91,10 @@ class ModelChoice:
         search = SearchOverrides(length_penalty=self.length_penalty)
         ensemble = self.ensemble or ()
         find_checkpoints(run, ensemble, self.checkpoint)
-        from aiayn.runs.extensions import name_extensions
+        from aiayn.runs.extensions import register_extensions
         from aiayn.search.translator import Translator
 
-        name_extensions(self.extension or [])
+        register_extensions(self.extension or [])
         return Translator.from_run(
             run, self.checkpoint, search, self.accelerator, self.precision, ensemble
         )

@@ -60,7 +60,7 @@ def export(
     )
     path = find_checkpoint(run, checkpoint)
     from aiayn.runs import checkpoints
-    from aiayn.runs.extensions import name_extensions
+    from aiayn.runs.extensions import register_extensions
 
     model = checkpoints.load(path)
     if target == "aiayn":
@@ -73,7 +73,7 @@ def export(
     from aiayn.files import sha256
     from aiayn.runs.results import read_evaluations
 
-    name_extensions(extension or [])
+    register_extensions(extension or [])
     name, card = run.resolve().name.removesuffix(".ckpt"), None
     if target == "marian":
         digest = sha256(path)

@@ -205,10 +205,12 @@ def _canonical(arguments: argparse.Namespace) -> list[str]:
     """Returns the arguments with flags in full and first, as Hydra and the jobs of a sweep take
     them.
     """
-    given = {
+    values = {
         f"--{name.replace('_', '-')}": value
         for name, value in vars(arguments).items()
         if name != "overrides"
     }
-    flags = [flag if value is True else f"{flag}={value}" for flag, value in given.items() if value]
+    flags = [
+        flag if value is True else f"{flag}={value}" for flag, value in values.items() if value
+    ]
     return [*flags, *arguments.overrides]

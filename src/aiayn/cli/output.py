@@ -50,17 +50,17 @@ def write_lines(lines: Iterable[str]) -> None:
 def as_json(
     translator: "LineTranslator",
     lines: list[str],
-    results: "list[list[Translation]]",
+    n_best: "list[list[Translation]]",
     first_index: int,
 ) -> Iterator[str]:
     """Yields one JSON object per translation, in order of the lines."""
     from aiayn.search.alignment import alignment_weights
 
     src_ids = translator.source_ids(lines)
-    found = [(number, translation) for number, best in enumerate(results) for translation in best]
-    outputs = [translation.tokens for _, translation in found]
-    attention = alignment_weights(translator, [src_ids[number] for number, _ in found], outputs)
-    for (number, translation), weights in zip(found, attention, strict=True):
+    numbered = [(number, translation) for number, best in enumerate(n_best) for translation in best]
+    outputs = [translation.tokens for _, translation in numbered]
+    attention = alignment_weights(translator, [src_ids[number] for number, _ in numbered], outputs)
+    for (number, translation), weights in zip(numbered, attention, strict=True):
         fields = {
             "index": first_index + number,
             "source": lines[number],

@@ -73,20 +73,22 @@ def score(
         for start in range(0, len(sources), FILE_LINES):
             chunk = slice(start, start + FILE_LINES)
             on_batch = progress and (
-                lambda now, _, start=start: progress(start + now, len(sources))
+                lambda n_scored, _, start=start: progress(start + n_scored, len(sources))
             )
             pairs = translator.score(sources[chunk], targets[chunk], on_batch, start + 1)
             if style == "jsonl":
                 texts = zip(sources[chunk], targets[chunk], pairs, strict=True)
-                write_lines(_as_json(translator, start + n, *one) for n, one in enumerate(texts))
+                write_lines(
+                    _as_json(translator, start + n, *scored) for n, scored in enumerate(texts)
+                )
             else:
                 write_lines(
                     f"{per_token(pair) if each_token else pair.log_prob:.6f}" for pair in pairs
                 )
             log_prob += sum(pair.log_prob for pair in pairs)
             tokens += sum(len(pair.tokens) for pair in pairs)
-    said = f"({len(sources)} lines, {tokens} subwords with end marks)"
-    print(f"perplexity {perplexity(log_prob, tokens):.4f} {said}", file=sys.stderr)
+    size = f"({len(sources)} lines, {tokens} subwords with end marks)"
+    print(f"perplexity {perplexity(log_prob, tokens):.4f} {size}", file=sys.stderr)
 
 
 def per_token(pair: "ScoredPair") -> float:

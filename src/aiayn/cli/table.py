@@ -84,8 +84,8 @@ def table(
         "--split": split,
         "--all": every_row,
     }
-    if parameters and (given := [name for name in of_runs if of_runs[name]]):
-        raise ConfigError(f"--parameters reads no run: leave out {', '.join(given)}")
+    if parameters and (refused := [name for name in of_runs if of_runs[name]]):
+        raise ConfigError(f"--parameters reads no run: leave out {', '.join(refused)}")
     if vocab_size and not parameters:
         raise ConfigError(
             "--vocab-size only works with --parameters; runs have their own vocabulary"
@@ -101,11 +101,11 @@ def table(
     else:
         measured, notes = read_runs(runs or [])
         splits = (split,) if split else SPLITS
-        own = comparisons(
+        groups = comparisons(
             measured, _comma_separated(by), baseline, _comma_separated(metrics), splits
         )
         paper = paper_tables(measured, every_row)
-        tables, records = [*own, *paper.tables], paper.records | {"notes": notes}
+        tables, records = [*groups, *paper.tables], paper.records | {"notes": notes}
     if only:
         names = [shown.name for shown in tables if shown.records]
         if only not in names:

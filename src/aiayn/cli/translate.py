@@ -84,14 +84,14 @@ class OutputOptions:
     def style(self) -> str:
         return self.given_style or "text"
 
-    def require_one_translation(self, what: str, sample: bool = False) -> None:
+    def require_one_translation(self, option: str, sample: bool = False) -> None:
         """Raises ConfigError for options that write more, or something else, than one translation
         for each text.
         """
         if self.n_best or self.scores or self.style != "text" or sample:
-            given = "--sample" if sample else "--n-best, --scores and --format"
+            refused = "--sample" if sample else "--n-best, --scores and --format"
             raise ConfigError(
-                f"{what} writes one translation, the best, for each text; leave out {given}"
+                f"{option} writes one translation, the best, for each text; leave out {refused}"
             )
 
 
@@ -118,13 +118,13 @@ class SampleOptions:
         """Returns None without --sample. Raises ConfigError for options that contradict each
         other.
         """
-        given = {
+        options = {
             name: value
             for name, value in vars(self).items()
             if name != "sample" and value is not None
         }
         if not self.sample:
-            for name in given:
+            for name in options:
                 raise ConfigError(
                     f"--{name.replace('_', '-')} is an option of --sample; add --sample or leave "
                     "it out"
@@ -135,7 +135,7 @@ class SampleOptions:
                 raise ConfigError(
                     f"--sample draws one translation per line, without a beam; leave out {name}"
                 )
-        return SamplingConfig(**given)
+        return SamplingConfig(**options)
 
 
 def translate(
@@ -191,25 +191,27 @@ def translate(
     at_least("search.beam_size", model.beam_size, 1)  # before the run is looked for
     for name in [f"--{name}" for name in ("markup", "paragraphs", "tsv") if getattr(output, name)]:
         output.require_one_translation(name, sampling.sample and name != "--tsv")
-    kind = _kind(run, file, output, sampling.sample)
-    if devices > 1 and kind == "stream":
+    input_format = _kind(run, file, output, sampling.sample)
+    if devices > 1 and input_format == "stream":
         raise ConfigError(
             f"--devices {devices}: for a FILE only; leave it out to translate a stream"
         )
     from aiayn.data.text_files import suffix
 
-    count, chunks = texts.file_chunks(file) if file and kind == "lines" else (0, _stream(run))
+    count, chunks = (
+        texts.file_chunks(file) if file and input_format == "lines" else (0, _stream(run))
+    )
     with model.open(run, devices, "--sample draws in torch" if drawing else None) as (
         translator,
         engine,
     ):
         _check_task(translator, run, output)
         print(engine, file=sys.stderr, flush=True)
-        places = Counter[str]()
-        if file and kind == "document":
-            _write_document(translator, file, output, places)
+        counts = Counter[str]()
+        if file and input_format == "document":
+            _write_document(translator, file, output, counts)
         else:
-            if file and kind == "unknown":
+            if file and input_format == "unknown":
                 if (ending := suffix(file.name)) not in translator.languages:
                     raise DataError(
                         f"{file}: .{ending} files are not known; if it is lines of text, add "
@@ -221,15 +223,15 @@ def translate(
                 for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
                     on_batch = _within(progress, done, len(chunk.lines), count)
                     write_lines(
-                        _translated(translator, output, drawing, chunk, done, places, on_batch)
+                        _translated(translator, output, drawing, chunk, done, counts, on_batch)
                     )
                     done += len(chunk.lines)
-        if output.markup or any(places.values()):
-            total = places.total() - places["removed"]
+        if output.markup or any(counts.values()):
+            total = counts.total() - counts["removed"]
             print(
-                f"mark-up: {total} tags and placeholders: {places['by_model']} as the model wrote "
-                f"them, {places['by_alignment']} put where the alignment says, "
-                f"{places['guessed']} where it says nothing; {places['removed']} removed that the "
+                f"mark-up: {total} tags and placeholders: {counts['by_model']} as the model wrote "
+                f"them, {counts['by_alignment']} put where the alignment says, "
+                f"{counts['guessed']} where it says nothing; {counts['removed']} removed that the "
                 "source does not have",
                 file=sys.stderr,
             )
@@ -300,7 +302,7 @@ def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) 
 
 
 def _write_document(
-    translator: "LineTranslator", file: Path, output: OutputOptions, places: Counter[str]
+    translator: "LineTranslator", file: Path, output: OutputOptions, counts: Counter[str]
 ) -> None:
     """Writes a document's translation; all that is no text is copied."""
     from aiayn.data.languages import target_language
@@ -319,12 +321,12 @@ def _write_document(
                 output.paragraphs or document.is_prose,
                 _within(progress, done, count, total),
             )
-            [text], found = translate_texts(
+            [text], text_counts = translate_texts(
                 translator, [group], document.markup, paragraphs, on_batch, done + 1, output.tag
             )
             sys.stdout.buffer.write(document.encode(text))
             sys.stdout.buffer.flush()
-            places.update(found)
+            counts.update(text_counts)
             done += count
     if document.is_prose and not output.tag and (known := translator.tokenizer.source.symbols):
         print(
@@ -341,7 +343,7 @@ def _translated(
     drawing: SamplingConfig | None,
     chunk: Chunk,
     done: int,
-    places: Counter[str],
+    counts: Counter[str],
     on_batch: "Progress | None",
 ) -> Iterable[str]:
     """Returns the output lines of a chunk that comes after `done` lines."""
@@ -354,32 +356,34 @@ def _translated(
     if output.markup or output.paragraphs:
         from aiayn.search.texts import translate_texts
 
-        found, counted = translate_texts(
+        translated_lines, counted = translate_texts(
             translator, lines, output.markup, output.paragraphs, on_batch, done + 1
         )
-        places.update(counted)
-        return chunk.written(found)
+        counts.update(counted)
+        return chunk.written(translated_lines)
     lines = [task.source_line(line) for line in lines]
     if drawing:
         drawn = cast("Translator", translator).sample(lines, drawing, on_batch, done + 1)
-        results = [[one] for one in drawn]
+        n_best = [[translation] for translation in drawn]
     else:
-        results = translator.n_best(lines, output.n_best or 1, on_batch, done + 1)
+        n_best = translator.n_best(lines, output.n_best or 1, on_batch, done + 1)
     if output.style == "jsonl":
-        return as_json(translator, lines, results, done)
+        return as_json(translator, lines, n_best, done)
     if show:
         return (
-            show(line, one.text) for line, best in zip(lines, results, strict=True) for one in best
+            show(line, translation.text)
+            for line, best in zip(lines, n_best, strict=True)
+            for translation in best
         )
     if output.n_best:
         return (
-            f"{n} ||| {one.text} ||| {one.score:.4f}"
-            for n, best in enumerate(results, done)
-            for one in best
+            f"{n} ||| {translation.text} ||| {translation.score:.4f}"
+            for n, best in enumerate(n_best, done)
+            for translation in best
         )
     if output.scores:
-        return (f"{best.text}\t{best.score:.4f}" for best, *_ in results)
-    translations = [best.text for best, *_ in results]
+        return (f"{best.text}\t{best.score:.4f}" for best, *_ in n_best)
+    translations = [best.text for best, *_ in n_best]
     if task.reads_prose:  # a line without letters, such as 1984, is its own translation
         translations = [
             text if has_letters(line) else line
@@ -392,4 +396,8 @@ def _within(progress: "Progress | None", done: int, count: int, total: int) -> "
     """Progress within `count` lines that come after `done` lines; what it counts may be
     sentences.
     """
-    return progress and (lambda now, of: progress(done + now * count // max(of, 1), total))
+    return progress and (
+        lambda n_translated, n_texts: progress(
+            done + n_translated * count // max(n_texts, 1), total
+        )
+    )

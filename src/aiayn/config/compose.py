@@ -27,7 +27,7 @@ from aiayn.config.program import conf_folder
 from aiayn.config.resolve import check_open_model
 from aiayn.config.rules import NAME_CHARACTERS, is_section, one_of, options_of, require
 from aiayn.config.schema import Config
-from aiayn.config.stored import from_plain, stored_options, to_plain
+from aiayn.config.stored import from_dict, stored_options, to_dict
 from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -126,12 +126,12 @@ def _nullable(schema: Any) -> type:
 
 def check_config(composed: DictConfig, schema: type[T]) -> T:
     """Returns the composed options as an instance of the schema. Raises ConfigError as
-    `_plain_values` does, and for impossible ones.
+    `_resolved_values` does, and for impossible ones.
     """
-    return from_plain(schema, _plain_values(composed))
+    return from_dict(schema, _resolved_values(composed))
 
 
-def _plain_values(composed: DictConfig) -> dict[str, Any]:
+def _resolved_values(composed: DictConfig) -> dict[str, Any]:
     """Returns composed options as plain values, interpolations resolved.
 
     Raises ConfigError for missing ones, and for those with a variable of the environment other than
@@ -173,13 +173,13 @@ def resolve_options(
 
     choices are the files of each group that were chosen, overrides the arguments that chose them.
     """
-    values = _plain_values(composed)
+    values = _resolved_values(composed)
     if values["data"]["source"] == "hub" and _names_files(values["data"], overrides):
         values["data"]["source"] = "files"
     if values["name"] is None:
         values["name"] = default_name(choices, values["init_from"])
     values["extension"] = check_extensions(values["extensions"], values["extension"])
-    options = from_plain(Config, values)
+    options = from_dict(Config, values)
     if "wandb" in options.logger.kinds and (mode := os.environ.get("WANDB_MODE")):
         one_of("WANDB_MODE", mode, WANDB_MODES)
     if options.optim.peak_lr is not None and {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(
@@ -194,15 +194,15 @@ def resolve_options(
     return options
 
 
-def _names_files(data: Mapping[str, Any], overrides: Sequence[str]) -> bool:
+def _names_files(options: Mapping[str, Any], overrides: Sequence[str]) -> bool:
     """Whether data.train names files, and not a split of a data set of the hub, which has no slash
     in its name.
     """
-    if isinstance(data["train"], list) or "/" in f"{data['train']}":
+    if isinstance(options["train"], list) or "/" in f"{options['train']}":
         return True
     is_typed = typed_keys(overrides) & {"data.train", "data.source"} == {"data.train"}
-    endings = ("", f".{data['src_lang']}", f".{data['src_lang']}.gz")
-    return is_typed and any(Path(f"{data['train']}{ending}").is_file() for ending in endings)
+    endings = ("", f".{options['src_lang']}", f".{options['src_lang']}.gz")
+    return is_typed and any(Path(f"{options['train']}{ending}").is_file() for ending in endings)
 
 
 def typed_keys(overrides: Sequence[str]) -> set[str]:
@@ -218,8 +218,8 @@ def chosen_options(overrides: Sequence[str], options: Config) -> set[str]:
     if "model" in typed:
         return typed | {name for name in options_of(Config) if name.startswith("model.")}
     if typed & {"ablation", "experiment"}:
-        usual, now = default_values("train"), stored_options(to_plain(options))
-        changed = {key for key, value in now.items() if value not in (None, usual[key])}
+        usual, current = default_values("train"), stored_options(to_dict(options))
+        changed = {key for key, value in current.items() if value not in (None, usual[key])}
         return typed | {key for key in changed if key.startswith("model.")}
     return typed
 

@@ -68,9 +68,9 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _read_with_parents(path: Path) -> dict[str, Any]:
-    own, parents = _read(path)
+    values, parents = _read(path)
     inherited: dict[str, Any] = {}
     for parent in parents:
         if parent != "_self_":
             inherited |= _read_with_parents(path.with_name(f"{parent}.yaml"))
-    return inherited | own
+    return inherited | values

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from aiayn.config.rules import is_section, require
-from aiayn.config.stored import from_plain, to_plain
+from aiayn.config.stored import from_dict, to_dict
 from aiayn.errors import ConfigError, UserError
 
 
@@ -76,29 +76,31 @@ def load_extensions(paths: Sequence[str]) -> list[Extension]:
     """Imports the files in order. Raises ConfigError as `load_extension` does, and if two have the
     same name.
     """
-    found = [load_extension(path) for path in paths]
-    names = [extension.name for extension in found]
+    extensions = [load_extension(path) for path in paths]
+    names = [extension.name for extension in extensions]
     for name in names:
         require(names.count(name) == 1, f"extensions: two files are called {name}.py; rename one")
-    return found
+    return extensions
 
 
-def check_extensions(paths: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+def check_extensions(paths: Sequence[str], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the options of all extensions with their defaults, as plain values by the extension's
     name.
 
     Raises ConfigError for options of no extension, and for unknown, mistyped or impossible ones.
     """
     extensions = {extension.name: extension for extension in load_extensions(paths)}
-    for name in given:
+    for name in typed:
         missing = (
             f"extension.{name}: no such extension; name its file as well, extensions=[{name}.py]"
         )
         require(name in extensions, missing)
-    found = {
-        name: _options_of(extension, given.get(name, {})) for name, extension in extensions.items()
+    options_by_name = {
+        name: _options_of(extension, typed.get(name, {})) for name, extension in extensions.items()
     }
-    return {name: to_plain(options) for name, options in found.items() if options is not None}
+    return {
+        name: to_dict(options) for name, options in options_by_name.items() if options is not None
+    }
 
 
 def _options_of(extension: Extension, values: Any) -> Any:
@@ -107,27 +109,27 @@ def _options_of(extension: Extension, values: Any) -> Any:
     """
     prefix = f"extension.{extension.name}"
     require(isinstance(values, Mapping), f"{prefix}: write {prefix}.OPTION=value")
-    kinds = (
+    types = (
         {option.name: option.type for option in fields(extension.options)}
         if extension.options
         else {}
     )
     for key in values:
-        near = difflib.get_close_matches(key, kinds, n=1)
+        near = difflib.get_close_matches(key, types, n=1)
         hint = (
-            f"did you mean {prefix}.{near[0]}?" if near else f"it has {', '.join(kinds) or 'none'}"
+            f"did you mean {prefix}.{near[0]}?" if near else f"it has {', '.join(types) or 'none'}"
         )
-        require(key in kinds, f"{prefix}.{key}: no such option; {hint}")
+        require(key in types, f"{prefix}.{key}: no such option; {hint}")
     if extension.options is None:
         return None
     # What Hydra does to options of this program: 1 and 1.0 would be two rows of a table.
     floats = [
         key
-        for key, one in values.items()
-        if kinds[key] in (float, float | None) and type(one) is int
+        for key, value in values.items()
+        if types[key] in (float, float | None) and type(value) is int
     ]
     try:
-        return from_plain(
+        return from_dict(
             extension.options,
             {**values, **{key: float(values[key]) for key in floats}},
             f"{prefix}.",

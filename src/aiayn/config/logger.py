@@ -30,10 +30,10 @@ class LoggerConfig:
 
     def __post_init__(self) -> None:
         check_rules("logger.", self)
-        for kind in listed(self.kind):
-            one_of("logger.kind", kind, LOGGERS)
+        for name in listed(self.kind):
+            one_of("logger.kind", name, LOGGERS)
 
     @property
     def kinds(self) -> list[str]:
         """The loggers besides metrics.jsonl."""
-        return [kind for kind in listed(self.kind) if kind != "none"]
+        return [name for name in listed(self.kind) if name != "none"]

@@ -164,22 +164,22 @@ def one_line(error: BaseException, schema: type) -> str:
     if isinstance(error, MissingConfigException):
         return _unknown_file(error.missing_cfg_file or "", error.options or ())
     if isinstance(error, OmegaConfBaseException):
-        told = _refused_value(error, schema)
+        message = _refused_value(error, schema)
         if file is None:
-            return told
+            return message
         if error.full_key == file[1].partition("/")[0] in FILE_GROUPS:
-            told = (
+            message = (
                 "its first line must be # @package _global_, without which its options are of no "
                 "section"
             )
-        return f"{file[1]}: {told}"
+        return f"{file[1]}: {message}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
-def _cause(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
+def _cause(error: BaseException | None, error_class: type[BaseException]) -> BaseException | None:
     """Returns the first error of a kind among those that an error came from."""
-    while error is not None and not isinstance(error, kind):
+    while error is not None and not isinstance(error, error_class):
         error = error.__cause__ or error.__context__
     return error
 
@@ -190,8 +190,8 @@ def _unreadable_override(override: str, schema: type) -> str:
         return f"{key}: its value cannot be read; quote it twice: '{key}=\"value\"'"
     if schema is not Config:
         return f"{key}: not an option with a value; name a run with run={key or 'outputs/NAME'}"
-    meant = key if key in {*options_of(schema), *groups(schema)} else "key"
-    return f"{key}: not an option with a value; write {meant}=value, without spaces"
+    suggested = key if key in {*options_of(schema), *groups(schema)} else "key"
+    return f"{key}: not an option with a value; write {suggested}=value, without spaces"
 
 
 def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
@@ -266,22 +266,22 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         values.setdefault(key, []).append(value)
-    for key, given in values.items():
-        if len(given) == 1:
+    for key, repeated in values.items():
+        if len(repeated) == 1:
             continue
-        rows = f"{key}={','.join(given)}"
+        rows = f"{key}={','.join(repeated)}"
         if not multirun:
             remedy = f"give it once, or for a row each: -m {rows}"
         elif any(
             OverridesParser.create().parse_override(f"{key}={value}").is_sweep_override()
-            for value in given
+            for value in repeated
         ):
             remedy = "both fixed and swept, or swept twice: leave one out"
         else:
             remedy = f"for a row each write {rows}"
-        if key == "ablation" and (both := _changes_of_rows(given)):
+        if key == "ablation" and (both := _changes_of_rows(repeated)):
             remedy += f"; one row with the changes of all is {both}"
-        raise ConfigError(f"{key}: given {len(given)} times, {' and '.join(given)}; {remedy}")
+        raise ConfigError(f"{key}: given {len(repeated)} times, {' and '.join(repeated)}; {remedy}")
 
 
 def _changes_of_rows(names: Sequence[str]) -> str:
@@ -331,9 +331,9 @@ def nearest_option(key: str, schema: type) -> str | None:
     if section in options_of(schema):  # data.train.en: an option taken for a section
         return section
     by_last = {name.rpartition(".")[2]: name for name in reversed(names)}
-    for meant in (last, OTHER_TOOLKITS.get(last, "")):
-        if meant in names or meant.rpartition(".")[2] in by_last:
-            return meant if meant in names else by_last[meant.rpartition(".")[2]]
+    for candidate in (last, OTHER_TOOLKITS.get(last, "")):
+        if candidate in names or candidate.rpartition(".")[2] in by_last:
+            return candidate if candidate in names else by_last[candidate.rpartition(".")[2]]
     if last in OTHER_TOOLKITS:
         return None
     similar = [by_last[name] for name in difflib.get_close_matches(last, by_last, n=3, cutoff=0.7)]

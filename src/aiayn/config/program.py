@@ -21,21 +21,21 @@ def started_as(script: str | None, subcommand: str | None) -> Iterator[None]:
     ...`.
     """
     global _script, _subcommand
-    before = _script, _subcommand
+    previous = _script, _subcommand
     _script, _subcommand = Path(script).resolve() if script else None, subcommand
     try:
         yield
     finally:
-        _script, _subcommand = before
+        _script, _subcommand = previous
 
 
 def conf_folder() -> Path:
     """Returns conf/ beside the script that was started, or in the installed package, or in this
     file's checkout.
     """
-    here = Path(__file__).resolve()
+    this_file = Path(__file__).resolve()
     folders = [_script.with_name("conf")] if _script else []
-    folders += [here.parents[1] / "conf", here.parents[3] / "conf"]
+    folders += [this_file.parents[1] / "conf", this_file.parents[3] / "conf"]
     return next((folder for folder in folders if (folder / "train.yaml").is_file()), folders[-1])
 
 
@@ -99,5 +99,9 @@ def _in_environment(name: str) -> str:
     on_path = str(folder) in os.environ.get("PATH", "").split(os.pathsep)
     if on_path or sys.prefix == sys.base_prefix or not (folder / name).exists():
         return name
-    here = Path.cwd()
-    return str((folder / name).relative_to(here) if folder.is_relative_to(here) else folder / name)
+    working_folder = Path.cwd()
+    return str(
+        (folder / name).relative_to(working_folder)
+        if folder.is_relative_to(working_folder)
+        else folder / name
+    )

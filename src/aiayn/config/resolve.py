@@ -119,7 +119,8 @@ def fill(options: Config, values: Mapping[str, Any], reason: str | None = None) 
         section, _, name = key.partition(".")
         sections.setdefault(section, {})[name] = value
     return replace(
-        options, **{name: replace(getattr(options, name), **of) for name, of in sections.items()}
+        options,
+        **{name: replace(getattr(options, name), **changes) for name, changes in sections.items()},
     )
 
 

@@ -86,26 +86,26 @@ def check_rules(prefix: str, options: Any, declared: Any = None) -> None:
 
     null breaks no rule.
     """
-    for each in fields(declared or options):
-        value, rule = getattr(options, each.name), each.metadata.get("rule")
+    for option in fields(declared or options):
+        value, rule = getattr(options, option.name), option.metadata.get("rule")
         if rule is not None and value is not None:
-            rule(prefix + each.name, value)
+            rule(prefix + option.name, value)
 
 
-def is_section(kind: object) -> "TypeGuard[type[DataclassInstance]]":
-    return isinstance(kind, type) and is_dataclass(kind)
+def is_section(option_type: object) -> "TypeGuard[type[DataclassInstance]]":
+    return isinstance(option_type, type) and is_dataclass(option_type)
 
 
 @cache
 def options_of(schema: "type[DataclassInstance]") -> "dict[str, Field[Any]]":
     """Returns every option of a schema class by its dotted name, in order."""
-    found: dict[str, Field[Any]] = {}
-    for each in fields(schema):
-        below = options_of(each.type) if is_section(each.type) else {}
-        found |= {f"{each.name}.{name}": option for name, option in below.items()} or {
-            each.name: each
+    options: dict[str, Field[Any]] = {}
+    for declared in fields(schema):
+        below = options_of(declared.type) if is_section(declared.type) else {}
+        options |= {f"{declared.name}.{name}": option for name, option in below.items()} or {
+            declared.name: declared
         }
-    return found
+    return options
 
 
 def as_option(value: Any) -> Any:
@@ -162,19 +162,21 @@ def language_code(key: str, code: str) -> None:
     )
 
 
-def path_or_paths(what: str, key: str, value: Any, may_be_empty: bool = False) -> None:
+def path_or_paths(expected: str, key: str, value: Any, may_be_empty: bool = False) -> None:
     """Refuses what is neither a path nor a list of paths; OmegaConf cannot check that."""
-    each = [value] if isinstance(value, str) else value
-    good = isinstance(each, (list, tuple)) and all(isinstance(path, str) and path for path in each)
-    good = good and (len(each) > 0 or may_be_empty)
-    require(good, f"{key}={value}: must be {what} or a list of them, {key}=[A,B]")
+    paths = [value] if isinstance(value, str) else value
+    good = isinstance(paths, (list, tuple)) and all(
+        isinstance(path, str) and path for path in paths
+    )
+    good = good and (len(paths) > 0 or may_be_empty)
+    require(good, f"{key}={value}: must be {expected} or a list of them, {key}=[A,B]")
 
 
 def tagged(name: str) -> tuple[str, str]:
     """Splits <2de>PREFIX into its tag, empty without one, and the path."""
-    found = re.fullmatch(rf"({TAG})?(.*)", name, re.DOTALL)
-    assert found is not None
-    return found[1] or "", found[2]
+    matched = re.fullmatch(rf"({TAG})?(.*)", name, re.DOTALL)
+    assert matched is not None
+    return matched[1] or "", matched[2]
 
 
 def known_tags(key: str, names: Paths, known: Collection[str]) -> None:

@@ -42,15 +42,15 @@ def short_names(keys: Sequence[str]) -> list[str]:
     return [name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)]
 
 
-def to_plain(options: Any) -> dict[str, Any]:
+def to_dict(options: Any) -> dict[str, Any]:
     """Returns options as nested dictionaries of plain values, fit for JSON, YAML and
     checkpoints.
     """
     return asdict(options)
 
 
-def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
-    """Rebuilds options from what `to_plain` returned.
+def from_dict(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
+    """Rebuilds options from what `to_dict` returned.
 
     Options added since have the value that they declare for that (`absent`). Messages begin their
     names with prefix. Values are only data: nothing in `tree` can name code.
@@ -76,7 +76,7 @@ def from_plain(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
             )
             values[option.name] = deepcopy(absent)
         elif is_section(option.type):
-            values[option.name] = from_plain(option.type, tree[option.name], f"{key}.")
+            values[option.name] = from_dict(option.type, tree[option.name], f"{key}.")
         else:
             values[option.name] = _checked(key, tree[option.name], option)
     return schema(**values)
@@ -91,13 +91,15 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     """Returns the value of an option. Raises ConfigError if it is not of the option's type, such as
     `int | None`.
     """
-    kind = option.type
-    either = get_args(kind) if get_origin(kind) not in (list, dict) else ()
-    kinds = tuple(get_origin(one) or one for one in either or (kind,))
-    kinds += (int,) if float in kinds else ()
-    kinds += (type(None),) if option.metadata.get("inferred_from_data") else ()
-    name = kind.__name__ if isinstance(kind, type) else kind
-    require(kind is Any or type(value) in kinds, f"{key}={value!s:.80}: must be of type {name}")
+    option_type = option.type
+    either = get_args(option_type) if get_origin(option_type) not in (list, dict) else ()
+    types = tuple(get_origin(member) or member for member in either or (option_type,))
+    types += (int,) if float in types else ()
+    types += (type(None),) if option.metadata.get("inferred_from_data") else ()
+    name = option_type.__name__ if isinstance(option_type, type) else option_type
+    require(
+        option_type is Any or type(value) in types, f"{key}={value!s:.80}: must be of type {name}"
+    )
     texts = [
         text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)
     ]
@@ -137,40 +139,40 @@ def filled(options: Config, stored: Mapping[str, Any]) -> Config:
 
 
 def stored_config(tree: Mapping[str, Any]) -> RunConfig:
-    """Rebuilds a run's configuration from what it stored. Raises ConfigError as `from_plain` and
+    """Rebuilds a run's configuration from what it stored. Raises ConfigError as `from_dict` and
     `run_config` do.
     """
-    return run_config(from_plain(Config, tree))
+    return run_config(from_dict(Config, tree))
 
 
 def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str]:
     """Returns what defines the training and differs from stored options: {"model.d_k": "null ->
     64"}.
     """
-    before, now = stored_options(stored), stored_options(to_plain(options))
-    defining = [key for key in before | now if not mutable_on_resume(key)]
-    changed = [key for key in defining if _differ(key, before.get(key), now.get(key))]
+    was, is_now = stored_options(stored), stored_options(to_dict(options))
+    defining = [key for key in was | is_now if not mutable_on_resume(key)]
+    changed = [key for key in defining if _differ(key, was.get(key), is_now.get(key))]
     follow = ["extension"]  # {}: its options follow one by one
-    if (before["optim.peak_lr"], now["optim.peak_lr"]) != (None, None):
+    if (was["optim.peak_lr"], is_now["optim.peak_lr"]) != (None, None):
         follow.append("optim.lr_scale")
     changed = [key for key in changed if key not in follow]
-    return {key: f"{as_option(before.get(key))} -> {as_option(now.get(key))}" for key in changed}
+    return {key: f"{as_option(was.get(key))} -> {as_option(is_now.get(key))}" for key in changed}
 
 
 def too_late(stored: Mapping[str, Any], options: Config) -> str:
     """Returns the options that differ from stored ones and that a finished run cannot follow; empty
     without any.
     """
-    before, now = stored_options(stored), stored_options(to_plain(options))
+    was, is_now = stored_options(stored), stored_options(to_dict(options))
     changed = [
-        f"{key}: {before[key]} -> {now[key]}" for key in UNTIL_THE_END if before[key] != now[key]
+        f"{key}: {was[key]} -> {is_now[key]}" for key in UNTIL_THE_END if was[key] != is_now[key]
     ]
     return "; ".join(changed)
 
 
-def _differ(key: str, one: Any, other: Any) -> bool:
+def _differ(key: str, left: Any, right: Any) -> bool:
     """Whether two values of an option mean something else: 1 is one step of an epoch, and 1.0 are
     all of them.
     """
     counted = key in ("trainer.limit_train_steps", "trainer.overfit_steps")
-    return one != other or (counted and {str(one), str(other)} == {"1", "1.0"})
+    return left != right or (counted and {str(left), str(right)} == {"1", "1.0"})

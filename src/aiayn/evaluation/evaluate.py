@@ -9,7 +9,7 @@ from aiayn.config import program
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import known_tags, listed, require
-from aiayn.config.stored import to_plain
+from aiayn.config.stored import to_dict
 from aiayn.data.cleaning import learned_target
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError, UserError, writing
@@ -22,7 +22,7 @@ from aiayn.files import atomic_write_text, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
-from aiayn.runs.extensions import id_of_file, measure, metrics_of, name_extensions
+from aiayn.runs.extensions import id_of_file, measure, metrics_of, register_extensions
 from aiayn.runs.results import Evaluation, read_evaluation
 from aiayn.runs.run_folder import (
     EvaluationFolder,
@@ -50,7 +50,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     parser, ResourceError if memory or disk run out.
     """
     # Whatever can be refused is refused before the search.
-    extensions = name_extensions(config.extensions)
+    extensions = register_extensions(config.extensions)
     run, ensemble = Path(config.run), listed(config.ensemble)
     paths = find_checkpoints(run, ensemble, config.checkpoint)
     checkpoint, *others = (load(path) for path in paths)
@@ -114,7 +114,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
             }
             for name, path, other in zip(ensemble, paths[1:], others, strict=True)
         ],
-        search=to_plain(translator.search),
+        search=to_dict(translator.search),
         seconds=round(seconds, 1),
         device=translator.device.type,
         hypotheses_sha256=lines_sha256(hypotheses),
@@ -243,5 +243,5 @@ def _write_results(
         to.folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             atomic_write_text(path, "".join(f"{line}\n" for line in text))
-        write_json(to.scores, to_plain(evaluation))
+        write_json(to.scores, to_dict(evaluation))
         write_jsonl(to.samples, samples[:: -(-len(samples) // KEPT_SAMPLES)])

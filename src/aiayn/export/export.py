@@ -15,7 +15,7 @@ from torch import Tensor
 from aiayn.config.model import ModelConfig
 from aiayn.config.rules import one_of
 from aiayn.config.search import SearchConfig
-from aiayn.config.stored import to_plain
+from aiayn.config.stored import to_dict
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.files import atomic_folder, atomic_write_text
@@ -82,7 +82,7 @@ def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None =
                 text = json.dumps(tree | {"added_tokens": symbols}, ensure_ascii=False)
                 atomic_write_text(unfinished / f"{name}.json", text)
             atomic_write_text(
-                unfinished / "search.json", json.dumps(to_plain(checkpoint.config.search))
+                unfinished / "search.json", json.dumps(to_dict(checkpoint.config.search))
             )
         else:
             _write_marian(model, checkpoint.config.search, _tokenizer(tokenizer), unfinished)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from aiayn.config.data import DataConfig
 from aiayn.config.search import SearchConfig
-from aiayn.config.stored import to_plain
+from aiayn.config.stored import to_dict
 from aiayn.config.tasks import TASKS
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import compare_groups, counted_seeds
@@ -513,7 +513,7 @@ def why_not_comparable(
 
 
 def _why_scores_differ(evaluation: Evaluation, test_set: str) -> list[str]:
-    usual = to_plain(SearchConfig())
+    usual = to_dict(SearchConfig())
     search = [
         f"search.{key}={value}"
         for key, value in evaluation.search_options.items()

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiayn.config import program
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, mutable_on_resume, stored_config, to_plain
+from aiayn.config.stored import flatten, mutable_on_resume, stored_config, to_dict
 from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
@@ -192,7 +192,7 @@ def read_run(folder: RunFolder) -> MeasuredRun:
     options, config, unreadable = flatten(tree), None, ""
     try:
         config = stored_config(tree)
-        options = flatten(to_plain(config))
+        options = flatten(to_dict(config))
     except (ConfigError, ValueError, TypeError, AttributeError) as error:
         unreadable = f"{folder.config}: {error}; it was written by another version of this program"
     records = folder.read_metrics()

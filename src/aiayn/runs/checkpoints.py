@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from aiayn.config.schema import Config
-from aiayn.config.stored import stored_config, to_plain
+from aiayn.config.stored import stored_config, to_dict
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import tensor_files
 from aiayn.runs.tensor_files import FORMAT
@@ -42,7 +42,7 @@ class Checkpoint:
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint file. Raises ResourceError if the disk is full."""
     tensor_files.write_tensors(
-        path, {"format": FORMAT, **vars(checkpoint), "config": to_plain(checkpoint.config)}
+        path, {"format": FORMAT, **vars(checkpoint), "config": to_dict(checkpoint.config)}
     )
 
 

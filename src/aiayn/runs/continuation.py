@@ -7,7 +7,7 @@ from dataclasses import replace
 from filelock import lock_descriptor
 
 from aiayn.config.schema import Config
-from aiayn.config.stored import changed_options, filled, from_plain, to_plain
+from aiayn.config.stored import changed_options, filled, from_dict, to_dict
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs.run_folder import RunFolder
 
@@ -15,7 +15,7 @@ from aiayn.runs.run_folder import RunFolder
 def read_options(folder: RunFolder) -> Config:
     """Returns the options in a run's config.yaml. Raises RefusedError if they cannot be read."""
     try:
-        return from_plain(Config, folder.read_config())
+        return from_dict(Config, folder.read_config())
     except (ConfigError, RefusedError, ValueError, TypeError, AttributeError) as error:
         raise RefusedError(
             f"{folder.config}: cannot be read as the run's options; remove it (its checkpoints "
@@ -40,7 +40,7 @@ def check_unchanged(folder: RunFolder, options: Config, stored: Config | None = 
     """
     if stored is None and not folder.config.exists():
         return
-    changed = changed_options(to_plain(stored or read_options(folder)), options)
+    changed = changed_options(to_dict(stored or read_options(folder)), options)
     if changed:
         diff = "; ".join(f"{key}: {values}" for key, values in changed.items())
         raise RefusedError(
@@ -62,4 +62,4 @@ def check_typed_options(options: Config) -> None:
     known = replace(
         options, extensions_sha256=stored.extensions_sha256, given=stored.given, model=model
     )
-    check_unchanged(folder, filled(known, to_plain(stored)), stored)
+    check_unchanged(folder, filled(known, to_dict(stored)), stored)

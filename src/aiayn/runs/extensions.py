@@ -36,7 +36,7 @@ def id_of_file(extension: Extension) -> str:
     return f"{extension.path.name}:{extension.sha256}"
 
 
-def name_extensions(paths: Sequence[str]) -> list[Extension]:
+def register_extensions(paths: Sequence[str]) -> list[Extension]:
     """Imports the files, so that models with their parts can be loaded from now on. Raises as
     `load_extensions`.
     """

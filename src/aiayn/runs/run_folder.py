@@ -115,11 +115,11 @@ class RunFolder:
         """Writes config.yaml, and signs the paths of the text as this user's."""
         import yaml
 
-        from aiayn.config.stored import to_plain
+        from aiayn.config.stored import to_dict
         from aiayn.runs.owner import signature
 
         atomic_write_text(
-            self.config, yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True)
+            self.config, yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
         )
         with suppress(
             OSError

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from aiayn.config.model import ModelConfig
-from aiayn.config.stored import to_plain
+from aiayn.config.stored import to_dict
 from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
 from aiayn.files import atomic_folder, atomic_write_text, sha256
 from aiayn.model.attention import MultiHeadAttention, attention
@@ -222,7 +222,7 @@ def write_converted(
     about: dict[str, Any] = {
         "format": FORMAT,
         "checkpoint": fingerprint(path),
-        "search": to_plain(checkpoint.config.search),
+        "search": to_dict(checkpoint.config.search),
         "task": data.task,
         "src_lang": data.src_lang,
         "tgt_lang": data.tgt_lang,

@@ -82,9 +82,9 @@ def _made_of(choice: Choice) -> "tuple[Checkpoint, SearchOverrides, str, str, li
     from now on.
     """
     from aiayn.runs.checkpoints import load
-    from aiayn.runs.extensions import name_extensions
+    from aiayn.runs.extensions import register_extensions
 
-    name_extensions(choice.extensions)
+    register_extensions(choice.extensions)
     first, *others = map(load, choice.checkpoints)
     precision = "float32" if choice.precision == "int8" else choice.precision
     return first, choice.search, choice.accelerator, precision, others

@@ -13,7 +13,7 @@ import torch
 
 from aiayn.config.search import SamplingConfig
 from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, ResourceError
-from aiayn.runs.extensions import name_extensions
+from aiayn.runs.extensions import register_extensions
 from aiayn.search.force_decode import ScoredPair
 from aiayn.search.line_translator import LineTranslator, Progress
 from aiayn.search.translations import Hypothesis, Translation
@@ -153,7 +153,7 @@ def _work(
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())
-    name_extensions(extensions)
+    register_extensions(extensions)
     translator = load_translator(*made_of)
     while True:
         try:

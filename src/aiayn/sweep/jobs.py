@@ -23,7 +23,7 @@ from aiayn.config.extensions import load_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS, options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import as_option, changed_options, filled, short_names, to_plain
+from aiayn.config.stored import as_option, changed_options, filled, short_names, to_dict
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
 from aiayn.runs.extensions import id_of_file, ids_of_builders, metric_falls, metrics_of
@@ -83,13 +83,13 @@ def make_jobs(
     batch = [list(point) for point in dict.fromkeys(points)]
     names, with_seeds = (
         job_names(batch, typed),
-        job_names(batch, [one for one in typed if one[:5] != "seed="]),
+        job_names(batch, [line for line in typed if not line.startswith("seed=")]),
     )
-    found, choices, mistakes = [], [], {}
+    options_of_jobs, choices, mistakes = [], [], {}
     for name, overrides in zip(names, batch, strict=True):
         try:
             composed = compose(overrides)
-            found.append(
+            options_of_jobs.append(
                 resolve_options(without_hydra(composed), composed.hydra.runtime.choices, overrides)
             )
             choices.append(composed.hydra.runtime.choices)
@@ -98,11 +98,14 @@ def make_jobs(
         except COMPOSITION_ERRORS as error:
             mistakes.setdefault(one_line(error, Config), []).append(name)
     _refuse(mistakes, len(batch), ConfigError)
-    sweep = found[0].sweep or _sweep_name(choices)
+    sweep = options_of_jobs[0].sweep or _sweep_name(choices)
     jobs = []
-    for name, with_seed, overrides, options in zip(names, with_seeds, batch, found, strict=True):
+    for name, with_seed, overrides, options in zip(
+        names, with_seeds, batch, options_of_jobs, strict=True
+    ):
         without = SEED.sub("", with_seed).strip("_") or "base"
-        ways = [_job(each, sweep, overrides, options) for each in (name, with_seed, without)]
+        candidates = (name, with_seed, without)
+        ways = [_job(candidate, sweep, overrides, options) for candidate in candidates]
         # Its folder may be named otherwise, of a time with other seeds; and another seed may have
         # the one without.
         begun = (job for job in ways if _began_as(job))
@@ -215,20 +218,20 @@ def asked_scores(asked: Sequence[str]) -> dict[str, str]:
     """Returns the checkpoint for each split of hydra.launcher.score=[val,test:last]. Raises
     ConfigError for others.
     """
-    found: dict[str, str] = {}
+    checkpoints: dict[str, str] = {}
     for text in map(str, asked):
         split, _, checkpoint = text.partition(":")
         if (
             split not in SCORED
             or checkpoint not in ("", "last", "averaged", "best")
-            or split in found
+            or split in checkpoints
         ):
             raise ConfigError(
                 f"hydra.launcher.score={','.join(map(str, asked))}: name val, test or both, each "
                 "once, and if need be the checkpoint: [val:averaged,test:last]"
             )
-        found[split] = checkpoint or SCORED[split]
-    return found
+        checkpoints[split] = checkpoint or SCORED[split]
+    return checkpoints
 
 
 def check_texts(jobs: Sequence[SweepJob]) -> None:
@@ -281,7 +284,9 @@ def _with_code(config: Config) -> Config:
     """Returns the options with what a run stores of the files that `extensions` names."""
     extensions = load_extensions(config.extensions)
     model = replace(config.model, parts=ids_of_builders(extensions))
-    return replace(config, extensions_sha256=[id_of_file(each) for each in extensions], model=model)
+    return replace(
+        config, extensions_sha256=[id_of_file(extension) for extension in extensions], model=model
+    )
 
 
 def _has_ended(run: RunFolder, config: Config) -> bool:
@@ -317,14 +322,14 @@ def is_scored(job: SweepJob, split: str) -> bool:
         or scored.checkpoint != f"{checkpoint}.ckpt"
     ):
         return False
-    if scored.search_options != without_batching(to_plain(job.config.search)):
+    if scored.search_options != without_batching(to_dict(job.config.search)):
         return False
     if checkpoint == "best":  # of any step
         return run.best.exists() and scored.checkpoint_sha256 == sha256(run.best)
     return scored.step >= max(saved_steps(run.checkpoints), default=0)
 
 
-def _refuse(mistakes: Mapping[str, Sequence[str]], jobs: int, kind: type[UserError]) -> None:
+def _refuse(mistakes: Mapping[str, Sequence[str]], jobs: int, error_class: type[UserError]) -> None:
     """Raises an error with each message once, after the names of the jobs concerned if these are
     not all.
     """
@@ -333,7 +338,7 @@ def _refuse(mistakes: Mapping[str, Sequence[str]], jobs: int, kind: type[UserErr
             text if len(names) == jobs else f"{', '.join(names)}: {text}"
             for text, names in mistakes.items()
         ]
-        raise kind("\nerror: ".join(lines))
+        raise error_class("\nerror: ".join(lines))
 
 
 def _sweep_name(choices: Sequence[Mapping[str, str]]) -> str:

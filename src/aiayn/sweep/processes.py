@@ -17,7 +17,7 @@ from hydra.conf import HydraConf
 
 from aiayn.config import program
 from aiayn.config.schema import Config
-from aiayn.config.stored import as_option, to_plain, too_late
+from aiayn.config.stored import as_option, to_dict, too_late
 from aiayn.errors import (
     ConfigError,
     DivergedError,
@@ -104,34 +104,34 @@ class Processes:
         with self.lock:
             if self.requested:
                 return
-            place, began = self.free.pop(0), time.monotonic()
+            slot, began = self.free.pop(0), time.monotonic()
         log = job.folder.with_name(f"{job.name}.log")
         title = f"sweep {self.jobs.index(job) + 1}/{len(self.jobs)} {job.name}:"
         say(f"{title} started, log {log}")
-        code, said = self._train_and_score(job, log, self._gpus_of(place, job))
-        while code == ConfigError.exit_code and IN_USE in said and not self.requested:
-            say(f"{title} {said}")
+        code, message = self._train_and_score(job, log, self._gpus_of(slot, job))
+        while code == ConfigError.exit_code and IN_USE in message and not self.requested:
+            say(f"{title} {message}")
             while is_in_use(RunFolder(job.folder)) and not self.requested:
                 time.sleep(1)
-            code, said = self._train_and_score(job, log, self._gpus_of(place, job))
-        after = _clock(time.monotonic() - began)
+            code, message = self._train_and_score(job, log, self._gpus_of(slot, job))
+        duration = _clock(time.monotonic() - began)
         with self.lock:
-            self.free.append(place)
+            self.free.append(slot)
             self.left -= 1
             if self.requested and code:
-                say(f"{title} stopped after {after}")
+                say(f"{title} stopped after {duration}")
                 return
             if code:
                 self.failed[job.name] = code
-                result = f"failed with exit code {code} after {after}: {said}"
+                outcome = f"failed with exit code {code} after {duration}: {message}"
             else:
                 self.seconds.append(time.monotonic() - began)
-                result = f"done in {after}"
+                outcome = f"done in {duration}"
             eta = ""
             if self.left and self.seconds:
                 mean = sum(self.seconds) / len(self.seconds)
                 eta = f", ETA {_clock(mean * self.left / self.parallel)}"
-            say(f"{title} {result}; {self.left} left{eta}")
+            say(f"{title} {outcome}; {self.left} left{eta}")
 
     def _train_and_score(self, job: SweepJob, log: Path, gpus: str | None) -> tuple[int, str]:
         """Runs what is left of a job. Returns the exit code of the first process that failed, and
@@ -155,7 +155,7 @@ class Processes:
         yield [*train, *job.overrides]
         # The search as configured now: the checkpoint may have been written with another one, and
         # null would keep that.
-        search = to_plain(job.config.search) | {"patience": job.config.search.patience or 0}
+        search = to_dict(job.config.search) | {"patience": job.config.search.patience or 0}
         options = [f"search.{key}={as_option(value)}" for key, value in search.items()]
         files = ",".join("'" + path.replace("'", r"\'") + "'" for path in job.config.extensions)
         options += [f"accelerator={job.config.trainer.accelerator}", f"extensions=[{files}]"]
@@ -219,14 +219,14 @@ class Processes:
             for process in self.running:
                 process.send_signal(self.requested)
 
-    def _gpus_of(self, place: int, job: SweepJob) -> str | None:
+    def _gpus_of(self, slot: int, job: SweepJob) -> str | None:
         """Returns the CUDA_VISIBLE_DEVICES of a job, shared evenly; None leaves them as they
         are.
         """
         trainer = job.config.trainer
         if trainer.accelerator == "cpu" or trainer.devices > len(self.gpus):
             return None
-        numbers = range(place * trainer.devices, (place + 1) * trainer.devices)
+        numbers = range(slot * trainer.devices, (slot + 1) * trainer.devices)
         return ",".join(self.gpus[number % len(self.gpus)] for number in numbers)
 
 

@@ -81,11 +81,13 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
     sweep.say_start()
     queue = set(_slurm("squeue", "--me", "--noheader", "--format=%i").split())
     for job in sweep.waiting:
-        place = sweep.folder / ".slurm" / job.name
-        submitted = queue & {path.name.partition("_")[0] for path in place.glob("*_submitted.pkl")}
+        submission_folder = sweep.folder / ".slurm" / job.name
+        submitted = queue & {
+            path.name.partition("_")[0] for path in submission_folder.glob("*_submitted.pkl")
+        }
         waiting = ", ".join(sorted(submitted))
         started = waiting or _submit(
-            SlurmRow(job, train, evaluate, options.requeue), place, options
+            SlurmRow(job, train, evaluate, options.requeue), submission_folder, options
         )
         state = "already in the queue" if waiting else "submitted"
         number, log = jobs.index(job) + 1, sweep.folder / f"{job.name}.log"
@@ -94,7 +96,7 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
     say(f"next     squeue --me, {table}, and this command again for what was cancelled or failed")
 
 
-def _submit(row: SlurmRow, place: Path, options: Any) -> str:
+def _submit(row: SlurmRow, submission_folder: Path, options: Any) -> str:
     """Returns the number of the submitted job. place is the folder of submitit's own files."""
     import submitit
     from submitit.core.utils import FailedJobError
@@ -102,7 +104,7 @@ def _submit(row: SlurmRow, place: Path, options: Any) -> str:
     trainer = row.job.config.trainer
     usual = 0 if trainer.accelerator == "cpu" else trainer.devices
     gpus = usual if options.gpus is None else options.gpus
-    executor = submitit.AutoExecutor(place, cluster="slurm")
+    executor = submitit.AutoExecutor(submission_folder, cluster="slurm")
     executor.update_parameters(
         name=row.job.config.run_name,
         slurm_partition=options.partition,

@@ -36,20 +36,20 @@ class BackgroundWriter:
         Waits until all is written. Raises the error of a write that failed.
         """
         self.wait()
-        taken: Counter[tuple[torch.Size, torch.dtype]] = Counter()
+        n_copied: Counter[tuple[torch.Size, torch.dtype]] = Counter()
 
         def copy(tensor: Tensor) -> Tensor:
             if not tensor.is_cuda:
                 return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-            kind = tensor.shape, tensor.dtype
-            buffers = self._buffers.setdefault(kind, [])
-            if taken[kind] == len(buffers):
+            shape = tensor.shape, tensor.dtype
+            buffers = self._buffers.setdefault(shape, [])
+            if n_copied[shape] == len(buffers):
                 buffers.append(torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True))
-            taken[kind] += 1
-            return buffers[taken[kind] - 1].copy_(tensor.detach(), non_blocking=True)
+            n_copied[shape] += 1
+            return buffers[n_copied[shape] - 1].copy_(tensor.detach(), non_blocking=True)
 
         copies = apply_to_collection(dict(values), Tensor, copy)
-        if taken:  # the GPU changes a weight only after it has copied it: both are in one queue
+        if n_copied:  # the GPU changes a weight only after it has copied it: both are in one queue
             self._arrived = torch.cuda.Event()
             self._arrived.record()
         return copies
@@ -73,12 +73,12 @@ class BackgroundWriter:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_class: type[BaseException] | None,
         error: BaseException | None,
-        at: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._thread.shutdown()
-        if kind is None:
+        if error_class is None:
             self.raise_error()
 
     def _run(self, write: Callable[..., None], *arguments: Any) -> None:

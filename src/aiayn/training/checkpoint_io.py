@@ -126,11 +126,13 @@ class RunCheckpointIO(TorchCheckpointIO):
         Epochs are those of the present options. The stored counters may be from the middle of
         Lightning's hooks.
         """
-        epoch, place = divmod(step, self.run.epoch_steps)
+        epoch, step_of_epoch = divmod(step, self.run.epoch_steps)
         per_step = self.run.plan.micro_batches // self.run.config.trainer.world_size
-        begun = epoch + (place > 0)
+        begun = epoch + (step_of_epoch > 0)
         epochs = {"ready": begun, "started": begun, "processed": epoch, "completed": epoch}
-        total, current = (dict.fromkeys(epochs, steps * per_step) for steps in (step, place))
+        total, current = (
+            dict.fromkeys(epochs, steps * per_step) for steps in (step, step_of_epoch)
+        )
         fit_loop = {
             **loops["fit_loop"],
             "epoch_progress": {"total": epochs, "current": dict(epochs)},
@@ -149,8 +151,8 @@ def refuse_unsavable(state: Any, name: str = "") -> None:
     checkpoint cannot hold.
     """
     if isinstance(state, Mapping | list | tuple):
-        items = state.items() if isinstance(state, Mapping) else enumerate(state)
-        for key, value in items:
+        pairs = state.items() if isinstance(state, Mapping) else enumerate(state)
+        for key, value in pairs:
             refuse_unsavable(key, f"{name}, a key")
             refuse_unsavable(value, f"{name}/{key}")
     elif (

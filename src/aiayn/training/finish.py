@@ -28,7 +28,7 @@ from aiayn.training.trainer import quiet_trainer
 log = logging.getLogger(__name__)
 
 
-def finish(run: RunSpec, services: RunServices, data: TranslationDataModule) -> None:
+def finish(run: RunSpec, services: RunServices, datamodule: TranslationDataModule) -> None:
     """Averages the last checkpoints, validates the average and writes the report, in this order.
 
     For a run that is finished it does what an earlier start could not do, and nothing else.
@@ -45,7 +45,7 @@ def finish(run: RunSpec, services: RunServices, data: TranslationDataModule) -> 
             folder.averaged, average(run, services)
         )  # once it exists the run is finished
     if folder.best.exists() and not folder.validated.exists():
-        compare_with_best(run, services, checkpoints.load(folder.averaged), data)
+        compare_with_best(run, services, checkpoints.load(folder.averaged), datamodule)
     if folder.report.exists():
         return
     # pandas and jinja2: not before the last step
@@ -95,7 +95,7 @@ def average(run: RunSpec, services: RunServices) -> Checkpoint:
 
 
 def compare_with_best(
-    run: RunSpec, services: RunServices, averaged: Checkpoint, data: TranslationDataModule
+    run: RunSpec, services: RunServices, averaged: Checkpoint, datamodule: TranslationDataModule
 ) -> None:
     """Validates the average and writes whether the best checkpoint is better, for
     `RunFolder.default_checkpoint`.
@@ -106,7 +106,7 @@ def compare_with_best(
     except RefusedError:
         folder.validated.unlink(missing_ok=True)
         return
-    measured = validate(averaged, run, services, data)
+    measured = validate(averaged, run, services, datamodule)
     records = [record for record in folder.read_metrics() if record["step"] == best_step]
     best = {name: values[-1][1] for name in measured if (values := series(records, name))}
     worse = is_worse(measured, best, services.validations)
@@ -128,14 +128,14 @@ def compare_with_best(
 
 
 def validate(
-    averaged: Checkpoint, run: RunSpec, services: RunServices, data: TranslationDataModule
+    averaged: Checkpoint, run: RunSpec, services: RunServices, datamodule: TranslationDataModule
 ) -> dict[str, float]:
     """Returns what a validation during training measures, in this process alone: the other ranks
     have ended.
     """
     module = run.research.module(run.config, averaged.vocab_size)
     checkpoints.restore(module.model, averaged)
-    alone = copy(data)
+    alone = copy(datamodule)
     alone.trainer = None  # else these would be the batches of one rank of several
     scores = ValidationScores(run, replace(services, stop=StopRequest()))
     trainer = quiet_trainer(

@@ -13,7 +13,7 @@ from torch import Tensor
 from aiayn.config.data import OF_VOCABULARY
 from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
-from aiayn.config.stored import as_option, flatten, to_plain
+from aiayn.config.stored import as_option, flatten, to_dict
 from aiayn.errors import RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -34,14 +34,16 @@ def resolve_init_from(
     of these contradicts the source, if code that built its model is not named, or if there is no
     source.
     """
-    own = _own_checkpoint(folder, init_from)
-    source = own or _load(init_from)
-    found = own.config.init_fingerprint if own else weights_sha256(source.weights)
+    own_checkpoint = _own_checkpoint(folder, init_from)
+    source = own_checkpoint or _load(init_from)
+    fingerprint = (
+        own_checkpoint.config.init_fingerprint if own_checkpoint else weights_sha256(source.weights)
+    )
     built_by, named = (
         (parts or "").split(",") for parts in (source.config.model.parts, config.model.parts)
     )
     if lost := [
-        each for each in built_by if each and each not in named
+        part for part in built_by if part and part not in named
     ]:  # others may be added to it
         raise RefusedError(
             f"init_from={init_from}: its model has the parts {', '.join(lost)}, and extensions "
@@ -49,20 +51,20 @@ def resolve_init_from(
         )
     vocabulary = {name: getattr(source.config.data, name) for name in OF_VOCABULARY}
     vocabulary |= {"vocab_size": source.vocab_size, "tokenizer_pairs": None}
-    settled = flatten({"model": to_plain(source.config.model), "data": vocabulary})
+    inherited = flatten({"model": to_dict(source.config.model), "data": vocabulary})
     if not chosen:  # a default does not contradict the source's tokenizer
-        del settled["data.tokenizer"]
-    now, unset = flatten(to_plain(config)), open_options(config)
+        del inherited["data.tokenizer"]
+    current, unset = flatten(to_dict(config)), open_options(config)
     changed = [
-        f"{key}: {as_option(value)} -> {as_option(now[key])}"
-        for key, value in settled.items()
+        f"{key}: {as_option(value)} -> {as_option(current[key])}"
+        for key, value in inherited.items()
         if key not in MAY_DIFFER
         and key not in unset
-        and now[key] != value
+        and current[key] != value
         and (chosen is None or key in chosen)
     ]
-    if config.init_fingerprint not in (None, found):
-        changed.append(f"init_fingerprint: {found} -> {config.init_fingerprint}")
+    if config.init_fingerprint not in (None, fingerprint):
+        changed.append(f"init_fingerprint: {fingerprint} -> {config.init_fingerprint}")
     if changed:
         raise RefusedError(
             f"init_from={init_from} settles model and tokenizer ({'; '.join(changed)}); leave "
@@ -72,8 +74,8 @@ def resolve_init_from(
     if "model.dropout" not in unset and (chosen is None or "model.dropout" in chosen):
         model = replace(model, dropout=config.model.dropout)
     model = replace(model, parts=config.model.parts)
-    data = replace(config.data, **vocabulary)
-    return replace(config, model=model, data=data, init_fingerprint=found), source
+    data_options = replace(config.data, **vocabulary)
+    return replace(config, model=model, data=data_options, init_fingerprint=fingerprint), source
 
 
 def _own_checkpoint(folder: RunFolder, init_from: str) -> Checkpoint | None:

@@ -11,7 +11,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, to_plain
+from aiayn.config.stored import flatten, to_dict
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import Record, RunFolder, append_jsonl, drop_records_after, read_jsonl
 from aiayn.training.distributed.rank import global_rank
@@ -63,8 +63,8 @@ def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Log
         # Lightning's CSV logger empties the folder it is given, so every start gets its own. It
         # would keep in memory what comes at other steps than 99, 199, ..., and a kill would lose
         # all of it.
-        place = {"name": "csv", "version": f"from_step_{start_step}"}
-        loggers.append(CSVLogger(folder.path, **place, flush_logs_every_n_steps=1))
+        names = {"name": "csv", "version": f"from_step_{start_step}"}
+        loggers.append(CSVLogger(folder.path, **names, flush_logs_every_n_steps=1))
     return [MetricsFile(folder.metrics, start_step), *loggers]
 
 
@@ -106,11 +106,11 @@ def send_samples(loggers: list[Logger], path: Path, step: int, to_wandb: bool) -
         tensorboard.experiment.add_text("samples", _markdown(columns[1:], shown), step)
 
 
-def _find(loggers: list[Logger], kind: str) -> Any:
+def _find(loggers: list[Logger], class_name: str) -> Any:
     """The logger of this class; the classes need optional libraries, so they are compared by
     name.
     """
-    return next((logger for logger in loggers if type(logger).__name__ == kind), None)
+    return next((logger for logger in loggers if type(logger).__name__ == class_name), None)
 
 
 def _tensorboard(config: Config, folder: Path, start_step: int) -> Logger:
@@ -127,7 +127,7 @@ def _tensorboard(config: Config, folder: Path, start_step: int) -> Logger:
             "or choose logger=csv"
         ) from error
     options = [
-        {"option": key, "value": str(value)} for key, value in flatten(to_plain(config)).items()
+        {"option": key, "value": str(value)} for key, value in flatten(to_dict(config)).items()
     ]
     logger.experiment.add_text("config", _markdown(["option", "value"], options), start_step)
     return logger

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from aiayn.config.resolve import run_config
 from aiayn.config.schema import Config
-from aiayn.config.stored import stored_config, to_plain
+from aiayn.config.stored import stored_config, to_dict
 from aiayn.data.batch import Batch, SourceBatch, TrainingBatch, source_mask
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
@@ -63,7 +63,7 @@ class TranslationModule(pl.LightningModule):
             )
         self.vocab_size = vocab_size
         self.save_hyperparameters(
-            {"config": to_plain(self.config), "vocab_size": vocab_size}, logger=False
+            {"config": to_dict(self.config), "vocab_size": vocab_size}, logger=False
         )
         for counter in ("step_number", "skipped", "fatal_step"):
             self.register_buffer(counter, torch.zeros((), dtype=torch.int64), persistent=False)

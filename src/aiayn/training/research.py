@@ -28,7 +28,7 @@ from aiayn.runs.extensions import (
     id_of_file,
     ids_of_builders,
     metrics_of,
-    name_extensions,
+    register_extensions,
 )
 from aiayn.training.given import description
 from aiayn.training.module import TranslationModule
@@ -101,7 +101,7 @@ def research_of(
     Raises ConfigError for files that fail or contradict each other, RefusedError for a file that is
     not the one that `extensions_sha256` names.
     """
-    extensions = name_extensions(options.extensions)
+    extensions = register_extensions(options.extensions)
     for extension in extensions:
         if not any(hasattr(extension.module, name) for name in BRINGS):
             log.warning(

@@ -11,7 +11,7 @@ from filelock import lock_descriptor
 
 from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
-from aiayn.config.stored import filled, to_plain, too_late
+from aiayn.config.stored import filled, to_dict, too_late
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
@@ -41,9 +41,9 @@ def fill_as_stored(folder: RunFolder, options: Config) -> Config:
     if not open_options(options):
         return options
     if folder.config.exists():
-        return filled(options, to_plain(read_options(folder)))
+        return filled(options, to_dict(read_options(folder)))
     newest = checkpoint_folder.load_newest(folder.checkpoints)
-    return filled(options, to_plain(newest[0].config)) if newest else options
+    return filled(options, to_dict(newest[0].config)) if newest else options
 
 
 def load_resume_state(
@@ -61,7 +61,7 @@ def load_resume_state(
     # config.yaml may be gone, and weights fit into a model with another number of heads as well.
     check_unchanged(folder, config, checkpoint.config)
     vocabulary = Tokenizer.from_json(checkpoint.tokenizer)
-    for what, before, now in (
+    for difference, stored, current in (
         ("on another text (prepared corpus", checkpoint.corpus, prepared.fingerprint),
         (
             "with another vocabulary (SHA-256",
@@ -69,10 +69,10 @@ def load_resume_state(
             prepared.tokenizer.fingerprint,
         ),
     ):
-        if before != now:
+        if stored != current:
             raise RefusedError(
-                f"{folder.path} was started {what} {before[:16]}, now {now[:16]}); give a new run "
-                "another name="
+                f"{folder.path} was started {difference} {stored[:16]}, now {current[:16]}); "
+                "give a new run another name="
             )
     return ResumeState(*newest)
 
@@ -84,7 +84,7 @@ def store_test(folder: RunFolder, config: Config) -> None:
     Raises RefusedError if the stored options cannot be read.
     """
     stored = read_options(folder) if folder.config.exists() else config
-    if changed := too_late(to_plain(stored), config):
+    if changed := too_late(to_dict(stored), config):
         log.warning("warning  %s comes too late for a finished run", changed)
     if global_rank() == 0 and (stored is config or stored.data.test != config.data.test):
         folder.write_config(replace(stored, data=replace(stored.data, test=config.data.test)))
@@ -111,8 +111,8 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {os.uname().nodename}")
         lock.flush()
-        for place in (folder.path, folder.checkpoints):
-            checkpoint_folder.remove_leftovers(place)
+        for folder_path in (folder.path, folder.checkpoints):
+            checkpoint_folder.remove_leftovers(folder_path)
 
         def check_folder() -> None:
             if not _is_held(folder, lock):

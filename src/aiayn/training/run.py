@@ -102,10 +102,10 @@ def _train(
     hardware = choose_hardware(options.trainer)
     sized, source = sized_options(options, folder, chosen, hardware.accelerator)
     form = step_form(sized, hardware, research)
-    data = make_data(sized, source, research, packed=form.why_padded is None)
+    datamodule = make_data(sized, source, research, packed=form.why_padded is None)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
-        checkpoint = load_resume_state(folder, data.corpus, sized)
-        run, validations = begin(sized, research, hardware, form, data, checkpoint, folder)
+        checkpoint = load_resume_state(folder, datamodule.corpus, sized)
+        run, validations = begin(sized, research, hardware, form, datamodule, checkpoint, folder)
         services = make_services(run, folder, check_folder, stop, validations)
         with training_threads(run.config.model.d_model, hardware):
             if run.is_finished:
@@ -124,9 +124,9 @@ def _train(
                 trainer = make_trainer(run, services, loggers, callbacks)
                 resume_path = str(step_path(folder.checkpoints, run.start_step))
                 with supervised(trainer, services, loggers, failures, saver):
-                    trainer.fit(module, data, ckpt_path=resume_path if checkpoint else None)
+                    trainer.fit(module, datamodule, ckpt_path=resume_path if checkpoint else None)
             stop.enter_phase("stopped after the last step")
-            finish(run, services, data)
+            finish(run, services, datamodule)
 
 
 def make_module(run: RunSpec, source: Checkpoint | None) -> TranslationModule:

@@ -132,19 +132,19 @@ def make_data(
 
     Which ranks prepare it, `data.prepare_per_node` says.
     """
-    data = research.datamodule(
+    datamodule = research.datamodule(
         replace(config.data, max_tokens_per_device=tokens_per_device(config)),
         seed=config.seed,
         devices=config.trainer.world_size,
         tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
     )
-    data.packed = packed
-    data.limit_val_batches = config.trainer.limit_val_batches
-    if data.prepare_data_per_node or global_rank() == 0:
-        data.prepare_data()
+    datamodule.packed = packed
+    datamodule.limit_val_batches = config.trainer.limit_val_batches
+    if datamodule.prepare_data_per_node or global_rank() == 0:
+        datamodule.prepare_data()
     else:
-        data.wait_for_data(config.trainer.timeout)
-    return data
+        datamodule.wait_for_data(config.trainer.timeout)
+    return datamodule
 
 
 def make_services(
@@ -172,7 +172,7 @@ def begin(
     research: Research,
     hardware: Hardware,
     form: StepForm,
-    data: TranslationDataModule,
+    datamodule: TranslationDataModule,
     checkpoint: ResumeState | None,
     folder: RunFolder,
 ) -> tuple[RunSpec, ValidationHistory]:
@@ -181,16 +181,16 @@ def begin(
     Returns what is trained, and the validations up to the checkpoint to resume from, if any.
     """
     text = text_of(sized.data, "val")
-    check_positions(sized, data.corpus, text)
-    plan = plan_steps(data, checkpoint, sized.trainer.world_size)
-    config = resolve(sized, CorpusSize(len(data.corpus.train), plan.steps_per_epoch))
+    check_positions(sized, datamodule.corpus, text)
+    plan = plan_steps(datamodule, checkpoint, sized.trainer.world_size)
+    config = resolve(sized, CorpusSize(len(datamodule.corpus.train), plan.steps_per_epoch))
     trainer = config.trainer
     start_step = checkpoint.checkpoint.step if checkpoint else 0
     records = [record for record in folder.read_metrics() if record["step"] <= start_step]
     if checkpoint and any("val/loss" in record for record in records):
         warn_of_other_validations(checkpoint.checkpoint.config.trainer, trainer)
-    falls = metric_falls(research.metrics, trainer.best_metric)
-    validations = ValidationHistory(trainer, records, falls)
+    lower_is_better = metric_falls(research.metrics, trainer.best_metric)
+    validations = ValidationHistory(trainer, records, lower_is_better)
     if start_step >= trainer.max_steps:
         end_reason = f"trainer.max_steps={trainer.max_steps}"
     elif validations.is_out_of_patience():
@@ -202,7 +202,7 @@ def begin(
         research=research,
         hardware=hardware,
         form=form,
-        corpus=data.corpus,
+        corpus=datamodule.corpus,
         plan=plan,
         # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before
         # writing.
@@ -216,20 +216,20 @@ def begin(
 
 
 def plan_steps(
-    data: TranslationDataModule, checkpoint: ResumeState | None, devices: int
+    datamodule: TranslationDataModule, checkpoint: ResumeState | None, devices: int
 ) -> BatchPlan:
     """Returns the plan of all steps; a run keeps its micro-batches, and so its dropout."""
     stored = checkpoint.checkpoint.micro_batches if checkpoint else None
     if stored and stored % devices == 0:
-        data.config = replace(data.config, micro_batches=stored)
-    data.setup("fit")
-    if stored not in (None, data.plan.micro_batches):
+        datamodule.config = replace(datamodule.config, micro_batches=stored)
+    datamodule.setup("fit")
+    if stored not in (None, datamodule.plan.micro_batches):
         log.warning(
             "warning  %d devices cannot share %d micro-batches a step: %d from now on, with "
             "other dropout",
-            *(devices, stored, data.plan.micro_batches),
+            *(devices, stored, datamodule.plan.micro_batches),
         )
-    return data.plan
+    return datamodule.plan
 
 
 def warn_of_other_validations(stored: TrainerConfig, trainer: TrainerConfig) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from pytorch_lightning.loggers import WandbLogger
 
 from aiayn.config.schema import Config
-from aiayn.config.stored import to_plain
+from aiayn.config.stored import to_dict
 from aiayn.errors import ConfigError
 from aiayn.files import atomic_write_text
 from aiayn.runs import checkpoints
@@ -59,7 +59,7 @@ def upload(config: Config, folder: RunFolder) -> None:
     import wandb
 
     run = _start_client(config, folder.path)
-    artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=to_plain(config))
+    artifact = wandb.Artifact(f"model-{run.id}", type="model", metadata=to_dict(config))
     artifact.add_file(str(folder.averaged), policy="immutable")  # without a second copy
     with artifact.new_file("tokenizer.json", encoding="utf-8") as file:
         file.write(checkpoints.load(folder.averaged).tokenizer)
@@ -77,7 +77,7 @@ def send_scores(folder: RunFolder, scores: Evaluation) -> None:
     """
     text = scores.split or Path(scores.text.partition("=")[2]).name or "text"
     values: dict[str, Any] = {
-        kind: value for kind, value in scores.metrics.items() if value is not None
+        metric: value for metric, value in scores.metrics.items() if value is not None
     }
     if ratio := scores.length_ratio("sacrebleu"):
         values["length_ratio"] = ratio
@@ -118,8 +118,7 @@ def _start_client(config: Config, folder: Path) -> Any:
             dir=folder,
             mode=mode,
             resume="allow" if mode == "online" else None,
-            config=to_plain(config)
-            | {"row": row, "d_k": config.model.d_k, "d_v": config.model.d_v},
+            config=to_dict(config) | {"row": row, "d_k": config.model.d_k, "d_v": config.model.d_v},
             # What is printed holds validation sentences.
             settings=wandb.Settings(
                 silent=True, console="auto" if config.logger.samples else "off"

@@ -117,16 +117,18 @@ class CheckpointSaver(StepCallback, Checkpoint):
         """Whether the optimizer's state is saved now, the same on all ranks; `last`: it is this
         start's last chance.
         """
-        now, minutes = time.monotonic(), self.run.config.trainer.optimizer_state_minutes
+        seconds, minutes = time.monotonic(), self.run.config.trainer.optimizer_state_minutes
         small = (
             tensor_files.n_bytes([optimizer.state for optimizer in trainer.optimizers])
             <= self.SMALL
         )
         due = (
-            last or small or self.services.stop.on_any_rank(now - self.state_saved >= 60 * minutes)
+            last
+            or small
+            or self.services.stop.on_any_rank(seconds - self.state_saved >= 60 * minutes)
         )
         if due:
-            self.state_saved = now
+            self.state_saved = seconds
         return due
 
     def _save_best(self, trainer: pl.Trainer, step: int, saved: bool) -> None:

@@ -52,12 +52,12 @@ class RunArtifacts(StepCallback, Checkpoint):
         """Which text this is, by content: only runs of the same text are seeds of each other
         (`reports/groups.py`).
         """
-        prepared, val = self.run.corpus, self.run.corpus.val
+        prepared, validation = self.run.corpus, self.run.corpus.val
         return {
             "fingerprint": prepared.fingerprint,
             "tokenizer_sha256": prepared.tokenizer.fingerprint,
             "val_sha256": hashlib.sha256(
-                val.src.flat.tobytes() + val.tgt.flat.tobytes()
+                validation.src.flat.tobytes() + validation.tgt.flat.tobytes()
             ).hexdigest(),  # of the subwords
             "val_text_sha256": lines_sha256(*self.run.validation_text),
         }

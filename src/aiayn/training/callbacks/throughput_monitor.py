@@ -104,14 +104,14 @@ class ThroughputMonitor(StepCallback):
         if not logging_now and step != self.run.start_step + 1:
             return
         # The first step is shown, too, and not logged: log_every steps may take minutes.
-        now = self.services.clock.now()
-        metrics = self._measure(trainer, module, step, now)
-        pace = (now - self.last_time) / (step - self.last_step)
+        seconds = self.services.clock.now()
+        metrics = self._measure(trainer, module, step, seconds)
+        pace = (seconds - self.last_time) / (step - self.last_step)
         if logging_now:
             self.paces.append(pace)
             self._log(trainer, metrics, step)
             self.loss_sum, self.tokens, self.untimed = 0.0, 0, 0
-            self.last_step, self.last_time = step, now
+            self.last_step, self.last_time = step, seconds
             self._reset_work()
         if trainer.is_global_zero:
             # The median, because a machine that slept or was busy for a while says nothing of the
@@ -123,14 +123,14 @@ class ThroughputMonitor(StepCallback):
                 self._warn_if_stuck(module, step, metrics["train/loss"])
 
     def _measure(
-        self, trainer: pl.Trainer, module: TranslationModule, step: int, now: float
+        self, trainer: pl.Trainer, module: TranslationModule, step: int, time: float
     ) -> dict[str, float]:
         """What has happened since the last log, on all ranks; a collective call."""
         loss_sum = torch.as_tensor(self.loss_sum).clone()  # `reduce` works in place
         work = [self.flops or 0.0, self.real, self.padded]
         work = torch.tensor(work, dtype=torch.float64, device=module.device)
         flops, real, padded = trainer.strategy.reduce(work, reduce_op="sum").tolist()
-        seconds = now - self.last_time
+        seconds = time - self.last_time
         metrics = {
             "train/loss": float(trainer.strategy.reduce(loss_sum, reduce_op="sum")) / self.tokens,
             "train/lr": module.applied_rate,

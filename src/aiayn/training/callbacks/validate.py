@@ -137,9 +137,11 @@ class Validate(StepCallback):
             )
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.plateaus = [each for each in trainer.lr_scheduler_configs if each.reduce_on_plateau]
-        for each in self.plateaus:
-            each.interval = "validation"  # which Lightning never finds due
+        self.plateaus = [
+            schedule for schedule in trainer.lr_scheduler_configs if schedule.reduce_on_plateau
+        ]
+        for schedule in self.plateaus:
+            schedule.interval = "validation"  # which Lightning never finds due
         if self.repeated:  # only now are the schedules restored
             self._step_plateaus(trainer)
 
@@ -160,14 +162,14 @@ class Validate(StepCallback):
                 self._validate(trainer, module, step)
 
     def _step_plateaus(self, trainer: pl.Trainer) -> None:
-        for each in self.plateaus:
-            if each.monitor not in trainer.callback_metrics:
+        for schedule in self.plateaus:
+            if schedule.monitor not in trainer.callback_metrics:
                 known = ", ".join(trainer.callback_metrics)
                 raise ConfigError(
-                    f"ReduceLROnPlateau monitors {each.monitor}; a validation measures {known}"
+                    f"ReduceLROnPlateau monitors {schedule.monitor}; a validation measures {known}"
                 )
-            plateau = cast(ReduceLROnPlateau, each.scheduler)
-            plateau.step(float(trainer.callback_metrics[each.monitor]))
+            plateau = cast(ReduceLROnPlateau, schedule.scheduler)
+            plateau.step(float(trainer.callback_metrics[schedule.monitor]))
 
     def _is_due(self, step: int) -> bool:
         settings = self.run.config.trainer
@@ -243,7 +245,7 @@ class Validate(StepCallback):
             self.scores.sources, self.scores.references, self.scores.hypotheses, strict=True
         )
         names = ("source", "reference", "hypothesis")
-        samples = [{"step": step} | dict(zip(names, each, strict=True)) for each in texts]
+        samples = [{"step": step} | dict(zip(names, sentence, strict=True)) for sentence in texts]
         append_jsonl(self.services.folder.samples, samples[: self.SHOWN])
         log.info(
             "  source      %(source)s\n  reference   %(reference)s\n  hypothesis  %(hypothesis)s",

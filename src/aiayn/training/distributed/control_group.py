@@ -59,10 +59,10 @@ class ControlGroup:
 
         Rank 0 holds the store, so it is missing if the store does not answer.
         """
-        found: tuple[list[int], int] = [0], 0
+        missing: tuple[list[int], int] = [0], 0
 
         def ask() -> None:
-            nonlocal found
+            nonlocal missing
             with suppress(RuntimeError):  # the store is gone
                 self.set_flag(f"alive/{distributed.get_rank()}")
                 deadline, silent = (
@@ -72,7 +72,7 @@ class ControlGroup:
                 while silent and time.monotonic() < deadline and not self.has_flag("failed"):
                     time.sleep(0.1)
                     silent = [rank for rank in silent if not self.has_flag(f"alive/{rank}")]
-                found = (
+                missing = (
                     silent,
                     int(self.store.get("aiayn/failed")) if self.has_flag("failed") else 0,
                 )
@@ -82,7 +82,7 @@ class ControlGroup:
         )  # a call to a stopped rank 0 never returns
         asking.start()
         asking.join(LOST_RANK_GRACE)
-        return found
+        return missing
 
 
 def lost_contact(error: BaseException) -> bool:

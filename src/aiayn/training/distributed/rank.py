@@ -49,7 +49,7 @@ def find_rank(settings: TrainerConfig) -> None:
         )
     try:
         environment: ClusterEnvironment = next(
-            (kind() for kind in STARTERS if kind.detect()), LightningEnvironment()
+            (starter() for starter in STARTERS if starter.detect()), LightningEnvironment()
         )
     except RuntimeError as error:
         raise ConfigError(
