@@ -144,6 +144,29 @@ def test_the_model_is_a_stack_of_torchs_layers_without_final_norms(
     )
 
 
+@torch.no_grad()
+def test_in_float64_the_logits_are_torchs_to_twelve_digits_also_beyond_the_first_table(
+    tiny_config, torch_twin
+):
+    model = Transformer(replace(tiny_config, d_k=None, d_v=None), VOCAB).double().eval()
+    encoder = nn.Sequential(*map(torch_twin, model.encoder)).double()
+    decoder = [torch_twin(layer).double() for layer in model.decoder]
+    src, tgt_in = torch.randint(3, VOCAB, (2, 1100)), torch.randint(3, VOCAB, (2, 9))
+    angles = torch.arange(1100, dtype=torch.float64)[:, None] / 10000 ** (
+        torch.arange(0, 12, 2, dtype=torch.float64) / 12
+    )
+    encodings = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+    weight = model.embedding.weight
+    memory, states = (
+        weight[ids] * math.sqrt(12) + encodings[: ids.size(1)] for ids in (src, tgt_in)
+    )
+    memory = encoder(memory)
+    for layer in decoder:
+        states = layer(states, memory, tgt_mask=torch.ones(9, 9, dtype=torch.bool).triu(1))
+    logits = model(src, tgt_in, mask(src > 0))
+    torch.testing.assert_close(logits, states @ weight.T, rtol=0, atol=1e-12)
+
+
 def test_dropout_stands_behind_both_embedding_sums_and_every_sublayer_and_nowhere_else(
     tiny_config, batch, monkeypatch
 ):

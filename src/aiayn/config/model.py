@@ -16,7 +16,12 @@ class ModelConfig:
     d_ff: int = option("width inside the feed-forward networks", least=1, inferred_from_data=True)
     n_heads: int = option("h, attention heads", least=1, inferred_from_data=True)
     d_k: int = option("null: d_model / n_heads", least=1, inferred_from_data=True)
-    d_v: int = option("null: d_model / n_heads", least=1, inferred_from_data=True)
+    d_v: int = option(
+        "null: d_model / n_heads; fix it (base: 64) beside a sweep over n_heads and d_k, else both "
+        "d_v and n_heads vary",
+        least=1,
+        inferred_from_data=True,
+    )
     dropout: float = option("P_drop", fraction, inferred_from_data=True)
     attention_dropout: float = option("on the attention weights; section 6.3 only", fraction)
     positions: str = option("learned is row E of Table 3", choices=("sinusoidal", "learned"))

@@ -1,13 +1,15 @@
 """Sections 3.4 and 3.5: embeddings and positions."""
 
 import math
+from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def sinusoids(length: int, d_model: int) -> Tensor:
+def sinusoids(length: int, d_model: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos likewise.
     Returns (length, D).
     """
@@ -17,7 +19,7 @@ def sinusoids(length: int, d_model: int) -> Tensor:
         torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model)
     )
     angles = positions * frequencies  # (length, D / 2)
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(dtype)
 
 
 class SinusoidalPositions(nn.Module):
@@ -33,8 +35,21 @@ class SinusoidalPositions(nn.Module):
     def forward(self, start: int, length: int) -> Tensor:
         """Returns the encodings of positions start ... start + length - 1: (length, D)."""
         if start + length > len(self.table):
-            self.table = sinusoids(2 * (start + length), self.d_model).to(self.table)
+            self._compute(2 * (start + length))
         return self.table[start : start + length]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What torch calls to move and to convert modules: float64 needs more digits than a
+        converted table has.
+        """
+        super()._apply(fn, recurse)
+        if self.table.dtype == torch.float64:
+            self._compute(len(self.table))
+        return self
+
+    def _compute(self, length: int) -> None:
+        table = sinusoids(length, self.d_model, self.table.dtype)
+        self.table = table.to(self.table.device)
 
 
 class LearnedPositions(nn.Module):
