@@ -72,15 +72,6 @@ def series(folder: Path) -> list[dict[str, float]]:
     ]
 
 
-def test_there_are_few_of_few_lines():
-    assert len(NAMES) <= 12
-    assert {
-        path.name: lines
-        for path in EXAMPLES.rglob("*.*")
-        if (lines := path.read_text().count("\n")) > 45
-    } == {}
-
-
 @pytest.fixture(scope="module")
 def plain(text, tmp_path_factory) -> Path:
     """A run without any extension."""
