@@ -68,7 +68,7 @@ def test_an_experiment_of_ones_own_may_name_extensions_and_their_options(folder)
     [
         (
             ["extension.rotary.bse=5"],
-            "extension.rotary.bse: no such option; did you mean extension.rotary.base?",
+            "extension.rotary.bse: no such option; it has base, interleaved, fraction",
         ),
         (
             ["extension.rotary.q=5"],

@@ -61,7 +61,7 @@ MISTAKES = [
     (
         "train.py ablation=a_h4 ablation=b_dk16",
         "ablation: given 2 times",
-        "model.n_heads=4 model.d_k=16",
+        "-m ablation=a_h4,b_dk16",
     ),
     (
         "train.py -m ablation=a_h4 ablation=b_dk16",
@@ -84,7 +84,7 @@ MISTAKES = [
     # groups and their files
     ("train.py modle=big", "modle:", "did you mean model?"),
     ("train.py +experiments=multi30k", "experiments:", "did you mean experiment?"),
-    ("train.py model=bigg", "'model/bigg':", "did you mean big?"),
+    ("train.py model=bigg", "'model/bigg':", "auto, base, big,"),
     ("train.py model=3", "model=3:", "name of one file"),
     ("train.py model=big,base", "model=big,base", "-m for a sweep"),
     ("train.py ablation=a_h3", "'ablation/a_h3':", "a_h1, a_h16, a_h32, a_h4"),

@@ -6,7 +6,6 @@ A file's options are the fields of its dataclass `Options`; they are written
 on a command line or in a configuration file is imported.
 """
 
-import difflib
 import hashlib
 import importlib.util
 import sys
@@ -109,17 +108,11 @@ def _options_of(extension: Extension, values: Any) -> Any:
     """
     prefix = f"extension.{extension.name}"
     require(isinstance(values, Mapping), f"{prefix}: write {prefix}.OPTION=value")
-    types = (
-        {option.name: option.type for option in fields(extension.options)}
-        if extension.options
-        else {}
-    )
+    declared = fields(extension.options) if extension.options else ()
+    types = {option.name: option.type for option in declared}
     for key in values:
-        near = difflib.get_close_matches(key, types, n=1)
-        hint = (
-            f"did you mean {prefix}.{near[0]}?" if near else f"it has {', '.join(types) or 'none'}"
-        )
-        require(key in types, f"{prefix}.{key}: no such option; {hint}")
+        names = ", ".join(types) or "none"
+        require(key in types, f"{prefix}.{key}: no such option; it has {names}")
     if extension.options is None:
         return None
     # What Hydra does to options of this program: 1 and 1.0 would be two rows of a table.

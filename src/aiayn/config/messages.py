@@ -13,13 +13,10 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Sweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from aiayn.config.program import conf_folder
-from aiayn.config.rules import is_section, options_of
+from aiayn.config.rules import is_section, options_of, require
 from aiayn.config.schema import Config
-from aiayn.config.stored import as_option, flatten
 from aiayn.errors import ConfigError
 
 # What composing and checking a configuration raises.
@@ -44,13 +41,10 @@ OF_SWEEPS = (
 )
 
 # What PyTorch Lightning, Hugging Face, fairseq, OpenNMT, JoeyNMT and Sockeye call options of this
-# program.
+# program, where likeness alone does not lead there.
 OTHER_NAMES = {
     "optim.peak_lr": "lr learning_rate initial_learning_rate max_lr base_lr peak_learning_rate",
-    "optim.warmup_steps": (
-        "warmup warmup_updates num_warmup_steps learning_rate_warmup n_warmup_steps"
-    ),
-    "optim.label_smoothing": "smoothing label_smoothing_factor",
+    "optim.warmup_steps": "warmup learning_rate_warmup",
     "optim.beta1": "adam_beta1 adam_betas betas",
     "optim.beta2": "adam_beta2",
     "optim.eps": "adam_eps adam_epsilon epsilon",
@@ -66,45 +60,35 @@ OTHER_NAMES = {
     "data.vocab_size": (
         "vocab bpe_size bpe_operations num_operations num_words src_vocab tgt_vocab voc_limit"
     ),
-    "data.max_length": (
-        "max_len max_seq_len max_seq_length max_sent_length max_source_positions src_seq_length"
-    ),
-    "data.src_lang": "src source_lang source_language lang_pair",
-    "data.tgt_lang": "tgt trg target target_lang target_language trg_lang",
+    "data.max_length": "max_seq_len max_source_positions src_seq_length",
+    "data.src_lang": "src source_language lang_pair",
+    "data.tgt_lang": "tgt trg target target_language",
     "data.train": "trainpref train_file train_data train_src data_dir",
-    "data.val": "dev valid validation validpref valid_data validation_file dev_file",
+    "data.val": "dev validation validpref valid_data validation_file dev_file",
     "data.test": "testpref test_file test_data",
-    "model.n_layers": (
-        "layers num_layers encoder_layers enc_layers num_hidden_layers n_layer num_encoder_layers"
-    ),
-    "model.n_decoder_layers": "decoder_layers dec_layers num_decoder_layers",
+    "model.n_layers": "encoder_layers num_hidden_layers num_encoder_layers",
+    "model.n_decoder_layers": "dec_layers",
     "model.d_model": (
         "hidden_size emb_size embed_dim embedding_dim encoder_embed_dim n_embd rnn_size model_dim"
     ),
-    "model.d_ff": "ffn_dim ff_size ffn_size dim_feedforward filter_size transformer_ff "
-    "encoder_ffn_embed_dim intermediate_size",
-    "model.n_heads": (
-        "heads num_heads nhead n_head attention_heads encoder_attention_heads num_attention_heads"
+    "model.d_ff": (
+        "ffn_dim ff_size ffn_size dim_feedforward filter_size transformer_ff "
+        "encoder_ffn_embed_dim intermediate_size"
     ),
-    "model.tie_embeddings": (
-        "share_all_embeddings tied_embeddings share_embeddings weight_tying tie_word_embeddings"
-    ),
-    "trainer.max_steps": (
-        "steps num_steps train_steps training_steps max_update max_updates max_iters updates"
-    ),
-    "trainer.max_epochs": "epochs num_epochs n_epochs epoch max_epoch num_train_epochs",
-    "trainer.devices": "gpus num_gpus n_gpus n_gpu gpu_ranks world_size nproc_per_node num_devices",
-    "trainer.num_nodes": "nodes nnodes n_nodes",
+    "model.n_heads": "attention_heads encoder_attention_heads num_attention_heads",
+    "model.tie_embeddings": "weight_tying",
+    "trainer.max_steps": "steps train_steps training_steps max_update updates",
+    "trainer.max_epochs": "epoch num_train_epochs",
+    "trainer.devices": "gpus num_gpus n_gpus n_gpu gpu_ranks world_size nproc_per_node",
     "trainer.accelerator": "device use_cuda use_cpu no_cuda cuda gpu cpu",
-    "trainer.precision": "fp16 bf16 amp mixed_precision dtype half",
-    "trainer.compile": "torch_compile use_compile",
+    "trainer.precision": "fp16 bf16 amp dtype half",
     "trainer.val_every": (
-        "eval_steps eval_every eval_interval evaluation_steps validation_freq valid_steps "
+        "eval_steps eval_interval evaluation_steps validation_freq valid_steps "
         "val_check_interval check_val_every_n_epoch validate_interval_updates"
     ),
     "trainer.checkpoint_every": (
         "save_steps save_every save_interval save_interval_updates save_checkpoint_steps "
-        "checkpoint_interval every_n_train_steps"
+        "every_n_train_steps"
     ),
     "trainer.log_every": "logging_steps logging_freq log_interval log_every_n_steps report_every",
     "trainer.average_last": (
@@ -114,23 +98,17 @@ OTHER_NAMES = {
     "trainer.best_metric": (
         "metric_for_best_model best_checkpoint_metric early_stopping_metric monitor"
     ),
-    "trainer.gradient_clip_val": (
-        "clip clip_norm grad_clip max_grad_norm gradient_clipping clip_grad_norm"
-    ),
+    "trainer.gradient_clip_val": "clip clip_norm grad_clip max_grad_norm clip_grad_norm",
     "trainer.limit_train_steps": "limit_train_batches",
     "trainer.overfit_steps": "overfit_batches",
-    "search.beam_size": "beam beams num_beams beam_width",
+    "search.beam_size": "beam num_beams beam_width",
     "search.length_penalty": "lenpen alpha beam_alpha length_alpha lp_alpha",
-    "search.max_extra_tokens": (
-        "max_output_length max_new_tokens max_decode_length max_output_len max_len_b"
+    "search.max_extra_tokens": "max_output_length max_decode_length max_output_len max_len_b",
+    "logger": "report_to use_wandb wandb tensorboard",
+    "name": (
+        "output_dir save_dir out_dir model_dir run_name exp_name experiment_name save_model log_dir"
     ),
-    "logger.project": "wandb_project",
-    "logger": "report_to use_wandb wandb tensorboard loggers",
-    "name": "output_dir save_dir out_dir model_dir run_name exp_name experiment_name save_model "
-    "log_dir",
-    "init_from": (
-        "train_from finetune_from pretrained load_model finetune_from_model model_name_or_path"
-    ),
+    "init_from": "pretrained load_model finetune_from_model model_name_or_path",
     "seed": "random_seed manual_seed seed_everything",
     "extensions": "user_dir plugins",
 }
@@ -151,34 +129,31 @@ def one_line(error: BaseException, schema: type) -> str:
     if (refused := _cause(error, ConfigError)) is not None:  # of a resolver
         return str(refused)
     file = None  # of the configuration, if the error is in one
-    while isinstance(error, HydraException) and not isinstance(
-        error, (OverrideParseException, MissingConfigException)
-    ):
+    while isinstance(error, HydraException):
+        if isinstance(error, OverrideParseException):
+            return _unreadable_override(error.override or "", schema)
+        if isinstance(error, MissingConfigException):
+            choices = ", ".join(error.options or ())
+            remedy = f": choose one of {choices}" if choices else " in the configuration's folder"
+            return f"there is no '{error.missing_cfg_file}'{remedy}"
         inner = error.__cause__ or error.__context__
         if not isinstance(inner, COMPOSITION_ERRORS):
             break
         file = re.match("In '([^']+)'", str(error)) or file
         error = inner
-    if isinstance(error, OverrideParseException):
-        return _unreadable_override(error.override or "", schema)
-    if isinstance(error, MissingConfigException):
-        return _unknown_file(error.missing_cfg_file or "", error.options or ())
-    if isinstance(error, OmegaConfBaseException):
-        message = _refused_value(error, schema)
-        if file is None:
-            return message
-        if error.full_key == file[1].partition("/")[0] in FILE_GROUPS:
-            message = (
-                "its first line must be # @package _global_, without which its options are of no "
-                "section"
-            )
-        return f"{file[1]}: {message}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    if not isinstance(error, OmegaConfBaseException):
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    message = _refused_value(error, schema)
+    if file is None:
+        return message
+    if error.full_key == file[1].partition("/")[0] in FILE_GROUPS:
+        message = "its first line must be # @package _global_, or its options have no section"
+    return f"{file[1]}: {message}"
 
 
 def _cause(error: BaseException | None, error_class: type[BaseException]) -> BaseException | None:
-    """Returns the first error of a kind among those that an error came from."""
+    """Returns the first error of a class among those that an error came from."""
     while error is not None and not isinstance(error, error_class):
         error = error.__cause__ or error.__context__
     return error
@@ -190,8 +165,8 @@ def _unreadable_override(override: str, schema: type) -> str:
         return f"{key}: its value cannot be read; quote it twice: '{key}=\"value\"'"
     if schema is not Config:
         return f"{key}: not an option with a value; name a run with run={key or 'outputs/NAME'}"
-    suggested = key if key in {*options_of(schema), *groups(schema)} else "key"
-    return f"{key}: not an option with a value; write {suggested}=value, without spaces"
+    name = key if key in {*options_of(schema), *groups(schema)} else "key"
+    return f"{key}: not an option with a value; write {name}=value, without spaces"
 
 
 def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
@@ -202,22 +177,6 @@ def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
     return f"{key}: {reason}" if key and key not in reason else reason
 
 
-def _unknown_file(path: str, options: Sequence[str]) -> str:
-    """path: model/bgi. options: the files in that group's folder."""
-    group, _, name = path.partition("/")
-    if "/" in name:  # quarter/a_h3: Hydra lists the files of ablation/
-        folder = name.rpartition("/")[0]
-        files = sorted((conf_folder() / group / folder).glob("*.yaml"))
-        options = [f"{folder}/{file.stem}" for file in files] or options
-    near = difflib.get_close_matches(name.lower(), options, n=1)
-    listed = (
-        f": choose one of {', '.join(options)}"
-        if options
-        else " in the folder of the configuration"
-    )
-    return f"there is no '{path}'{listed}" + (f"; did you mean {near[0]}?" if near else "")
-
-
 def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = False) -> None:
     """Raises ConfigError for overrides that Hydra would misread, ignore, or refuse without naming
     the key.
@@ -226,20 +185,19 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
     """
     first_names = {"hydra", *(name.partition(".")[0] for name in options_of(schema))}
     for override in overrides:
-        key, sign, value = override.lstrip("+").partition("=")
+        key, sign, text = override.lstrip("+").partition("=")
         if override.startswith("~"):
             raise ConfigError(
                 f"{override}: options cannot be removed; set it to another value with key=value"
             )
-        if override.startswith("="):
-            raise ConfigError(f"{override}: a value without a key; write key=value, without spaces")
+        require(key != "", f"{override}: a value without a key; write key=value, without spaces")
         if sign and schema is not Config and re.split("[./]", key)[0] not in first_names:
             raise ConfigError(no_such_option(key, schema))
         if key in ("hydra/launcher", "hydra/sweeper") and schema is not Config:
-            raise ConfigError(f"{key}={value}: is for sweeps of train; leave it out")
+            raise ConfigError(f"{key}={text}: is for sweeps of train; leave it out")
         if key.startswith(OF_SWEEPS) and not multirun:
             raise ConfigError(f"{override}: is for the rows of a sweep: add -m, or leave it out")
-        if key.startswith(WITHOUT_EFFECT) and (key, value.lower()) != ("hydra.job.chdir", "false"):
+        if key.startswith(WITHOUT_EFFECT) and (key, text.lower()) != ("hydra.job.chdir", "false"):
             raise ConfigError(
                 f"{key}: has no effect, Hydra writes no files here; a run is the folder "
                 "OUTPUTS/NAME, a sweep OUTPUTS/sweeps/SWEEP: set outputs=, name= or sweep="
@@ -248,13 +206,12 @@ def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = 
         if parsed.is_sweep_override() and not multirun:
             as_list = "" if key in groups(schema) else "write [A,B] for a list, or "
             raise ConfigError(f"{override}: several values; {as_list}add -m for a sweep over them")
-        chosen: Any = parsed.value()
-        chosen = chosen.list if isinstance(chosen, ChoiceSweep) else [chosen]
-        if key in groups(schema) and not all(
-            isinstance(name, (str, dict, Glob, Sweep)) for name in chosen
-        ):
-            raise ConfigError(
-                f"{override}: give the name of one file; --help lists all groups and files"
+        if key in groups(schema):
+            value: Any = parsed.value()
+            files = value.list if isinstance(value, ChoiceSweep) else [value]
+            require(
+                all(isinstance(file, (str, dict, Glob, Sweep)) for file in files),
+                f"{override}: give the name of one file; --help lists all groups and files",
             )
 
 
@@ -279,20 +236,7 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
             remedy = "both fixed and swept, or swept twice: leave one out"
         else:
             remedy = f"for a row each write {rows}"
-        if key == "ablation" and (both := _changes_of_rows(repeated)):
-            remedy += f"; one row with the changes of all is {both}"
         raise ConfigError(f"{key}: given {len(repeated)} times, {' and '.join(repeated)}; {remedy}")
-
-
-def _changes_of_rows(names: Sequence[str]) -> str:
-    """Returns the options that files of conf/ablation set, as arguments; of an option in several
-    files the last.
-    """
-    changes: dict[str, Any] = {}
-    for name in names:
-        file = conf_folder() / "ablation" / f"{name}.yaml"
-        changes |= flatten(OmegaConf.to_container(OmegaConf.load(file))) if file.is_file() else {}
-    return " ".join(f"{key}={as_option(value)}" for key, value in changes.items())
 
 
 def groups(schema: type) -> list[str]:
@@ -305,18 +249,13 @@ def no_such_option(key: str, schema: type) -> str:
     """Returns the line that refuses an unknown option, with the option or group that was probably
     meant.
     """
-    near = nearest_option(key, schema)
     of_train = schema is not Config and key in (*options_of(Config), *groups(Config))
-    if key.lower().rpartition(".")[2] in RESUMES and schema is Config:
+    if schema is Config and key.lower().rpartition(".")[2] in RESUMES:
         remedy = "the same command resumes a run; init_from=RUN starts a new one from its weights"
+    elif near := nearest_option(key, schema):
+        remedy = f"did you mean {near}?"
     else:
-        remedy = (
-            f"did you mean {near}?"
-            if near
-            else "leave it out"
-            if of_train
-            else "--help lists them all"
-        )
+        remedy = "leave it out" if of_train else "--help lists them all"
     return f"{key}: {'an option of train' if of_train else 'no such option'}; {remedy}"
 
 
@@ -331,13 +270,11 @@ def nearest_option(key: str, schema: type) -> str | None:
     if section in options_of(schema):  # data.train.en: an option taken for a section
         return section
     by_last = {name.rpartition(".")[2]: name for name in reversed(names)}
-    for candidate in (last, OTHER_TOOLKITS.get(last, "")):
-        if candidate in names or candidate.rpartition(".")[2] in by_last:
-            return candidate if candidate in names else by_last[candidate.rpartition(".")[2]]
+    if last in by_last:
+        return by_last[last]
     if last in OTHER_TOOLKITS:
-        return None
+        option = OTHER_TOOLKITS[last]
+        return option if option in names else by_last.get(option.rpartition(".")[2])
     similar = [by_last[name] for name in difflib.get_close_matches(last, by_last, n=3, cutoff=0.7)]
-    return next(
-        (name for name in similar if name.rpartition(".")[0] == section),
-        similar[0] if similar else None,
-    )
+    in_section = (name for name in similar if name.rpartition(".")[0] == section)
+    return next(iter([*in_section, *similar]), None)
