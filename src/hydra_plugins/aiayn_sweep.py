@@ -35,7 +35,7 @@ from aiayn.config.compose import typed_keys
 from aiayn.config.rules import at_least
 from aiayn.errors import ConfigError, FailedJobsError
 from aiayn.sweep.jobs import SweepJob, asked_scores, check_texts, make_jobs
-from aiayn.sweep.processes import Processes, say, value_of_row
+from aiayn.sweep.runner import Processes, say, value_of_row
 from aiayn.sweep.slurm import check_slurm, submit
 
 

@@ -35,7 +35,7 @@ from aiayn.config.rules import NAME_CHARACTERS, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
 from aiayn.files import sha256
 from aiayn.sweep.jobs import SweepJob, asked_scores, is_finished, job_names
-from aiayn.sweep.processes import Processes
+from aiayn.sweep.runner import Processes
 
 SMALL = (*TEXT, *TINY)
 
@@ -829,7 +829,7 @@ def test_a_row_saves_and_ends_when_its_sweep_is_killed(folder):
     (folder / "train.py").write_text(WAITS)
     code = f"""
 from applications import composed_jobs
-from aiayn.sweep.processes import Processes
+from aiayn.sweep.runner import Processes
 Processes(composed_jobs(["sweep=s"]), [{sys.executable!r}, "train.py"], ["false"]).run()
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -868,7 +868,7 @@ def test_of_two_equal_sweeps_at_once_the_second_waits_for_the_row_and_both_succe
         evaluation.write_text(result)
         lock.close()
 
-    monkeypatch.setattr("aiayn.sweep.processes.time.sleep", other_ends)
+    monkeypatch.setattr("aiayn.sweep.runner.time.sleep", other_ends)
     command = [sys.executable, str(folder / "train.py")]
     assert Processes([scored], command, ["false"]).run() == {}
 

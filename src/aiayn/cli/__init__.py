@@ -51,14 +51,11 @@ def run_command(command: list[str]) -> object:
 
         if run_without_typer(translate, sys.argv[2:]):
             return 0
-    elif command == ["train"]:
-        from aiayn.cli.train import train
+    elif command in (["train"], ["evaluate"]):
+        from aiayn.cli import hydra_commands
 
-        return train()
-    elif command == ["evaluate"]:
-        from aiayn.cli.train import evaluate
-
-        return evaluate()
+        del sys.argv[1]  # Hydra reads the rest
+        return hydra_commands.train() if command == ["train"] else hydra_commands.evaluate()
     from aiayn.cli.commands import run
 
     return run()

@@ -186,7 +186,7 @@ def run_without_typer(command: Callable[..., None], arguments: list[str]) -> boo
     Help texts and
     messages about mistakes are theirs.
     """
-    parser, parameters = _Parser(add_help=False, allow_abbrev=False), _parameters(command)
+    parser, parameters = _PlainParser(add_help=False, allow_abbrev=False), _parameters(command)
     for parameter in parameters:
         of_type, declared = get_args(parameter.annotation)
         [value_type] = [
@@ -221,7 +221,7 @@ class _UnansweredError(Exception):
     """The arguments are not those of a plain call."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _PlainParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise _UnansweredError
 

@@ -15,7 +15,6 @@ from aiayn.cli.score import score
 from aiayn.cli.serve import serve
 from aiayn.cli.split import split
 from aiayn.cli.table import table
-from aiayn.cli.train import evaluate, train
 from aiayn.cli.translate import translate
 from aiayn.cli.trees import trees
 from aiayn.errors import ConfigError
@@ -24,15 +23,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-# Hydra reads the arguments of these itself.
-for command in (train, evaluate):
-    app.command(
-        context_settings={
-            "ignore_unknown_options": True,
-            "allow_extra_args": True,
-            "help_option_names": [],
-        },
-    )(command)
+
+
+# Only listed here: `run_command` starts these two without typer, because Hydra reads the arguments.
+@app.command("train")
+def _list_train() -> None:
+    """Trains a model, or continues a run (options: key=value)."""
+
+
+@app.command("evaluate")
+def _list_evaluate() -> None:
+    """Scores a run on a test set (options: key=value)."""
+
+
 for command in (
     translate,
     score,

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn import __version__
 from aiayn.config import compose, program
-from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_repeated, refuse_unsupported
+from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_overrides, refuse_repeated
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError, one_line_errors
 from aiayn.runs.continuation import check_typed_options
@@ -31,17 +31,17 @@ def train(script: str | None = None) -> None:
     """Trains, or continues, the run that the command line describes. script is train.py; None:
     `aiayn train`.
     """
-    _start_application("train", Config, _train, script)
+    _start_application("train", Config, _train_composed, script)
 
 
 def evaluate(script: str | None = None) -> None:
     """Scores the run that the command line names. script is evaluate.py; None: `aiayn evaluate`."""
     from aiayn.config.evaluate import EvaluateConfig
 
-    _start_application("evaluate", EvaluateConfig, _evaluate, script)
+    _start_application("evaluate", EvaluateConfig, _evaluate_composed, script)
 
 
-def _train(composed: DictConfig) -> float | None:
+def _train_composed(composed: DictConfig) -> float | None:
     """Trains with the options that Hydra has composed. As a row of a sweep, returns what its
     sweeper is to be told.
     """
@@ -51,7 +51,7 @@ def _train(composed: DictConfig) -> float | None:
     )  # as typed: iterating would interpolate
     options = compose.resolve_options(composed, settings.runtime.choices, typed)
     if settings.mode == RunMode.MULTIRUN:  # of a launcher of Hydra's own
-        from aiayn.sweep.processes import run_row
+        from aiayn.sweep.runner import run_row
 
         return run_row(options, settings, typed)
     refuse_windows()
@@ -70,7 +70,7 @@ def _train(composed: DictConfig) -> float | None:
     return None
 
 
-def _evaluate(composed: DictConfig) -> None:
+def _evaluate_composed(composed: DictConfig) -> None:
     """Scores a run with the options that Hydra has composed."""
     from aiayn.config.evaluate import EvaluateConfig
 
@@ -140,14 +140,14 @@ def _run_hydra(
             return job(composed)
         sys.argv[1:] = typed
         # Hydra would print its own line about an error that passes through it.
-        with one_line_errors(), _explained(schema):
+        with one_line_errors(), _composition_explained(schema):
             return job(composed)
 
     # Else Hydra prints its own errors over several lines and exits with 1.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     compose.register(schema)
-    with _explained(schema):
-        refuse_unsupported(arguments.overrides, schema, arguments.multirun)
+    with _composition_explained(schema):
+        refuse_overrides(arguments.overrides, schema, arguments.multirun)
         arguments.overrides = [
             compose.for_hydra(override, schema) for override in arguments.overrides
         ]
@@ -158,7 +158,7 @@ def _run_hydra(
 
 
 @contextmanager
-def _explained(schema: type) -> Iterator[None]:
+def _composition_explained(schema: type) -> Iterator[None]:
     """Raises ConfigError with one line for what Hydra raises."""
     try:
         yield
@@ -166,7 +166,7 @@ def _explained(schema: type) -> Iterator[None]:
         raise ConfigError(one_line(error, schema)) from error
 
 
-class _Parser(argparse.ArgumentParser):
+class _FlagParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message}; options are written key=value, and --help lists them")
 
@@ -175,7 +175,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads Hydra's flags, abbreviated ones included, and options before and after them. Raises
     ConfigError.
     """
-    parser = _Parser(add_help=False)
+    parser = _FlagParser(add_help=False)
     parser.add_argument("overrides", nargs="*")
     for flags in ("-m --multirun", "-r --run", "-h --help"):
         parser.add_argument(*flags.split(), action="store_true")

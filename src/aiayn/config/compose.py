@@ -22,7 +22,7 @@ from omegaconf.resolvers import oc
 from aiayn.config.defaults import default_values
 from aiayn.config.extensions import check_extensions
 from aiayn.config.logger import WANDB_MODES
-from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_unsupported
+from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_overrides
 from aiayn.config.program import conf_folder
 from aiayn.config.resolve import check_open_model
 from aiayn.config.rules import NAME_CHARACTERS, is_section, one_of, options_of, require
@@ -269,7 +269,7 @@ def composition(
     )
     with initialize_config_dir(os.path.abspath(sources.path or conf_folder()), version_base="1.3"):
         try:
-            refuse_unsupported(overrides, schema)
+            refuse_overrides(overrides, schema)
             overrides = [for_hydra(override, schema) for override in overrides]
             composed = compose(
                 sources.name, overrides=[*overrides, *searched], return_hydra_config=True

@@ -46,7 +46,7 @@ def _default_value(command: str, key: str) -> Any:
 
 @cache
 def _default_values(conf: Path, command: str) -> dict[str, Any]:
-    tree, groups = _read(conf / f"{command}.yaml")
+    tree, groups = _read_yaml(conf / f"{command}.yaml")
     del tree["hydra"]
     sections = {key: values for key, values in tree.items() if isinstance(values, dict) and values}
     for entry in groups:
@@ -59,7 +59,7 @@ def _default_values(conf: Path, command: str) -> dict[str, Any]:
     return flat
 
 
-def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
+def _read_yaml(path: Path) -> tuple[dict[str, Any], list[Any]]:
     """Returns the values of a file, and its defaults list."""
     from omegaconf import OmegaConf  # PyYAML alone reads 1e-9 as text
 
@@ -68,7 +68,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _read_with_parents(path: Path) -> dict[str, Any]:
-    values, parents = _read(path)
+    values, parents = _read_yaml(path)
     inherited: dict[str, Any] = {}
     for parent in parents:
         if parent != "_self_":

@@ -177,7 +177,7 @@ def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
     return f"{key}: {reason}" if key and key not in reason else reason
 
 
-def refuse_unsupported(overrides: Sequence[str], schema: type, multirun: bool = False) -> None:
+def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = False) -> None:
     """Raises ConfigError for overrides that Hydra would misread, ignore, or refuse without naming
     the key.
 

@@ -74,11 +74,13 @@ def make_jobs(
     parser = OverridesParser.create()
     typed = [for_hydra(override, Config) for override in typed]
     typed = [
-        canonical(line) for line in typed if not parser.parse_override(line).is_sweep_override()
+        canonical_override(line)
+        for line in typed
+        if not parser.parse_override(line).is_sweep_override()
     ]
     # Sweepers other than ours write fixed values anew, and null as None.
     fixed = {line.partition("=")[0]: line for line in typed}
-    batch = [[canonical(for_hydra(override, Config)) for override in job] for job in batch]
+    batch = [[canonical_override(for_hydra(override, Config)) for override in job] for job in batch]
     points = [tuple(fixed.get(line.partition("=")[0], line) for line in job) for job in batch]
     batch = [list(point) for point in dict.fromkeys(points)]
     names, with_seeds = (
@@ -123,13 +125,15 @@ def job_of_row(options: Config, choices: Mapping[str, str], overrides: Sequence[
         chosen = frozenset(chosen_options(overrides, options))
         return SweepJob(PurePath(options.run_name).name, list(overrides), options, chosen)
     varied = [
-        canonical(line) for line in overrides if line.partition("=")[0] not in ("sweep", "outputs")
+        canonical_override(line)
+        for line in overrides
+        if line.partition("=")[0] not in ("sweep", "outputs")
     ]
     [name] = job_names([varied], [])
     return _job(name, options.sweep or _sweep_name([choices]), overrides, options)
 
 
-def canonical(override: str) -> str:
+def canonical_override(override: str) -> str:
     """Returns an override with its value in the form that all equal values share.
 
     1e-4 and 0.0001 are one row, and so are 1 and 1.0 where the option is a float.

@@ -15,7 +15,7 @@ from aiayn.config import program
 from aiayn.config.rules import at_least
 from aiayn.errors import ConfigError, InterruptedRunError, ResourceError
 from aiayn.sweep.jobs import SweepJob, is_finished
-from aiayn.sweep.processes import Processes, say
+from aiayn.sweep.runner import Processes, say
 
 
 @dataclass

@@ -42,7 +42,7 @@ def finish(run: RunSpec, services: RunServices, datamodule: TranslationDataModul
         folder.report.unlink(missing_ok=True)
         folder.validated.unlink(missing_ok=True)
         checkpoints.save(
-            folder.averaged, average(run, services)
+            folder.averaged, average_last(run, services)
         )  # once it exists the run is finished
     if folder.best.exists() and not folder.validated.exists():
         compare_with_best(run, services, checkpoints.load(folder.averaged), datamodule)
@@ -62,7 +62,7 @@ def finish(run: RunSpec, services: RunServices, datamodule: TranslationDataModul
         log.info(summary(folder.path))
 
 
-def average(run: RunSpec, services: RunServices) -> Checkpoint:
+def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     """Returns the average of the last checkpoints, and says why the training ended before its last
     step.
     """

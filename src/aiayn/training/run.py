@@ -82,7 +82,7 @@ def train(
     folder, stop = RunFolder((outputs or options.outputs_folder) / options.run_name), StopRequest()
     try:
         with handle_signals(stop.on_signal):
-            _train(options, research, folder, chosen, stop)
+            _train_run(options, research, folder, chosen, stop)
     except (InterruptedRunError, DivergedError) as error:
         if global_rank():
             # Before the ranks are connected, the exit code is all that rank 0 hears of it.
@@ -91,7 +91,7 @@ def train(
     return folder.path
 
 
-def _train(
+def _train_run(
     options: Config,
     research: Research,
     folder: RunFolder,
