@@ -211,7 +211,7 @@ def test_help_names_the_program_that_was_started_and_shows_what_is_composed():
         ),
         (
             "model: {n_heads: 4}",
-            "ablation/mine: its first line must be # @package _global_, without which",
+            "ablation/mine: its first line must be # @package _global_, or",
         ),
     ],
 )
