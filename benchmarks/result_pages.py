@@ -395,6 +395,58 @@ def _preparing() -> str:
     return f"Preparing takes {'; '.join(sentences)}."
 
 
+# Hours of the paper's trainings, computed from steps that were measured on one H200. Another card is
+# slower by a factor between the ratio of memory bandwidths and that of bfloat16 products, whichever
+# order they are in; eight cards add up float32 gradients in a ring.
+H200_TFLOPS, H200_TERABYTES = 989.4, 4.8
+CARDS = {  # dense bfloat16 TFLOP/s, memory TB/s, GB/s of a ring within a machine, dollars an hour
+    "H200": (989.4, 4.8, 370, 3.5),
+    "H100": (989.4, 3.35, 370, 3.0),
+    "A100": (311.9, 2.04, 190, 1.5),
+}
+TRAININGS = {  # steps, bytes of gradients
+    "base": (100_000, 252e6),
+    "big": (300_000, 857e6),
+}
+
+
+def hours() -> dict[str, str]:
+    measured = json.loads((BENCHMARKS / "gpu_h200_graphs.json").read_text(encoding="utf-8"))
+    step_ms = {row["row"]: row["replay ms"] for row in measured["step without Trainer"]}
+    rows = []
+    for model, (steps, n_bytes) in TRAININGS.items():
+        for count, tokens in ((1, "25k"), (8, "3k")):
+            for card, (tflops, terabytes, ring, dollars) in CARDS.items():
+                added_ms = 2 * (count - 1) / count * n_bytes / ring / 1e6
+                factors = sorted((H200_TFLOPS / tflops, H200_TERABYTES / terabytes))
+                seconds = [
+                    steps * (step_ms[f"step {model} {tokens}"] * factor + added_ms) / 1e3
+                    for factor in factors
+                ]
+                rows.append(
+                    {
+                        "model": model,
+                        "devices": f"{count} {card}",
+                        "hours": _between([second / 3600 for second in seconds], 2),
+                        "dollars": _between(
+                            [second / 3600 * count * dollars for second in seconds], 0
+                        ),
+                    }
+                )
+    prices = ", ".join(
+        f"{dollars:.2f} dollars for an {card}" for card, (*_, dollars) in CARDS.items()
+    )
+    return {
+        "hours": table([Column(key) for key in ("model", "devices", "hours", "dollars")], rows),
+        "prices": wrapped(f"The prices assumed for an hour are {prices}."),
+    }
+
+
+def _between(values: Sequence[float], decimals: int) -> str:
+    low, high = (f"{value:.{decimals}f}" for value in values)
+    return low if low == high else f"{low} to {high}"
+
+
 Blocks = Callable[[], Mapping[str, str]]
 PAGES: dict[Path, tuple[Blocks, ...]] = {
     ROOT / "docs/results/table3-quarter.md": (table3_quarter.blocks, multi30k_quarter.blocks),
@@ -405,6 +457,7 @@ PAGES: dict[Path, tuple[Blocks, ...]] = {
     ROOT / "docs/results/manuals.md": (manuals,),
     ROOT / "docs/results/performance.md": (performance,),
     ROOT / "docs/your-own-text.md": (how_much_text.blocks,),
+    ROOT / "docs/reproduce.md": (hours,),
 }
 
 
