@@ -123,7 +123,7 @@ def test_a_page_of_a_run_holds_scores_curves_samples_corpus_machine_and_configur
     page = write_report(run).read_text()
     headings = re.findall("<h2>(.*?)</h2>", page)
     assert headings == [
-        *("Scores", "Curves", "Validation samples of step 40", "From step to step"),
+        *("Scores", "Curves", "Validation samples of step 40", "Validation samples by step"),
         *("Corpus", "Machine", "Configuration"),
     ]
     assert "en to de, step 40 of 50" in page
@@ -378,7 +378,7 @@ def test_of_a_sweep_of_many_runs_the_best_groups_come_first_and_single_runs_are_
 
     headings = re.findall("<h2>(.*?)</h2>", page)
     assert headings == [
-        "Runs by what differs",
+        "Runs, grouped by the options that differ",
         "Curves of the best 12 groups",
         "Runs",
         "Notes",
@@ -387,12 +387,12 @@ def test_of_a_sweep_of_many_runs_the_best_groups_come_first_and_single_runs_are_
     bleus = [float(cell) for cell in re.findall(r'<td class="n">(\d\d\.\d\d)</td>', page)]
     assert bleus[:n_runs] == sorted(bleus[:n_runs], reverse=True)
     assert f"<summary>{n_runs - 40} more groups</summary>" in page
-    assert "<details><summary>every run by itself</summary>" in page
+    assert f"<details><summary>all {n_runs} runs</summary>" in page
     [notes] = re.findall("<ul>(.*?)</ul>", page, re.DOTALL)
     assert notes.count("<li>") == 1
     assert f"and {n_runs - 3} more: unfinished: step 10 of 100,000" in notes
     text = run_application("aiayn", "table", str(sweep)).out
-    assert f"The best 40 of {n_runs} groups; CSV and JSON have all." in text
+    assert f"The best 40 of {n_runs}; CSV and JSON list all." in text
     assert "and 41 more: unfinished" in text
 
 
@@ -436,12 +436,12 @@ def test_curves_of_groups_are_means_over_seeds_in_a_band_at_the_steps_that_all_o
     found = {panel.title: panel.curves for panel in panels({"two": two, "one": one})}
 
     assert found == {
-        "loss per token (nats), train/loss": {"two": both, "one": ([(2, 3.0)], [])},
-        "mine/entropy": {"two": ([], []), "one": ([(2, 0.5)], [])},
+        "Loss (training)": {"two": both, "one": ([(2, 3.0)], [])},
+        "Entropy": {"two": ([], []), "one": ([(2, 0.5)], [])},
     }
     [loss] = panels({"two": two})
     assert (loss.title, loss.curves, loss.rate) == (
-        "loss per token (nats)",
+        "Loss",
         {"train/loss": both},
         [],
     )

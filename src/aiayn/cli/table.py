@@ -1,4 +1,4 @@
-"""`aiayn table`: runs grouped by what differs, and the paper's tables with measured beside
+"""`aiayn table`: runs grouped by the options that differ, and the paper's tables with measured beside
 published values.
 """
 

@@ -1,6 +1,4 @@
-"""One's own runs as a table: grouped by what differs, with mean, spread and the difference from a
-baseline.
-"""
+"""Compares runs in a table: groups of seeds, their means and differences from a baseline."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,6 +20,7 @@ from aiayn.reports.runs import SPLITS, MeasuredRun
 from aiayn.reports.tables import Column, Table
 from aiayn.runs.run_folder import Record
 
+TITLE = "Runs, grouped by the options that differ"
 MANY = 40  # groups: with more of them the best come first, and the others are folded
 
 
@@ -88,100 +87,80 @@ def best_first(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[Group
     """Return the groups by the first metric that any of them has, the best first, those without it
     last.
     """
-    metric = next((one for one in metrics if any(group.sample(one) for group in groups)), None)
-    sign = 1 if metric and metric.lower_is_better else -1
-
-    def rank(group: Group) -> float:
-        sample = group.sample(metric)
-        return sign * sample.mean if sample else math.inf
-
-    return sorted(groups, key=rank)
+    for metric in metrics:
+        samples = {group.path: group.sample(metric) for group in groups}
+        means = {path: sample.mean for path, sample in samples.items() if sample}
+        if means:
+            sign = 1 if metric.lower_is_better else -1
+            return sorted(groups, key=lambda group: sign * means.get(group.path, sign * math.inf))
+    return [*groups]
 
 
 def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | None) -> Table:
     base = default_baseline(groups) if named is None else named if named in groups else None
-    keys = record_keys(
-        [metric for metric in metrics if any(group.sample(metric) for group in groups)]
-    )
+    measured = [metric for metric in metrics if any(group.sample(metric) for group in groups)]
+    keys = record_keys(measured)
     options = differing_options(groups)
-    # The correction is for the usual metrics, too, so that no star is bought by asking for fewer.
-    usual = usual_metrics([run for group in groups for run in group.runs])
-    compared = (
-        {} if base is None else compare_groups(groups, [*dict.fromkeys([*keys, *usual])], base)
-    )
-    differences = corrected(compared)
+    differences: dict[Metric, dict[str, Difference]] = {}
+    remarks = []
+    if base:
+        # The correction is for the usual metrics, too, so that no star is bought by asking for
+        # fewer.
+        usual = usual_metrics([run for group in groups for run in group.runs])
+        compared = compare_groups(groups, [*dict.fromkeys([*measured, *usual])], base)
+        differences = corrected(compared)
+        remarks = _remarks_on_differences(groups, base, measured, compared, differences)
+    elif named:
+        remarks.append(f"No baseline: {named.name} was scored on other text.")
+    elif len(groups) > 1:
+        remarks.append("No baseline: choose one with aiayn table --baseline NAME.")
+    if any(len(group.seeds) == 1 for group in groups):
+        remarks.append("n is the number of seeds. A single run has no deviation and no interval.")
 
     columns = [Column("group", "run"), *option_columns(options), Column("n")]
     for metric, key in keys.items():
         columns.append(Column(key, metric.title, metric.decimals))
         if metric.ratio and any(group.sample(metric.ratio) for group in groups):
             columns.append(Column(metric.ratio.key, "length ratio", 3))
-        if base is not None:
+        if base:
             columns.append(Column(f"{key} difference", "difference", metric.decimals))
-
-    after = _remarks(groups, base, named, keys, compared, differences)
     if len(groups) > MANY:
-        scores_first = sorted(
-            keys, key=lambda metric: (metric.split is None, metric.split == "test")
-        )
-        groups = best_first(groups, scores_first)
-        after.append(f"The best {MANY} of {len(groups)} groups; CSV and JSON have all.")
-    records = [_record(group, options, keys, differences, base) for group in groups]
-    table = Table("Runs by what differs", columns, records[:MANY], after=after, name="groups")
+        # Scores before series, and those of the development set before those of the test set.
+        ranking = sorted(keys, key=lambda metric: (metric.split is None, metric.split == "test"))
+        groups = best_first(groups, ranking)
+
+    records = []
+    for group in groups:
+        record: Record = {"group": group.name} | group.record()
+        record |= {key: option_text(group.options[key]) for key in options if key in group.options}
+        for metric, key in keys.items():
+            record[key] = group.sample(metric)
+            if metric.ratio:
+                record[metric.ratio.key] = group.sample(metric.ratio)
+            if base:
+                record[f"{key} difference"] = differences.get(metric, {}).get(group.path)
+        if group is base:
+            record["baseline"] = True
+        records.append(record)
+    table = Table(TITLE, columns, records[:MANY], after=remarks, name="groups")
     table.folded = records[MANY:]
     return table
 
 
-def _record(
-    group: Group,
-    options: Sequence[str],
-    keys: Mapping[Metric, str],
-    differences: Mapping[Metric, Mapping[str, Difference]],
-    base: Group | None,
-) -> Record:
-    record: Record = {"group": group.name} | group.record()
-    record |= {key: option_text(group.options[key]) for key in options if key in group.options}
-    for metric, key in keys.items():
-        record[key] = group.sample(metric)
-        if metric.ratio:
-            record[metric.ratio.key] = group.sample(metric.ratio)
-        if base is not None:
-            record[f"{key} difference"] = differences.get(metric, {}).get(group.path)
-    if group is base:
-        record["baseline"] = True
-    return record
-
-
-def _remarks(
+def _remarks_on_differences(
     groups: Sequence[Group],
-    base: Group | None,
-    named: Group | None,
-    keys: Mapping[Metric, str],
+    base: Group,
+    metrics: Sequence[Metric],
     compared: Mapping[Metric, Comparison],
     differences: Mapping[Metric, Mapping[str, Difference]],
 ) -> list[str]:
-    """Return what the table says below its rows: how differences were tested, and what is not
-    compared.
-    """
-    remarks = []
-    if base is not None:
-        shown = {metric.title: compared[metric] for metric in keys if metric in compared}
-        remarks += explained(f"{base.name} ({counted_seeds(base)})", shown, differences)
-        for metric in keys:
-            measured = [group for group in groups if group.sample(metric)]
-            if not all(comparable(metric, group, base) for group in measured):
-                remarks.append(
-                    f"{metric.title} is not compared across vocabularies, texts and losses."
-                )
-    elif len(groups) > 1:
-        reason = (
-            f"the baseline {named.name} was scored on other text"
-            if named
-            else "name one with --baseline"
-        )
-        remarks.append(f"No baseline: {reason}.")
-    if any(len(group.seeds) == 1 for group in groups):
-        remarks.append("n counts seeds. One run has no spread, and so no interval.")
+    """Return how differences were tested, and which metrics are not compared."""
+    shown = {metric.title: compared[metric] for metric in metrics if metric in compared}
+    remarks = explained(f"{base.name} ({counted_seeds(base)})", shown, differences)
+    for metric in metrics:
+        measured = [group for group in groups if group.sample(metric)]
+        if not all(comparable(metric, group, base) for group in measured):
+            remarks.append(f"{metric.title} is not compared across vocabularies, texts and losses.")
     return remarks
 
 

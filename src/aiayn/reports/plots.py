@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiayn.config.tasks import TASKS
 from aiayn.reports.drawing import new_figure, render
+from aiayn.runs.metrics import METRICS
 from aiayn.runs.run_folder import Record, is_number, series
 
 COLOURS = ("#2f6fb3", "#d9701a", "#3a8f3f", "#c43d45", "#1f8f8a", "#8a5aa8", "#9a7d0a", "#7d5a45")
@@ -22,18 +22,49 @@ LARGEST = (
 )
 MAX_POINTS = 600  # drawn of a curve; more would be finer than the pixels
 
-# Title, series, and whether the axis is logarithmic.
-USUAL = (
-    ("loss per token (nats)", ("train/loss", "val/loss"), False),
-    ("validation perplexity", ("val/ppl",), True),
-    *(
-        (f"validation {names.val_title} (greedy)", (names.val_metric,), False)
-        for names in TASKS.values()
+
+@dataclass(frozen=True)
+class Chart:
+    """Series that share an axis, with a title in words and one sentence about them."""
+
+    title: str
+    about: str
+    keys: tuple[str, ...]
+    log_scale: bool = False
+
+
+CHARTS = (
+    Chart(
+        "Loss",
+        "Cross-entropy with label smoothing, in nats per target token.",
+        ("train/loss", "val/loss"),
     ),
-    ("norm of the gradient", ("train/grad_norm",), True),
-    ("target tokens per second", ("perf/tokens_per_sec",), False),
-    ("model FLOPs utilisation (MFU)", ("perf/mfu",), False),
+    Chart(
+        "Validation perplexity",
+        "Perplexity per subword of the references, without label smoothing; lower is better.",
+        ("val/ppl",),
+        log_scale=True,
+    ),
+    Chart("Validation BLEU", "sacreBLEU of greedy translations; higher is better.", ("val/bleu",)),
+    Chart("Validation F1", "Bracket F1 of greedy parses, in per cent.", ("val/f1",)),
+    Chart(
+        "Gradient norm",
+        "Norm of the gradient over all parameters.",
+        ("train/grad_norm",),
+        log_scale=True,
+    ),
+    Chart(
+        "Training speed",
+        "Target tokens that all devices train per second.",
+        ("perf/tokens_per_sec",),
+    ),
+    Chart(
+        "Model FLOPs utilization (MFU)",
+        "FLOPs of the model per second, divided by the peak rate of the devices.",
+        ("perf/mfu",),
+    ),
 )
+NOT_DRAWN = ("train/epoch", "train/skipped_steps")
 
 Runs = Sequence[tuple[Any, list[Record]]]  # seed and records of each
 Points = Sequence[tuple[float, float]]  # (step, value)
@@ -45,6 +76,7 @@ class Panel:
     """Curves by name over the step, each in a band; `rate` has an axis of its own on the right."""
 
     title: str
+    about: str
     log_scale: bool
     curves: Mapping[str, tuple[Points, Band]]
     rate: Points = ()
@@ -57,34 +89,43 @@ def panels(groups: Mapping[str, Runs]) -> list[Panel]:
     curve for each group: the mean over its seeds, in a band from the lowest to the highest, at the
     steps that all of them logged.
     """
-    all_panels = []
-    for title, keys, log_scale in [
-        *USUAL,
-        *((key, (key,), False) for key in _other_series(groups)),
-    ]:
-        if len(groups) == 1:
-            [runs] = groups.values()
-            curves = {key: curve for key in keys if (curve := _mean_and_band(runs, key))[0]}
-            rate = series(runs[0][1], "train/lr") if "train/loss" in keys else ()
-            all_panels.append(Panel(title, log_scale, curves, rate))
-            continue
-        for key in keys:
-            curves = {name: _mean_and_band(runs, key) for name, runs in groups.items()}
-            name = title if len(keys) == 1 else f"{title}, {key}"
-            all_panels.append(Panel(name, log_scale, curves))
-    return [panel for panel in all_panels if any(points for points, _ in panel.curves.values())]
+    charts = [*CHARTS, *_other_charts(groups)]
+    if len(groups) == 1:
+        [runs] = groups.values()
+        drawn = [_panel_of_series(chart, runs) for chart in charts]
+    else:
+        drawn = [_panel_of_groups(chart, key, groups) for chart in charts for key in chart.keys]
+    return [panel for panel in drawn if any(points for points, _ in panel.curves.values())]
 
 
-def _other_series(groups: Mapping[str, Runs]) -> list[str]:
-    shown = {"train/lr", "train/epoch", "train/skipped_steps"}
-    for _, keys, _ in USUAL:
-        shown.update(keys)
-    logged: dict[str, None] = {}
-    for runs in groups.values():
-        for _, records in runs:
-            for record in records:
-                logged |= dict.fromkeys(record)
-    return [key for key in logged if "/" in key and key not in shown]
+def _panel_of_series(chart: Chart, runs: Runs) -> Panel:
+    curves = {key: _mean_and_band(runs, key) for key in chart.keys}
+    logged = {key: curve for key, curve in curves.items() if curve[0]}
+    rate = series(runs[0][1], "train/lr") if "train/loss" in chart.keys else ()
+    return Panel(chart.title, chart.about, chart.log_scale, logged, rate)
+
+
+def _panel_of_groups(chart: Chart, key: str, groups: Mapping[str, Runs]) -> Panel:
+    curves = {name: _mean_and_band(runs, key) for name, runs in groups.items()}
+    title = chart.title
+    if len(chart.keys) > 1:
+        part = "training" if key.startswith("train/") else "validation"
+        title += f" ({part})"
+    return Panel(title, chart.about, chart.log_scale, curves)
+
+
+def _other_charts(groups: Mapping[str, Runs]) -> list[Chart]:
+    """Return a chart for each series that CHARTS lacks, such as those of extensions."""
+    runs = [records for members in groups.values() for _, records in members]
+    logged = dict.fromkeys(key for records in runs for record in records for key in record)
+    charted = {key for chart in CHARTS for key in chart.keys} | {"train/lr", *NOT_DRAWN}
+    others = [key for key in logged if "/" in key and key not in charted]
+    return [Chart(_title(key), f"Logged as {key}.", (key,)) for key in others]
+
+
+def _title(key: str) -> str:
+    title = METRICS[key].title if key in METRICS else key.partition("/")[2].replace("_", " ")
+    return title[:1].upper() + title[1:]
 
 
 def _mean_and_band(runs: Runs, key: str) -> tuple[Points, Band]:

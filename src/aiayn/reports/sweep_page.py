@@ -27,13 +27,11 @@ from aiayn.runs.results import last_step, read_samples
 from aiayn.runs.run_folder import Record
 
 MAX_CURVES = 12  # groups whose curves and samples are shown
+ATTENTION_SIZES = {"model.n_heads", "model.d_k", "model.d_v"}
 SCORES = [Metric(names.metric, split) for split in SPLITS for names in TASKS.values()]
 SERIES = [Metric("val/ppl"), *map(Metric, VAL_METRICS)]
-TITLES = {
-    metric: f"{metric.name} (greedy)" if metric.name in VAL_METRICS else metric.title
-    for metric in SERIES
-}
-TITLES |= {metric: metric.title for metric in SCORES}
+TITLES = {metric: metric.title for metric in (*SERIES, *SCORES)}
+TITLES |= {Metric(name): f"{name} (greedy)" for name in VAL_METRICS}
 
 
 def sweep_page(folder: Path) -> str:
@@ -43,43 +41,43 @@ def sweep_page(folder: Path) -> str:
         raise RefusedError("; ".join(notes))
     options = [run.options for run in runs]
     differ = [key for key in differing(options) if key not in NAMING]
-    shared = {
-        key: option_text(value)
-        for key, value in options[0].items()
-        if key not in (*NAMING, *differ)
-    }
+    shared = {key: option_text(value) for key, value in options[0].items() if key not in differ}
     groups = group_runs(runs)
-    is_large = len(groups) > MAX_CURVES
-    best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES] if is_large else groups
+    best = groups
+    if len(groups) > MAX_CURVES:
+        best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
     names = _curve_names(best, groups, folder)
-    drawn = panels(
-        {
-            name: [(run.seed, run.records) for run in group.runs]
-            for name, group in zip(names, best, strict=True)
-        }
-    )
+    seeds_of = {
+        name: [(run.seed, run.records) for run in group.runs]
+        for name, group in zip(names, best, strict=True)
+    }
+    drawn = panels(seeds_of)
     steps = max(last_step(run.records) for run in runs)
-    # As `aiayn table` has them; without measurements there are no more columns.
-    compared = (
-        [table for table in comparisons(runs) if len(table.columns) > 3] if len(runs) > 1 else []
-    )
     are_few = len(runs) <= MANY
+    sampled = runs if are_few else [group.runs[0] for group in best]
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
-        about=[f"{len(runs)} runs"],
+        about=[f"{len(runs)} runs in {len(groups)} groups"],
         heads=_heads_and_sizes(groups),
-        groups=compared,
-        runs=[_runs_table(part, folder, differ) for part in partitions(runs, [*TITLES])],
+        groups=_group_tables(runs),
+        runs=[_runs_table(members, folder, differ) for members in partitions(runs, [*TITLES])],
+        n_runs=len(runs),
         few=are_few,
         names=names if len(groups) > 1 and drawn else [],
-        curves_of=f" of the best {len(best)} groups" if is_large else "",
+        curves_of="" if best is groups else f" of the best {len(best)} groups",
         panels=[(panel, panel_svg(panel, steps)) for panel in drawn],
-        samples=_samples(runs if are_few else [group.runs[0] for group in best], folder),
+        samples=_samples(sampled, folder),
         notes=notes,
         machines=_machines(runs, folder),
-        shared=shared,
+        shared={key: text for key, text in shared.items() if key not in NAMING},
     )
+
+
+def _group_tables(runs: Sequence[MeasuredRun]) -> list[Table]:
+    """Return the groups as `aiayn table` compares them; none without measurements."""
+    tables = comparisons(runs) if len(runs) > 1 else []
+    return [table for table in tables if len(table.columns) > 3]
 
 
 def _name(run: MeasuredRun, folder: Path) -> str:
@@ -97,11 +95,11 @@ def _runs_table(runs: Sequence[MeasuredRun], folder: Path, differ: Sequence[str]
         record |= {key: metric.of(run) for metric, key in keys.items()}
         record |= {key: option_text(run.options.get(key)) for key in differ}
         records.append(record)
-    is_filled = {key: any(record[key] is not None for record in records) for key in keys.values()}
-    measured = [Column(key, TITLES[metric], 2) for metric, key in keys.items() if is_filled[key]]
-    return Table(
-        "Runs", [Column("run"), Column("step"), *measured, *option_columns(differ)], records
-    )
+    columns = [Column("run"), Column("step")]
+    for metric, key in keys.items():
+        if any(record[key] is not None for record in records):
+            columns.append(Column(key, TITLES[metric], 2))
+    return Table("Runs", [*columns, *option_columns(differ)], records)
 
 
 def _curve_names(shown: Sequence[Group], groups: Sequence[Group], folder: Path) -> list[str]:
@@ -132,24 +130,23 @@ def _machines(runs: Sequence[MeasuredRun], folder: Path) -> Table:
     for run in runs:
         runs_of.setdefault(str(run.machine), []).append(run)
     records = []
-    for alike in runs_of.values():
-        more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
-        facts = {key: option_text(value) for key, value in alike[0].machine.items() if value}
-        records.append({"run": _name(alike[0], folder) + more, **facts})
+    for members in runs_of.values():
+        more = f" and {len(members) - 1} more" if len(members) > 1 else ""
+        facts = {key: option_text(value) for key, value in members[0].machine.items() if value}
+        records.append({"run": _name(members[0], folder) + more, **facts})
     keys = dict.fromkeys(key for record in records for key in record)
     return Table("Machines", [Column(key) for key in keys], records)
 
 
 def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
-    """Return a table of score by heads and d_k, several for a number of heads; None for a sweep of
-    other options, too.
+    """Return a table of score by heads and d_k, where there are several d_k for a number of heads.
 
-    A cell is the mean over seeds of the first metric that all groups have: the score of the
-    development set, the greedy one, perplexity.
+    None for a sweep of further options. A cell is the mean over seeds of the first metric that all
+    groups have: the score of the development set, the greedy one, perplexity.
     """
     import pandas as pd
 
-    if {*differing_options(groups)} - {"model.n_heads", "model.d_k", "model.d_v"}:
+    if {*differing_options(groups)} - ATTENTION_SIZES:
         return None
     of_dev = [metric for metric in SCORES if metric.split == "val"]
     for metric in (*of_dev, *reversed(SERIES)):
@@ -158,19 +155,18 @@ def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
             break
     else:
         return None
-    heads = [float(group.options["model.n_heads"]) for group in groups]
-    sizes = [float(group.options["model.d_k"]) for group in groups]
-    means = [sample.mean for sample in samples]
-    frame: Any = pd.DataFrame({"heads": heads, "d_k": sizes, "score": means})
-    grid = frame.pivot_table("score", "heads", "d_k")
+    scores: Any = pd.DataFrame(
+        {
+            "heads": [int(group.options["model.n_heads"]) for group in groups],
+            "d_k": [int(group.options["model.d_k"]) for group in groups],
+            "score": [sample.mean for sample in samples],
+        }
+    )
+    grid = scores.pivot_table("score", "heads", "d_k")
     # Where d_k follows from the heads there is a column for each; d_v may differ by itself.
     if not max(grid.shape) < grid.count().sum() == len(groups):
         return None
-    grid = (
-        grid.rename("{:g}".format, axis="columns")
-        .astype(object)
-        .where(grid.notna().to_numpy(), None)
-    )
-    records = [{"heads": f"{number:g}", **row} for number, row in grid.iterrows()]
-    columns = [Column("heads"), *(Column(size, f"d_k {size}", 2) for size in grid.columns)]
+    grid = grid.astype(object).where(grid.notna(), None)
+    columns = [Column("heads"), *(Column(d_k, f"d_k {d_k}", 2) for d_k in grid.columns)]
+    records = grid.reset_index().to_dict("records")
     return Table(f"{TITLES[metric]} by number of heads and d_k", columns, records)

@@ -148,6 +148,9 @@ def _pages(tables: Sequence[Table], write: Callable[[Table], str], heading: str)
         if table.title:
             parts.append(heading.format(table.title, "=" * len(table.title)))
         parts += [*table.before, *([write(table)] if table.records else []), *table.after]
+        if table.folded:
+            n_groups = len(table.all_records)
+            parts.append(f"The best {len(table.records)} of {n_groups}; CSV and JSON list all.")
     return "\n\n".join(parts) + "\n"
 
 
