@@ -1,6 +1,4 @@
-"""`aiayn table`: runs grouped by the options that differ, and the paper's tables with measured beside
-published values.
-"""
+"""`aiayn table`: runs grouped by the options that differ, and the paper's tables beside them."""
 
 from pathlib import Path
 from typing import Annotated
