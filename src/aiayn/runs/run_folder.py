@@ -133,9 +133,9 @@ class RunFolder:
         import yaml
 
         try:
-            # libyaml, where it is installed, is ten times as fast; a sweep has hundreds of files.
+            # libyaml, where it is installed, is ten times faster: a sweep has hundreds of files.
             loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-            config = yaml.load(self.config.read_text(encoding="utf-8"), loader)
+            config = loader(self.config.read_text(encoding="utf-8")).get_single_data()
             for section, option in (
                 ("trainer", "max_steps"),
                 ("data", "src_lang"),
