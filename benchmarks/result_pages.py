@@ -9,6 +9,7 @@ say "not kept".
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 
@@ -18,7 +19,7 @@ import multi30k_quarter
 import table3_quarter
 from pages import ROOT, publish, wrapped
 from scipy import stats
-from studies import RESULTS, published
+from studies import RESULTS, published, read_study
 
 from aiayn.reports.comparison import compare_groups
 from aiayn.reports.differences import Sample, corrected, explained
@@ -447,8 +448,71 @@ def _between(values: Sequence[float], decimals: int) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+# The README, in two languages.
+
+READMES = {
+    "README.md": (
+        ("score", "paper", "ours", "data", "hardware", "commit"),
+        "WMT14 en-de, newstest2014, BLEU of base, big",
+        "not run",
+        "Multi30k en-de, test 2016, BLEU lower-cased",
+        "published {}",
+        "[Table 3 at a quarter of its widths](docs/results/table3-quarter.md), base, dev BLEU",
+        "none",
+        ("4.5 M pairs", "29,000 pairs", "Tatoeba, 160,487 pairs"),
+        ("", "one CPU core", "one H100"),
+    ),
+    "README.zh-CN.md": (
+        ("评测", "论文", "本项目", "数据", "硬件", "提交"),
+        "WMT14 英德,newstest2014,BLEU(base、big)",
+        "未运行",
+        "Multi30k 英德,test 2016,小写 BLEU",
+        "已发表 {}",
+        "[表 3,宽度为四分之一](docs/results/table3-quarter.md),base,开发集 BLEU",
+        "无",
+        ("450 万句对", "2.9 万句对", "Tatoeba,160,487 句对"),
+        ("", "一个 CPU 核", "一块 H100"),
+    ),
+}
+
+
+def readme(name: str) -> dict[str, str]:
+    titles, wmt14, not_run, multi30k, published_by, quarter, none, texts, machines = READMES[name]
+    [captions] = published("multi30k_wu2021")
+    base = next(group for group in group_runs(published("table3_quarter")) if group.name == "base")
+    scores = base.sample(Metric("bleu_compound_split", "val"))
+    half_width = stats.t.isf(0.025, scores.n - 1) * scores.sd / math.sqrt(scores.n)
+    rows = (
+        (wmt14, "27.3, 28.4", not_run, ""),
+        (
+            multi30k,
+            published_by.format(PUBLISHED_MULTI30K["multi30k_wu2021"][0]),
+            f"{captions.evaluations['test'].metrics['bleu_tokenized_lc']:.2f}\\*",
+            _commit("multi30k_wu2021"),
+        ),
+        (
+            quarter,
+            none,
+            f"{scores.mean:.2f} ± {half_width:.2f}",
+            _commit("table3_quarter"),
+        ),
+    )
+    records = [
+        dict(zip(titles, (score, paper, ours, text, machine, commit), strict=True))
+        for (score, paper, ours, commit), text, machine in zip(rows, texts, machines, strict=True)
+    ]
+    return {"results": table([Column(title) for title in titles], records)}
+
+
+def _commit(study: str) -> str:
+    """Return the short commit of the program that trained the study's runs."""
+    return next(iter(read_study(RESULTS / f"{study}.jsonl").values()))["origin"]["commit"][:7]
+
+
 Blocks = Callable[[], Mapping[str, str]]
 PAGES: dict[Path, tuple[Blocks, ...]] = {
+    ROOT / "README.md": (partial(readme, "README.md"),),
+    ROOT / "README.zh-CN.md": (partial(readme, "README.zh-CN.md"),),
     ROOT / "docs/results/table3-quarter.md": (table3_quarter.blocks, multi30k_quarter.blocks),
     ROOT / "docs/results/cross-check.md": (cross_check.blocks,),
     ROOT / "docs/results/multi30k.md": (multi30k,),

@@ -151,12 +151,38 @@ def test_the_page_on_run_folders_lists_every_file():
     assert [name for name in names if name not in page] == []
 
 
-def test_the_readme_links_every_page():
-    readme = read(ROOT / "README.md")
+def test_the_front_page_links_every_page():
+    front = ROOT / "docs/index.md"
 
     assert [
         page
-        for page in PAGES
-        if page.is_relative_to(ROOT / "docs")
-        and f"({page.relative_to(ROOT).as_posix()})" not in readme
+        for page in (ROOT / "docs").rglob("*.md")
+        if page != front and f"({page.relative_to(front.parent).as_posix()})" not in read(front)
     ] == []
+
+
+def test_the_chinese_readme_has_the_commands_numbers_and_links_of_the_english_one():
+    english, chinese = (read(ROOT / name) for name in ("README.md", "README.zh-CN.md"))
+
+    def commands(page: str) -> list[str]:
+        return [
+            re.sub(r"(?:^|\s+)#.*", "", line)
+            for block in re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+            for line in block.splitlines()
+        ]
+
+    def figures(page: str) -> list[list[str]]:
+        rows = page.partition("<!-- begin results -->")[2].partition("<!-- end")[0].splitlines()
+        return [re.findall(r"\d+\.\d+|\b[0-9a-f]{7}\b", row) for row in rows]
+
+    def links(page: str) -> list[str]:
+        """Everything that leads to another page, the two languages' own pages left out."""
+        targets = re.findall(r"\]\(([^)#]+)", page)
+        return sorted(target for target in targets if not target.startswith("README"))
+
+    assert commands(english) == commands(chinese)
+    assert len(commands(english)) > 15
+    assert links(english) == links(chinese)
+    assert [len(row) for row in figures(english)] == [len(row) for row in figures(chinese)]
+    assert figures(english)[3:] == figures(chinese)[3:]
+    assert english.count("\n## ") == chinese.count("\n## ")

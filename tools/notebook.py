@@ -1,0 +1,35 @@
+"""Execute examples/tour.ipynb and store its outputs, about five processor minutes.
+
+    python tools/notebook.py
+
+It needs the packages of the tests. The notebook's metadata names the commit that made the outputs.
+"""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+from aiayn.files import atomic_write_text
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOK = ROOT / "examples/tour.ipynb"
+
+
+def main() -> None:
+    """Run the notebook in an empty folder, so that it trains anew, and write it back."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        NotebookClient(notebook, timeout=3600, resources={"metadata": {"path": folder}}).execute()
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)  # times of day, which differ each time
+    notebook.metadata["language_info"] = {"name": "python"}
+    commit = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    notebook.metadata["commit"] = subprocess.check_output(commit, text=True).strip()
+    atomic_write_text(NOTEBOOK, nbformat.writes(notebook) + "\n")
+
+
+if __name__ == "__main__":
+    main()
