@@ -84,7 +84,7 @@ coverage: $(WITH_TESTS)  ## run the test suite and show which lines of src/aiayn
 	@$(BIN)/python -m coverage report
 
 docs: $(INSTALLED)  ## build the site of all pages and of the API: outputs/site
-	@$(BIN)/python -c 'import material, mkdocs, mkdocstrings_handlers.python' 2>/dev/null || $(PIP) --quiet -e '.[docs]'
+	@$(BIN)/python -c 'import latex2mathml, material, mkdocs, mkdocstrings_handlers.python' 2>/dev/null || $(PIP) --quiet -e '.[docs]'
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo outputs/site/index.html
 

@@ -1,14 +1,16 @@
-"""What `mkdocs build` does besides: pages of other folders, a page of the API for every room, links
-out of docs/.
+"""Extend `mkdocs build` by pages of other folders, an API page for every room, and links out of
+docs/.
 
 https://www.mkdocs.org/dev-guide/plugins/#events explains the functions' names.
 """
 
 import re
+import subprocess
 from os.path import relpath
 from pathlib import Path
 from typing import Any
 
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -20,11 +22,8 @@ from aiayn.config.schema import Config
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
-PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-)  # of the folder above, shown beside those of docs/
+PAGES = ("CONTRIBUTING.md", "CHANGELOG.md")  # of the folder above, shown beside those of docs/
+FORMULA = re.compile(r"(?<![\w$`])\$([^$`\n]*\\[^$`\n]*|[a-zA-Z]\w?)\$(?!\w)")  # as GitHub sets it
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -58,7 +57,7 @@ def options_page() -> str:
         for key, option in options_of(schema).items():
             kind: Any = option.type
             cells = [
-                f"`{key}`",
+                f'[`{key}`](#{key}){{ id="{key}" }}',
                 getattr(kind, "__name__", str(kind)),
                 f"`{as_option(values[key])}`",
                 option.metadata["help"],
@@ -72,7 +71,15 @@ def options_page() -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Lists the pages of the API, which are made here, after the others."""
+    """Lists the generated API pages after the others, and links the repository that was cloned."""
+    remote = subprocess.run(
+        ["git", "-C", str(ROOT), "remote", "get-url", "origin"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    if remote.startswith("https://"):
+        config.repo_url = remote.removesuffix(".git")
     config.nav = [
         *(config.nav or []),
         {"API": ["reference/index.md", *(f"reference/{room}.md" for room in rooms())]},
@@ -84,9 +91,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds pages that are not in docs/."""
     for name in PAGES:
         content = (ROOT / name).read_text(encoding="utf-8")
-        files.append(
-            File.generated(config, "index.md" if name == "README.md" else name, content=content)
-        )
+        files.append(File.generated(config, name, content=content))
     files.append(File.generated(config, "options.md", content=options_page()))
     listed = []
     for room, modules in rooms().items():
@@ -105,10 +110,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads links out of docs/ to pages of the site, modules to the API; others become their
-    text.
+    """Sets formulas as MathML, and links pages of the site and classes of the API; other links
+    out of docs/ become their text.
     """
-    above = page.file.src_uri in ("index.md", *PAGES)  # these are written for the folder above
+    above = page.file.src_uri in PAGES  # these are written for the folder above
 
     def rewritten(match: re.Match[str]) -> str:
         text, target = match.groups()
@@ -123,8 +128,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             .as_posix()
         )
         anchor = f"#{anchor}" if anchor and not re.match(r"L\d", anchor) else ""
-        if place == "README.md":
-            return f"[{text}]({relpath('index.md', folder)}{anchor})"
         if place in PAGES:
             return f"[{text}]({relpath(place, folder)}{anchor})"
         if place.startswith("docs/") and place.endswith(".md"):
@@ -137,11 +140,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
                 .replace("/", ".")
             )
             room = place.split("/")[2] if place.count("/") > 2 else "aiayn"
-            return f"[{text}]({relpath(f'reference/{room}.md', folder)}#{module})"
+            name = re.search(r"\.py: ([\w.]+)`", text)  # a class or function of the module
+            anchor = f"{module}.{name[1]}" if name else module
+            return f"[{text}]({relpath(f'reference/{room}.md', folder)}#{anchor})"
         return text
 
-    pictures = markdown.replace("](docs/images/", "](images/") if above else markdown
-    return LINK.sub(rewritten, pictures)
+    return FORMULA.sub(lambda match: convert(match[1]), LINK.sub(rewritten, markdown))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
