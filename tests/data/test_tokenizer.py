@@ -60,6 +60,8 @@ def test_special_ids_are_fixed_and_leave_no_trace_in_text(tokenizer):
     ids = tokenizer.encode(["The house"])[0]
     assert tokenizer.decode([[1, *ids, 2, 0, 0], [3, *ids]]) == ["The house", "The house"]
     assert tokenizer.tokens([0, 1, 2, 3]) == ["<pad>", "<s>", "</s>", "<unk>"]
+    [unseen] = tokenizer.encode(["猫"])
+    assert "".join(tokenizer.tokens(unseen)).lstrip("▁") == r"\xe7\x8c\xab"
 
 
 @settings(deadline=None, max_examples=100)

@@ -7,6 +7,7 @@ target's vocabulary.
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,11 +95,8 @@ def test_each_side_is_learnt_and_stored_in_its_own_subwords(run, text):
     tokenizer = corpus.tokenizer
     assert (tokenizer.source.vocab_size, tokenizer.vocab_size) == (290, 270)
     for side, own in (("en", tokenizer.source), ("el", tokenizer)):
-        learned = (
-            "".join(own.tokens(list(range(260, own.vocab_size))))
-            .replace("▁", "")
-            .replace("\ufffd", "")
-        )
+        tokens = "".join(own.tokens(list(range(260, own.vocab_size)))).replace("▁", "")
+        learned = re.sub(r"\\x[0-9a-f]{2}", "", tokens)  # without parts of characters
         assert set(learned) <= set((text / f"train.{side}").read_text("utf-8"))
     for side, own, ids in (
         ("en", tokenizer.source, corpus.train.src),

@@ -5,6 +5,7 @@ import json
 import re
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
 import pytest
 import torch
@@ -100,6 +101,41 @@ def test_a_sentence_too_long_for_a_page_is_refused_before_anything_is_written(
     ):
         write_explorer(tmp_path / "new/index.html", maps, {}, tiny_config, "small")
     assert not (tmp_path / "new").exists()
+
+
+def luminance(rgb: list[float]) -> float:
+    """Relative luminance as WCAG 2 defines it."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first: list[float], second: list[float]) -> float:
+    dark, light = sorted([luminance(first), luminance(second)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_words_and_marks_of_tokens_are_legible_at_any_weight_in_both_themes(dark):
+    css = Path(explorer.__file__).with_name("drawing.css").read_text("utf-8")
+    light_theme, dark_theme = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    settings = light_theme + (dark_theme if dark else "")
+    shares = re.findall(r"--most: (\d+)%", settings)
+    rgb = {
+        name: [int(part) / 255 for part in parts.split()]
+        for name, parts in re.findall(r"--(\w+)-rgb: ([\d ]+);", settings)
+    }
+    hexes = re.findall(r"--text: #(\w{6})", settings)
+    text = [part / 255 for part in bytes.fromhex(hexes[-1])]
+    for ink in ("first", "second"):
+        for weight in (0, 0.01, 0.25, 1):
+            share = weight**0.5 * int(shares[-1]) / 100
+            behind = [
+                share * full + (1 - share) * empty
+                for full, empty in zip(rgb[ink], rgb["sheet"], strict=True)
+            ]
+            assert contrast(text, behind) >= 4.5
+    rules = re.findall(r"(\.token[^{]*)\{([^}]*)\}", css)
+    assert not [selector for selector, rule in rules if re.search(r"(?<![-\w])color:", rule)]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,12 @@ log = logging.getLogger(__name__)
 
 SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 
+# The alphabet of byte-level BPE: printable bytes are their own characters, the others 256 + n.
+_ALPHABET = set(pre_tokenizers.ByteLevel.alphabet())
+_UNPRINTED = [byte for byte in range(256) if chr(byte) not in _ALPHABET]
+BYTE_OF_CHARACTER = {character: ord(character) for character in _ALPHABET}
+BYTE_OF_CHARACTER |= {chr(256 + n): byte for n, byte in enumerate(_UNPRINTED)}
+
 # `cleaning.with_plain_blanks` and `cleaning.composed` in the library's file format.
 REPLACEMENTS = [
     {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content}
@@ -238,11 +244,10 @@ class Tokenizer:
         ]
 
     def tokens(self, ids: list[int]) -> list[str]:
-        """Returns a readable subword for each id, for plots: `▁` is a space, U+FFFD a part of a
-        character.
+        """Returns a readable subword for each id, for plots: `▁` is a space, and bytes that are
+        only a part of a character are in hex, such as \\xe7\\x8c.
         """
-        readable = decoders.ByteLevel()
-        return [readable.decode([self.subword(number)]).replace(" ", "▁") for number in ids]
+        return [_readable(self.subword(number)) for number in ids]
 
     @property
     def subwords(self) -> list[str]:
@@ -254,6 +259,13 @@ class Tokenizer:
         subword = self._core.id_to_token(number)
         assert subword is not None, f"the vocabulary has no id {number}"
         return subword
+
+
+def _readable(subword: str) -> str:
+    if not BYTE_OF_CHARACTER.keys() >= set(subword):  # one of data.symbols, in its own letters
+        return subword
+    content = bytes(BYTE_OF_CHARACTER[character] for character in subword)
+    return content.decode("utf-8", "backslashreplace").replace(" ", "▁")
 
 
 def _untrained(pretokenized: bool, lowercase: bool) -> tokenizers.Tokenizer:

@@ -24,7 +24,7 @@ function make(tag, attributes = {}, ...children) {
 function tokenButton(side, index, title, ...text) {
   return make("button", {
     type: "button", class: "token", title, tabindex: index ? -1 : 0, "data-side": side, "data-index": index,
-  }, make("span", { class: "text" }, ...text), make("span", { class: "share", "aria-hidden": "true" }));
+  }, make("span", { class: "text", dir: "auto" }, ...text), make("span", { class: "share", "aria-hidden": "true" }));
 }
 
 /* Lines between queries and keys, as thick as their weights: the picture, and {path, queries, keys} of every line. */

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from aiayn.errors import DataError
-from aiayn.reports.drawing import new_figure, readable, save_figure
-from aiayn.visualize.maps import AttentionMaps
+from aiayn.reports.drawing import new_figure, save_figure
+from aiayn.visualize.maps import AttentionMaps, token_labels
 
 FAINTEST = 0.02  # lines of less weight would not be seen
 LEGEND_COLUMNS = 8  # heads side by side
@@ -50,13 +50,13 @@ def sharp_heads(weights: Tensor, is_word: Tensor, token: int | None = None) -> t
     return token, int(best.indices[0, token]), int(best.indices[-1, token])
 
 
-def _sharpness(weights: Tensor, is_word: Tensor, places: Tensor) -> Tensor:
-    """Returns (H, S): for every head and word its largest weight on a word among its places (S,
-    S).
+def _sharpness(weights: Tensor, is_word: Tensor, allowed: Tensor) -> Tensor:
+    """Returns (H, S): for every head and word its largest weight on a word that `allowed` (S, S)
+    names.
     """
     # Heads without a better use look at punctuation and end marks, which therefore count on neither
     # side.
-    return (weights * (places & is_word & is_word[:, None])).max(-1).values
+    return (weights * (allowed & is_word & is_word[:, None])).max(-1).values
 
 
 def unlike_heads(weights: Tensor) -> tuple[int, int]:
@@ -77,8 +77,8 @@ def find_word(tokens: Sequence[str], word: str) -> int:
         "".join(tokens[start:end]).lstrip("▁")
         for start, end in zip(starts, [*starts[1:], len(tokens) - 1], strict=True)
     ]
-    for start, found in zip(starts, words, strict=True):
-        if word in (found, found.rstrip(".,;:!?\"')")):
+    for start, written in zip(starts, words, strict=True):
+        if word in (written, written.rstrip(".,;:!?\"')")):
             return start
     raise DataError(f"--word {word}: not a word of the sentence; its words are: {' '.join(words)}")
 
@@ -93,31 +93,29 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = Non
     """
     layer = figure_layer(len(maps.encoder_self))
     weights = maps.encoder_self[layer]
-    tokens = [readable(token).removeprefix("▁") or "▁" for token in maps.src]
-    where = f"encoder self-attention, layer {layer + 1} of {len(maps.encoder_self)}"
+    tokens = token_labels(maps.src)
+    names = [f"“{label.removeprefix('·')}”" for label in tokens]
+    layer_title = f"encoder self-attention, layer {layer + 1} of {len(maps.encoder_self)}"
     is_word = torch.tensor([any(map(str.isalpha, token)) for token in maps.src[:-1]] + [False])
     far = far_looking_token(weights, is_word) if word is None else word
-    sharp, one, two = sharp_heads(weights, is_word, word)
-    heads = range(len(weights))
-    pair = sorted({one, two})
-    all_heads = (
-        f"{where}: where “{tokens[far]}” looks, all heads",
-        {head: _row(weights, head, far) for head in heads},
-    )
-    whole_head = f"{where}: head {one + 1}", {one: weights[one]}
-    two_heads = f"head{'s' * (len(pair) > 1)} {' and '.join(str(head + 1) for head in pair)}"
-    one_word = (
-        f"only “{tokens[sharp]}”, {two_heads}",
-        {head: _row(weights, head, sharp) for head in pair},
-    )
-    unlike = [
-        (f"{where}: head {head + 1}", {head: weights[head]})
+    sharp, first, second = sharp_heads(weights, is_word, word)
+
+    all_heads = {head: _row(weights, head, far) for head in range(len(weights))}
+    figure_3 = [(f"{layer_title}: where {names[far]} looks, all heads", all_heads)]
+    pair = sorted({first, second})
+    pair_title = f"head{'s' * (len(pair) > 1)} {' and '.join(str(head + 1) for head in pair)}"
+    figure_4 = [
+        (f"{layer_title}: head {first + 1}", {first: weights[first]}),
+        (f"only {names[sharp]}, {pair_title}", {head: _row(weights, head, sharp) for head in pair}),
+    ]
+    figure_5 = [
+        (f"{layer_title}: head {head + 1}", {head: weights[head]})
         for head in dict.fromkeys(unlike_heads(weights))
     ]
     return [
-        *_draw_figure(folder / "figure_3", tokens, [all_heads]),
-        *_draw_figure(folder / "figure_4", tokens, [whole_head, one_word]),
-        *_draw_figure(folder / "figure_5", tokens, unlike),
+        *_draw_figure(folder / "figure_3", tokens, figure_3),
+        *_draw_figure(folder / "figure_4", tokens, figure_4),
+        *_draw_figure(folder / "figure_5", tokens, figure_5),
     ]
 
 

@@ -1,12 +1,9 @@
 """Attention weights as heat maps: a PNG file of all layers."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from aiayn.reports.drawing import new_figure, readable, save_figure
-from aiayn.visualize.maps import AttentionMaps
-
-MARKS = {"<s>": "start", "</s>": "end", "▁": "space"}  # tokens that are not words
+from aiayn.reports.drawing import new_figure, save_figure
+from aiayn.visualize.maps import AttentionMaps, token_labels
 
 
 def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
@@ -17,7 +14,7 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
     from matplotlib.colors import PowerNorm
 
     n_layers, _, n_tgt, n_src = maps.cross.shape
-    src, tgt = _labels(maps.src), _labels(maps.tgt_out)
+    src, tgt = (token_labels(tokens, longest=16) for tokens in (maps.src, maps.tgt_out))
     width, height = (min(max(0.2 * n, 1.6), 6) for n in (n_src, n_tgt))
     # Placed by hand: training draws this at every validation, and a computed layout would draw
     # everything twice.
@@ -41,14 +38,3 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
         axis.set_xticks(range(n_src), src, rotation=90, **style)
         axis.set_yticks(*((range(n_tgt), tgt) if layer == 0 else ([], [])), **style)
     save_figure(figure, path)
-
-
-def _labels(tokens: Sequence[str]) -> list[str]:
-    """Returns words as they are written, and a dot before a subword that continues a word, as in
-    the explorer.
-    """
-    words = (
-        MARKS.get(token) or (token[1:] if token.startswith("▁") else f"·{token}")
-        for token in tokens
-    )
-    return [readable(word, longest=16) for word in words]

@@ -1,6 +1,7 @@
 """Where the heads look while a sentence is translated: the attention weights of every layer."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -10,11 +11,14 @@ from torch import Tensor
 
 from aiayn.data.batch import source_mask
 from aiayn.errors import ConfigError, DataError
+from aiayn.reports.drawing import readable
 from aiayn.search.alignment import explain_memory, record_attention
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translations import Translation
 from aiayn.search.translator import evaluating
 from aiayn.token_ids import BOS_ID, EOS_ID
+
+MARKS = {"<s>": "start", "</s>": "end", "▁": "space"}  # tokens that are not words
 
 
 @dataclass(frozen=True)
@@ -89,3 +93,14 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
         sentence=sentence,
         translation=best,
     )
+
+
+def token_labels(tokens: Sequence[str], longest: int = 24) -> list[str]:
+    """Return tokens as pictures show them: words as they are written, a dot before a subword that
+    continues a word, and names for what is not a word, as in the explorer.
+    """
+    labels = []
+    for token in tokens:
+        continued = token[1:] if token.startswith("▁") else f"·{token}"
+        labels.append(readable(MARKS.get(token, continued), longest))
+    return labels
