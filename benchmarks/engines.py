@@ -8,10 +8,10 @@ from pathlib import Path
 import tokenizers
 import torch
 
+from aiayn.apps.export.export import export_ctranslate2, export_marian
 from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.export.export import export
 from aiayn.model.cache import DecoderCache
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import load
@@ -152,7 +152,7 @@ def ctranslate2_front_end(run: Path, precision: str) -> FrontEnd:
 
     search = load(find_checkpoint(run, None)).config.search
     with tempfile.TemporaryDirectory() as folder:
-        export(load(find_checkpoint(run, None)), "ctranslate2", Path(folder) / "model")
+        export_ctranslate2(load(find_checkpoint(run, None)), Path(folder) / "model")
         engine = ctranslate2.Translator(
             folder + "/model", "cpu", compute_type=precision, intra_threads=torch.get_num_threads()
         )
@@ -181,7 +181,7 @@ def marian_front_end(run: Path, precision: str) -> FrontEnd:
     checkpoint = load(find_checkpoint(run, None))
     tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
     with tempfile.TemporaryDirectory() as folder:
-        export(checkpoint, "marian", Path(folder) / "model")
+        export_marian(checkpoint, Path(folder) / "model")
         model = MarianMTModel.from_pretrained(
             folder + "/model", dtype=getattr(torch, precision)
         ).eval()

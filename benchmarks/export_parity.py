@@ -21,7 +21,7 @@ from measure import parse_options, report
 
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.text_files import read_lines
-from aiayn.export.export import export
+from aiayn.doors import load_from
 from aiayn.runs.checkpoints import load
 from aiayn.runs.run_folder import find_checkpoint
 from aiayn.search.force_decode import force_decode
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for name, build in (("ctranslate2", ctranslate2_engine), ("marian", marian_engine)):
             folder = Path(temporary, name)
-            export(checkpoint, name, folder)
+            load_from("aiayn.exporters", name)(checkpoint, folder)
             engines[name] = build(folder, "float32", "cpu")
             tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
             sources[name] = [

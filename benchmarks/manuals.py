@@ -26,10 +26,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from aiayn.apps.documents.texts import split_paragraph
+from aiayn.apps.localisation.catalogue import read_messages
 from aiayn.data.cleaning import normalised
-from aiayn.data.formats.catalogue import read_messages
 from aiayn.data.placeholders import TAG
-from aiayn.search.texts import split_paragraph
 
 FONT = re.compile(r"([BI])<((?:[^<>]|E<(?:lt|gt)>)*)>")
 Pair = tuple[str, str]

@@ -20,12 +20,12 @@ from typing import Any
 from manuals import plain
 from measure import parse_options, report
 
+from aiayn.apps.documents.markup import parse_markup
+from aiayn.apps.documents.texts import translate_texts
 from aiayn.config.search import SearchOverrides
 from aiayn.data.placeholders import PLACEHOLDER, TAG
 from aiayn.data.text_files import read_lines
 from aiayn.evaluation.scoring import score
-from aiayn.search.markup import parse_markup
-from aiayn.search.texts import translate_texts
 from aiayn.search.translator import Translator
 
 

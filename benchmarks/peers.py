@@ -9,9 +9,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from aiayn.apps.export.export import marian_settings
 from aiayn.config.model import ModelConfig
 from aiayn.data.batch import Batch
-from aiayn.export.export import marian_settings
 from aiayn.model.embedding import sinusoids
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 

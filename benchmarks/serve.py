@@ -39,9 +39,9 @@ from pathlib import Path
 
 from measure import parse_options, report
 
+from aiayn.apps.documents.texts import translate_texts
 from aiayn.cli.arguments import ModelAndSearch
 from aiayn.data.text_files import read_lines
-from aiayn.search.texts import translate_texts
 
 PROGRAM = [sys.executable, "-c", "from aiayn.cli import main; main()", "serve"]
 HEADERS = {"Content-Type": "application/json"}

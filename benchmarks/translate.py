@@ -49,8 +49,8 @@ import aiayn
 from aiayn.config.resolve import run_config
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import SPECIAL_IDS
+from aiayn.doors import load_from
 from aiayn.errors import ConfigError
-from aiayn.export.export import export
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
@@ -235,7 +235,7 @@ def prescribed_rows(
                 continue  # lengths cannot be prescribed to a command
             try:
                 if kind != "torch" and not (Path(folder) / kind).exists():
-                    export(base_checkpoint(), kind, Path(folder) / kind)
+                    load_from("aiayn.exporters", kind)(base_checkpoint(), Path(folder) / kind)
                 work = (kind, precision, options.device, Path(folder), batches, beam_size)
                 workers[name] = Worker(translation, *work)
             except (ImportError, ConfigError) as error:

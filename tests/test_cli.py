@@ -23,15 +23,15 @@ from texts import DOCUMENTS
 from typer.testing import CliRunner, Result
 
 from aiayn import cli
+from aiayn.apps.documents.document import read_document
+from aiayn.apps.documents.texts import translate_texts
+from aiayn.apps.localisation.exchange import read_memory
 from aiayn.cli import arguments, commands, texts
 from aiayn.config.search import SamplingConfig
-from aiayn.data.formats.exchange import read_memory
-from aiayn.documents.document import read_document
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs import checkpoints
 from aiayn.search.force_decode import perplexity
 from aiayn.search.line_translator import LineTranslator
-from aiayn.search.texts import translate_texts
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 
@@ -414,7 +414,7 @@ def test_a_server_keeps_few_kernels_in_memory(run, monkeypatch):
     monkeypatch.delenv(name)
     served = []
     monkeypatch.setattr(
-        "aiayn.server.serve.serve", lambda *arguments: served.append(os.environ[name])
+        "aiayn.apps.server.serve.serve", lambda *arguments: served.append(os.environ[name])
     )
     assert invoke("serve", run, "--engine", "torch").exit_code == 0
     assert served == ["128"]

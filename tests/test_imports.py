@@ -46,12 +46,11 @@ WALLS = {
     "config": {"errors"},
     "phrasebook": set(),
     "runs": {"config", "errors", "files"},
-    "data": {"config", "errors", "files", "signals", "token_ids", "phrasebook"},
+    "doors": set(),  # the names of apps, which it imports when one is asked for
+    "data": {"config", "doors", "errors", "files", "signals", "token_ids", "phrasebook"},
     "model": {"config"},
     "kernels": GROUND | {"model"},
     "search": GROUND | {"data", "model", "kernels"},
-    "documents": {"errors", "data", "search"},
-    "export": GROUND | {"data", "model", "search", "reports"},
     "parsing": {"data", "errors", "files", "config", "runs"},
     "reports": {"config", "errors", "files", "runs", "model", "parsing"},
     "visualize": {
@@ -65,7 +64,7 @@ WALLS = {
         "model",
         "search",
     },
-    "server": {"config", "errors", "data", "search", "documents"},
+    "apps": GROUND | {"data", "doors", "model", "search", "reports"},
     "evaluation": GROUND - {"hardware", "signals", "token_ids"}
     | {"data", "search", "reports", "parsing"},
     "training": GROUND
@@ -78,13 +77,12 @@ WALLS = {
         "model",
         "kernels",
         "search",
-        "export",
         "evaluation",
         "reports",
         "visualize",
         "training",
     }
-    | {"parsing", "server", "phrasebook", "sweep", "documents"},
+    | {"parsing", "phrasebook", "sweep", "doors", "apps"},
 }
 LEARNING = {
     "training/module",
@@ -103,7 +101,7 @@ HOMES = {
     "torch": {
         *("model", "kernels", "data/batch", "data/datamodule", "data/loaders"),
         *(f"runs/{name}" for name in ("checkpoints", "lightning_checkpoint", "tensor_files")),
-        *("hardware", "search", "export", "visualize", "training"),
+        *("hardware", "search", "apps/export", "visualize", "training"),
     },
     "pytorch_lightning": {
         *("data/datamodule", "data/loaders"),
@@ -113,7 +111,10 @@ HOMES = {
     "triton": {"kernels/triton_attention", "kernels/triton_loss"},
     "lightning_fabric": {"training/distributed/rank"},
     "lightning_utilities": {"training/background_writer"},
-    "numpy": {"data", "evaluation/significance", "reports/differences", "search"},
+    "numpy": {
+        *("data", "evaluation/significance", "reports/differences", "search"),
+        "apps/documents/placement",
+    },
     "scipy": {"reports/differences"},
     "pandas": {"reports/groups", "reports/plots", "reports/sweep_page", "reports/tables"},
     "tabulate": {"reports/tables"},
@@ -121,11 +122,11 @@ HOMES = {
     "datasets": {"data/sources"},
     "huggingface_hub": {"data/sources"},
     "pyarrow": {"data/sources"},
-    "lxml": {"data/formats/exchange"},
-    "markdown_it": {"documents/markdown"},
+    "lxml": {"apps/localisation/exchange"},
+    "markdown_it": {"apps/documents/markdown"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
-    "sentencex": {"search/texts"},
+    "sentencex": {"apps/documents/texts"},
     "py3langid": {"data/identify"},
     "jinja2": {"reports/page", "visualize/explorer"},
     "markupsafe": {"reports/page"},
@@ -139,10 +140,10 @@ HOMES = {
     "typer": {"cli"},
     "submitit": {"sweep"},
     "ctranslate2": {"search/convert", "search/engine", "search/fast_translator"},
-    "transformers": {"export/export"},
-    "starlette": {"server"},
-    "uvicorn": {"server/serve"},
-    "prometheus_client": {"server/app", "server/metrics"},
+    "transformers": {"apps/export/export"},
+    "starlette": {"apps/server"},
+    "uvicorn": {"apps/server/serve"},
+    "prometheus_client": {"apps/server/app", "apps/server/metrics"},
 }
 # Slow or optional: never imported before they are needed.
 LAZY = {
@@ -159,14 +160,23 @@ LAZY = {
 }
 # These run before it is known that an option is right, and must stay fast.
 LIGHT = {
-    *("__init__", "errors", "files", "signals", "runs/__init__", "runs/run_folder", "runs/results"),
+    *(
+        "__init__",
+        "doors",
+        "errors",
+        "files",
+        "signals",
+        "runs/__init__",
+        "runs/run_folder",
+        "runs/results",
+    ),
     *(
         "runs/continuation",
         "runs/extensions",
         "runs/metrics",
         "runs/validations",
-        "server/__init__",
-        "server/options",
+        "apps/server/__init__",
+        "apps/server/options",
     ),
     *(
         name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")

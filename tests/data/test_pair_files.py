@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import SEPARATORS, data_config, read_pairs, write_bytes, write_lines
 
+from aiayn.apps.localisation.readers import read_memory_pairs
 from aiayn.data.cleaning import CleaningReport, clean
-from aiayn.data.formats.pairs import READERS
-from aiayn.data.pair_files import FORMATS
 from aiayn.data.prepare import prepare
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines
@@ -334,7 +333,9 @@ def test_units_of_a_long_translation_memory_are_reported_with_their_lines(tmp_pa
     path = Path(
         stored(tmp_path / "x.tmx", f"<tmx version='1.4'><body>\n{unit * 14_000}</body></tmx>")
     )
-    assert [pair.number for pair in READERS["tmx"](path, "en", "de")] == list(range(2, 70_002, 5))
+    assert [pair.number for pair in read_memory_pairs(path, "en", "de")] == list(
+        range(2, 70_002, 5)
+    )
 
 
 def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_path):
@@ -594,7 +595,3 @@ def test_a_folder_a_name_in_other_case_and_a_pipe_are_named_as_such(tmp_path):
         read(str(tmp_path / "x.tsv"))
     with pytest.raises(DataError, match=r"x\.tsv: this is a named pipe"):
         read_lines(tmp_path / "x.tsv")
-
-
-def test_every_format_that_is_named_has_a_reader():
-    assert set(FORMATS) == set(READERS)

@@ -15,6 +15,7 @@ from texts import write_lines
 
 import aiayn
 from aiayn import phrasebook
+from aiayn.apps.documents.texts import Texts, translate_texts
 from aiayn.data.batch_plan import BatchPlan, repetitions
 from aiayn.data.cleaning import CleaningReport, clean, training_rules
 from aiayn.data.pair_files import FileText
@@ -23,7 +24,6 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
-from aiayn.search.texts import Texts, translate_texts
 from aiayn.search.translations import Translation
 from aiayn.token_ids import EOS_ID
 

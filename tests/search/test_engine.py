@@ -619,7 +619,7 @@ def test_once_converted_a_line_is_translated_without_slow_imports(checkpoint, tm
 
 SERVED_TORCH_FREE = """
 import sys
-import aiayn.server.serve as module
+import aiayn.apps.server.serve as module
 from aiayn.cli import main
 
 def serve(service, run, options):

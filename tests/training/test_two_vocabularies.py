@@ -19,20 +19,20 @@ from starlette.testclient import TestClient
 from texts import write_lines
 
 import aiayn
+from aiayn.apps.documents.texts import translate_texts
+from aiayn.apps.export import export as exports
+from aiayn.apps.server.app import make_app
+from aiayn.apps.server.metrics import Metrics
+from aiayn.apps.server.options import ServeOptions
+from aiayn.apps.server.service import Served, Service
 from aiayn.config.stored import changed_options
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.prepare import prepare
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, DivergedError, RefusedError
-from aiayn.export import export as exports
 from aiayn.reports.runs import read_run
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
-from aiayn.search.texts import translate_texts
-from aiayn.server.app import make_app
-from aiayn.server.metrics import Metrics
-from aiayn.server.options import ServeOptions
-from aiayn.server.service import Served, Service
 from aiayn.sweep.jobs import is_from_source
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.module import TranslationModule
@@ -200,7 +200,7 @@ def test_an_export_has_both_tokenizers_and_marian_is_refused(
     with pytest.raises(
         RefusedError, match=r"--format marian cannot express .*model\.tie_embeddings"
     ):
-        exports.export(checkpoints.load(RunFolder(run).last), "marian", tmp_path / "model")
+        exports.export_marian(checkpoints.load(RunFolder(run).last), tmp_path / "model")
 
     ctranslate2 = pytest.importorskip(
         "ctranslate2", reason="ctranslate2 is not installed (extra: export)"

@@ -1,5 +1,6 @@
 """All commands of `aiayn`, as typer lists, explains and runs them."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -17,6 +18,7 @@ from aiayn.cli.split import split
 from aiayn.cli.table import table
 from aiayn.cli.translate import translate
 from aiayn.cli.trees import trees
+from aiayn.doors import load_from, names_behind
 from aiayn.errors import ConfigError
 
 app = typer.Typer(
@@ -50,6 +52,12 @@ for command in (
     prepare,
 ):
     app.command()(with_options(command))
+
+for name in names_behind("aiayn.commands"):
+    try:
+        app.command(name)(with_options(load_from("aiayn.commands", name)))
+    except Exception as error:  # another package's code must not cost the commands of this one
+        print(f"aiayn {name}: cannot be loaded ({type(error).__name__}: {error})", file=sys.stderr)
 
 
 @app.callback(invoke_without_command=True)

@@ -8,6 +8,7 @@ import typer
 
 from aiayn.cli.arguments import CheckpointName, Extensions, RunArgument
 from aiayn.config.rules import one_of, require
+from aiayn.doors import load_from, names_behind
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of
 
 
@@ -20,7 +21,9 @@ def export(
     target: Annotated[
         str,
         typer.Option(
-            "--format", help="aiayn, ctranslate2, or marian for Hugging Face's transformers."
+            "--format",
+            help="aiayn, ctranslate2, marian for Hugging Face's transformers, or one that an "
+            "installed package adds.",
         ),
     ],
     licence: Annotated[
@@ -58,6 +61,7 @@ def export(
     require(
         target != "aiayn" or not folder.exists(), f"{folder}: already exists; choose another file"
     )
+    one_of("--format", target, ("aiayn", *names_behind("aiayn.exporters")))
     path = find_checkpoint(run, checkpoint)
     from aiayn.runs import checkpoints
     from aiayn.runs.extensions import register_extensions
@@ -68,22 +72,23 @@ def export(
         checkpoints.save(folder, model if is_exact else checkpoints.in_bfloat16(model))
         print(f"{folder}  {folder.stat().st_size / 1e6:.1f} MB")
         return
-    from aiayn.export.export import export as write
-    from aiayn.export.model_card import model_card
-    from aiayn.files import sha256
-    from aiayn.runs.results import read_evaluations
-
     register_extensions(extension or [])
-    name, card = run.resolve().name.removesuffix(".ckpt"), None
-    if target == "marian":
+    write = load_from("aiayn.exporters", target)
+    if target != "marian":
+        write(model, folder)
+        print(folder)
+    else:
+        from aiayn.apps.export.model_card import model_card
+        from aiayn.files import sha256
+        from aiayn.runs.results import read_evaluations
+
         digest = sha256(path)
         scores_of_checkpoint = {
             test: scores
             for test, scores in read_evaluations(RunFolder(folder_of(run))).items()
             if scores.checkpoint_sha256 == digest and not scores.ensemble
         }
-        card = model_card(model, name, scores_of_checkpoint, licence or "unknown")
-    write(model, target, folder, card)
-    print(folder)
-    if card:
+        name = run.resolve().name.removesuffix(".ckpt")
+        write(model, folder, model_card(model, name, scores_of_checkpoint, licence or "unknown"))
+        print(folder)
         print(f"upload   hf upload YOUR_NAME/{shlex.quote(name)} {shlex.quote(str(folder))}")

@@ -55,10 +55,9 @@ def score(
     one_of("--format", style, ("text", "jsonl"))
     if each_token and style != "text":
         raise ConfigError("--per-token prints one number for each pair; leave out --format")
-    from aiayn.data.pair_files import FORMATS, FileText
-    from aiayn.data.text_files import suffix
+    from aiayn.data.pair_files import FileText, is_pair_file
 
-    if tgt is None and suffix(src.name) not in FORMATS:
+    if tgt is None and not is_pair_file(src.name):
         raise ConfigError(
             f"{src}: name the file with its translations, too, or one file of pairs (.tsv, "
             ".jsonl, .tmx)"

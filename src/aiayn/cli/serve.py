@@ -2,10 +2,10 @@
 
 import signal
 
+from aiayn.apps.server.options import ServeOptions, read_keys
 from aiayn.cli.arguments import ModelAndSearch, RunArgument
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoint
-from aiayn.server.options import ServeOptions, read_keys
 
 
 def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch) -> None:
@@ -25,8 +25,8 @@ def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch) -> Non
     if options.api_key_file:
         read_keys(options.api_key_file)  # errors of options come before slow imports
     try:
-        from aiayn.server.serve import serve as serve_until_stopped
-        from aiayn.server.service import Served, Service
+        from aiayn.apps.server.serve import serve as serve_until_stopped
+        from aiayn.apps.server.service import Served, Service
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'aiayn[serve]'") from error
 

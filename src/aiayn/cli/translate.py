@@ -245,10 +245,11 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     """
     if file is None or str(file) == "-":
         return "stream"
+    from aiayn.apps.documents.document import READERS
     from aiayn.data.languages import LANGUAGE_CODES, short_code
     from aiayn.data.pair_files import OTHER_FORMATS
     from aiayn.data.text_files import suffix
-    from aiayn.documents.document import READERS
+    from aiayn.doors import names_behind
 
     if not file.exists():
         raise DataError(
@@ -258,7 +259,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     ending = suffix(file.name)
     if output.tsv or output.given_style == "text" or ending in ("", "txt", "text"):
         return "lines"
-    if ending in READERS:
+    if ending in READERS or ending in names_behind("aiayn.documents"):
         output.require_one_translation(f"a .{ending} file", sample)
         return "document"
     if remedy := OTHER_FORMATS.get(ending):
@@ -305,10 +306,10 @@ def _write_document(
     translator: "LineTranslator", file: Path, output: OutputOptions, counts: Counter[str]
 ) -> None:
     """Writes a document's translation; all that is no text is copied."""
+    from aiayn.apps.documents.document import read_document
+    from aiayn.apps.documents.markup import Part
+    from aiayn.apps.documents.texts import translate_texts
     from aiayn.data.languages import target_language
-    from aiayn.documents.document import read_document
-    from aiayn.search.markup import Part
-    from aiayn.search.texts import translate_texts
 
     source, target = translator.languages
     langs = source, target_language([output.tag or ""], target)
@@ -354,7 +355,7 @@ def _translated(
     lines = [f"{tag} {line}" if tag and line.strip() else line for line in chunk.lines]
     show = task.formats.get(output.style)
     if output.markup or output.paragraphs:
-        from aiayn.search.texts import translate_texts
+        from aiayn.apps.documents.texts import translate_texts
 
         translated_lines, counted = translate_texts(
             translator, lines, output.markup, output.paragraphs, on_batch, done + 1

@@ -6,7 +6,7 @@ or XLIFF. All of them may be compressed (.gz, .bz2, .xz).
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -14,19 +14,18 @@ from typing import Any
 
 from aiayn.config.rules import tagged
 from aiayn.data.cleaning import normalise
-from aiayn.data.raw_text import RawPair, RawText
+from aiayn.data.raw_text import RawPair, RawText, remark
+from aiayn.data.tables import read_json_lines, read_table
 from aiayn.data.text_files import OPENERS, lines, scan, suffix
-from aiayn.errors import DataError
+from aiayn.doors import load_from, names_behind
+from aiayn.errors import ConfigError, DataError
 
-FORMATS = (
-    "tsv",
-    "csv",
-    "jsonl",
-    "tmx",
-    "po",
-    "xlf",
-    "xliff",
-)  # suffixes of files of pairs, read by `formats.pairs`
+TABLES = {"tsv": read_table, "csv": read_table, "jsonl": read_json_lines}  # by suffix
+
+
+def is_pair_file(name: str) -> bool:
+    """Whether a name has the suffix of a file of pairs: a table, or one that an app reads."""
+    return suffix(name) in TABLES or suffix(name) in names_behind("aiayn.readers")
 
 
 class FileText(RawText):
@@ -52,7 +51,7 @@ class FileText(RawText):
     def _files(self, name: str) -> tuple[Path, ...]:
         if remedy := OTHER_FORMATS.get(suffix(name)):
             raise DataError(f"{self.key}={name}: {remedy}")
-        if suffix(name) in FORMATS:
+        if is_pair_file(name):
             return (Path(name).expanduser(),)
         src, tgt = (_language_file(name, lang, self.langs, self.key) for lang in self.langs)
         n_src, n_tgt = scan(src)[0], scan(tgt)[0]
@@ -86,9 +85,7 @@ class FileText(RawText):
 
     def _pairs(self, paths: tuple[Path, ...]) -> Iterator[RawPair]:
         if len(paths) == 1:
-            from aiayn.data.formats.pairs import read_pair_file
-
-            yield from read_pair_file(paths[0], *self.langs)
+            yield from _read_pair_file(paths[0], *self.langs)
         else:
             file = _named(paths)
             for number, (src, tgt) in enumerate(zip(*map(lines, paths), strict=True), 1):
@@ -107,6 +104,40 @@ class FileText(RawText):
             scan(paths[0])[0] if len(paths) == 2 else sum(1 for _ in self._pairs(paths))
             for paths in self.files
         )
+
+
+def _read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+    """Streams the rows of a file of pairs; a row that is no pair has a flaw.
+
+    Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no
+    pairs, and if there is no pair at all.
+    """
+    rows, bad, first = 0, 0, []
+    for pair in _reader(suffix(path.name))(path, src_lang, tgt_lang):
+        rows += 1
+        if pair.flaw:
+            bad += 1
+            first = first or [pair]
+        yield pair
+    if rows == bad:
+        raise DataError(
+            f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it{remark(first)}"
+        )
+    if bad >= 20 and bad > 0.05 * rows:
+        raise DataError(
+            f"{path}: {bad} of {rows} rows are no pairs, the first{remark(first)}; correct or "
+            "remove them"
+        )
+
+
+def _reader(ending: str) -> Callable[[Path, str, str], Iterator[RawPair]]:
+    """Returns what reads files of this suffix. Raises ConfigError if a library is missing."""
+    try:
+        return TABLES.get(ending) or load_from("aiayn.readers", ending)
+    except ImportError as error:
+        raise ConfigError(
+            f".{ending} files: {error.name} is not installed: pip install 'aiayn[text]'"
+        ) from error
 
 
 def _named(paths: tuple[Path, ...]) -> str:

@@ -26,8 +26,8 @@ PLACEHOLDER = re.compile(
 )
 LETTER = re.compile(r"[^\W\d_]")
 # `<b>`, `</b>`, `<br/>`, `<a href="x">`, and the same written with entities, to count them in pairs
-# of text and to find those that a model has written. It does not read HTML: `search/markup.py`
-# does.
+# of text and to find those that a model has written. It does not read HTML;
+# `apps/documents/markup.py` does.
 TAG = re.compile(
     r"<!--(?:-?>|(?:(?!<!--).)*?-->)"
     r"|</?[A-Za-z_][\w:.-]*(?:\s(?:\"[^\"<]*\"|'[^'<]*'|[^<>\"'])*)?/?>"

@@ -14,13 +14,13 @@ from typing import Any, BinaryIO
 
 from starlette.exceptions import HTTPException
 
+from aiayn.apps.documents.document import READERS, Document, parse_document
+from aiayn.apps.documents.markup import Part
+from aiayn.apps.documents.placement import Attention
+from aiayn.apps.documents.texts import Texts
 from aiayn.data.pair_files import OTHER_FORMATS
 from aiayn.data.text_files import suffix
-from aiayn.documents.document import READERS, Document, parse_document
 from aiayn.errors import DataError, ResourceError
-from aiayn.search.markup import Part
-from aiayn.search.placement import Attention
-from aiayn.search.texts import Texts
 from aiayn.search.translations import Translation
 
 # The time to place tags grows with the tags times the words.
@@ -85,7 +85,7 @@ async def document_process(turns: asyncio.Semaphore) -> AsyncIterator[ReadDocume
     """
     async with turns:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "aiayn.server.document_process"),
+            *(sys.executable, "-m", "aiayn.apps.server.document_process"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from aiayn.data.formats.catalogue import quoted, read_messages
-from aiayn.data.formats.exchange import read_memory, read_xliff
-from aiayn.data.formats.tables import header_columns, is_quoted, table_delimiter
-from aiayn.data.languages import best_match
-from aiayn.data.placeholders import CJK
-from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
-from aiayn.errors import DataError
-from aiayn.search.markup import (
+from aiayn.apps.documents.markup import (
     MESSAGE,
     Part,
     Pieces,
@@ -32,6 +25,14 @@ from aiayn.search.markup import (
     parse_markup,
     read_parts,
 )
+from aiayn.apps.localisation.catalogue import quoted, read_messages
+from aiayn.apps.localisation.exchange import read_memory, read_xliff
+from aiayn.data.languages import best_match
+from aiayn.data.placeholders import CJK
+from aiayn.data.tables import header_columns, is_quoted, table_delimiter
+from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
+from aiayn.doors import load_from
+from aiayn.errors import DataError
 
 # Of subtitles: blank lines, and a line with times and the number before it.
 TIMES = re.compile(r"((?:^[ \t]*\r?\n)+|(?:^\d+[ \t]*\r?\n)?^.*-->.*(?:\r?\n|\Z))", re.MULTILINE)
@@ -136,7 +137,8 @@ def parse_document(
 
     Raises DataError with file and line if it is not what its suffix says.
     """
-    read = READERS[suffix(path.name)]
+    ending = suffix(path.name)
+    read = READERS.get(ending) or load_from("aiayn.documents", ending)
     # A memory is written anew; its parser knows the encodings of XML.
     text, encoding = (
         ("", "utf-8") if read is _memory else decode_document(path, content, read in DECLARING)
@@ -157,7 +159,7 @@ def _html(source: Source) -> Pieces:
 
 
 def _markdown_pieces(source: Source) -> Pieces:
-    from aiayn.documents.markdown import parse_markdown
+    from aiayn.apps.documents.markdown import parse_markdown
 
     return parse_markdown(source.text)
 

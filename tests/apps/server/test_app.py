@@ -19,21 +19,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 from texts import DOCUMENTS
 
+from aiayn.apps.documents.document import parse_document
+from aiayn.apps.documents.markup import parse_markup
+from aiayn.apps.documents.texts import translate_texts
+from aiayn.apps.server import answers as module
+from aiayn.apps.server.app import make_app, while_connected
+from aiayn.apps.server.batching import Batcher, QueueFullError
+from aiayn.apps.server.metrics import Metrics
+from aiayn.apps.server.options import ServeOptions
+from aiayn.apps.server.requests import DRAINED, read_fields
+from aiayn.apps.server.service import Served, Service
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.documents.document import parse_document
 from aiayn.model.transformer import Transformer
 from aiayn.search import texts
-from aiayn.search.markup import parse_markup
-from aiayn.search.texts import translate_texts
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
-from aiayn.server import answers as module
-from aiayn.server.app import make_app, while_connected
-from aiayn.server.batching import Batcher, QueueFullError
-from aiayn.server.metrics import Metrics
-from aiayn.server.options import ServeOptions
-from aiayn.server.requests import DRAINED, read_fields
-from aiayn.server.service import Served, Service
 
 PAIR = {"source": "en", "target": "de"}
 
@@ -268,7 +268,7 @@ def test_a_file_needs_a_key_and_a_form_and_old_files_make_room_for_new_ones(
             == 400
         )
         assert http.get("/download_file/a.md").status_code == 404
-        monkeypatch.setattr("aiayn.server.answers.MAX_FILES", 4)
+        monkeypatch.setattr("aiayn.apps.server.answers.MAX_FILES", 4)
         sent = {"data": PAIR | {"api_key": "one"}, "files": {"file": ("ä b.md", b"the")}}
         addresses = [
             http.post("/translate_file", **sent).json()["translatedFileUrl"] for _ in range(2)

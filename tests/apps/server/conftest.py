@@ -13,13 +13,13 @@ import torch
 from applications import small_model
 from faults.harness import Child, End, wait_until
 
+from aiayn.apps.server.options import ServeOptions
+from aiayn.apps.server.serve import serve
+from aiayn.apps.server.service import Served, Service
 from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.model.transformer import Transformer
 from aiayn.search.translator import Translator
-from aiayn.server.options import ServeOptions
-from aiayn.server.serve import serve
-from aiayn.server.service import Served, Service
 
 SEARCH = SearchConfig(
     beam_size=3, length_penalty=0.6, penalty="gnmt", max_extra_tokens=4, batch_tokens=200

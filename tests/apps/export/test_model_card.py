@@ -11,9 +11,9 @@ import torch
 import yaml
 from applications import composed, run_application
 
+from aiayn.apps.export import export as module
+from aiayn.apps.export.model_card import model_card
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.export import export as module
-from aiayn.export.model_card import model_card
 from aiayn.files import sha256
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from aiayn.apps.documents.markup import MARK, MARK_LENGTH, Part, changes_marks
 from aiayn.data.cleaning import composed
 from aiayn.data.placeholders import CJK, PLACEHOLDER
-from aiayn.search.markup import MARK, MARK_LENGTH, Part, changes_marks
 
 # What belongs to the character before it: accents, vowel signs, joiners, colours of skin.
 SIGNS = "".join(

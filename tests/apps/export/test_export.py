@@ -14,13 +14,14 @@ from applications import ROOT, composed, run_application
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiayn.apps.export import export as module
+from aiayn.apps.export.export import export_ctranslate2, export_marian
 from aiayn.config.extensions import load_extension
 from aiayn.config.search import SearchConfig
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
+from aiayn.doors import load_from
 from aiayn.errors import ConfigError, RefusedError, ResourceError
-from aiayn.export import export as module
-from aiayn.export.export import export
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore, save
 from aiayn.runs.extensions import id_of_file
@@ -82,7 +83,7 @@ def test_marians_logits_are_ours(checkpoint, tmp_path):
     transformers = pytest.importorskip(
         "transformers", reason="transformers is not installed (extra: export)"
     )
-    export(checkpoint, "marian", tmp_path / "model")
+    export_marian(checkpoint, tmp_path / "model")
     model = transformers.MarianMTModel.from_pretrained(tmp_path / "model").eval()
     src, tgt = [40, 8, 33, 12, 200], [50, 61, 7]
     with torch.no_grad():
@@ -129,7 +130,7 @@ def test_our_n_best_lists_hold_what_marians_hold_and_what_ended_just_outside_its
     transformers = pytest.importorskip(
         "transformers", reason="transformers is not installed (extra: export)"
     )
-    export(reverser, "marian", tmp_path / "model")
+    export_marian(reverser, tmp_path / "model")
     marian = transformers.MarianMTModel.from_pretrained(tmp_path / "model")
     marian.generation_config.max_length = None
     search = SearchConfig(
@@ -186,7 +187,7 @@ def test_ctranslate2_scores_outputs_as_we_do(checkpoint, tmp_path, positions):
         checkpoint = changed(checkpoint, positions="learned", max_positions=260)
         tables = {f"{side}_positions.table": torch.randn(260, 12) for side in ("src", "tgt")}
         checkpoint = replace(checkpoint, weights=checkpoint.weights | tables)
-    export(checkpoint, "ctranslate2", tmp_path / "model")
+    export_ctranslate2(checkpoint, tmp_path / "model")
     engine = ctranslate2.Translator(
         str(tmp_path / "model"), compute_type="float32", intra_threads=1
     )
@@ -261,7 +262,7 @@ def test_the_documented_commands_and_lines_translate(
 )
 def test_an_exported_folder_is_as_readable_as_any_other(checkpoint, tmp_path, target, library):
     pytest.importorskip(library, reason=f"{library} is not installed (extra: export)")
-    export(checkpoint, target, tmp_path / "model")
+    load_from("aiayn.exporters", target)(checkpoint, tmp_path / "model")
     (tmp_path / "ordinary").write_text("")
     ordinary = (tmp_path / "ordinary").stat().st_mode
     assert {
@@ -300,7 +301,9 @@ def test_what_a_format_cannot_express_is_refused_by_name(
     config = replace(checkpoint.config.model, **model)
     weights = Transformer(config, checkpoint.vocab_size).state_dict()
     with pytest.raises(RefusedError, match=f"--format {target} cannot express {message}"):
-        export(replace(changed(checkpoint, **model), weights=weights), target, tmp_path / "model")
+        load_from("aiayn.exporters", target)(
+            replace(changed(checkpoint, **model), weights=weights), tmp_path / "model"
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -339,19 +342,22 @@ def test_a_model_with_parts_of_an_extension_is_never_written_as_the_papers(
 def test_unknown_formats_missing_libraries_and_folders_in_use_are_named(
     checkpoint, tmp_path, monkeypatch
 ):
-    with pytest.raises(
-        ConfigError, match=r"^--format=onnx: choose one of aiayn, ctranslate2, marian"
-    ):
-        export(checkpoint, "onnx", tmp_path / "model")
+    save(tmp_path / "last.ckpt", checkpoint)
+    unknown = run_application(
+        "aiayn", "export", str(tmp_path / "last.ckpt"), "x", "--format", "onnx"
+    )
+    assert unknown.code == 2
+    assert "--format=onnx: choose one of aiayn, ctranslate2, marian" in unknown.err
+    (tmp_path / "last.ckpt").unlink()
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(
         ConfigError, match=r"--format marian needs transformers: pip install 'aiayn\[export\]'"
     ):
-        export(checkpoint, "marian", tmp_path / "model")
+        export_marian(checkpoint, tmp_path / "model")
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RefusedError, match="exists and is not an empty folder; give a new one"):
-        export(checkpoint, "marian", tmp_path)
+        export_marian(checkpoint, tmp_path)
 
 
 def test_an_export_that_fails_leaves_nothing_behind(checkpoint, tmp_path, monkeypatch):
@@ -362,13 +368,13 @@ def test_an_export_that_fails_leaves_nothing_behind(checkpoint, tmp_path, monkey
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     monkeypatch.setattr(module, "write_ctranslate2", full)
     with pytest.raises(ResourceError, match="No space left on device"):
-        export(checkpoint, "ctranslate2", tmp_path / "model")
+        export_ctranslate2(checkpoint, tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_options_of_search_are_in_the_export(checkpoint, tmp_path):
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
-    export(checkpoint, "ctranslate2", tmp_path / "model")
+    export_ctranslate2(checkpoint, tmp_path / "model")
     assert json.loads((tmp_path / "model/search.json").read_text()) == vars(
         checkpoint.config.search
     )

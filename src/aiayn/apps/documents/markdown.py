@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token as Mark
 
-from aiayn.search.markup import Pieces, Reader, Token, parse_markup, read_parts
+from aiayn.apps.documents.markup import Pieces, Reader, Token, parse_markup, read_parts
 
 FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE

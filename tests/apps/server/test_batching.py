@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from aiayn.apps.server import batching
+from aiayn.apps.server.batching import Batcher, QueueFullError
 from aiayn.errors import DataError
 from aiayn.search.translations import Translation
-from aiayn.server import batching
-from aiayn.server.batching import Batcher, QueueFullError
 
 
 class Model:

@@ -22,13 +22,13 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aiayn.apps.server.answers import Answers
+from aiayn.apps.server.batching import Batcher, QueueFullError
+from aiayn.apps.server.metrics import Metrics, observed
+from aiayn.apps.server.options import ServeOptions
+from aiayn.apps.server.requests import Fields, bearer, read_fields
+from aiayn.apps.server.service import Service
 from aiayn.errors import DataError, ResourceError, UserError
-from aiayn.server.answers import Answers
-from aiayn.server.batching import Batcher, QueueFullError
-from aiayn.server.metrics import Metrics, observed
-from aiayn.server.options import ServeOptions
-from aiayn.server.requests import Fields, bearer, read_fields
-from aiayn.server.service import Service
 
 PAGE = Path(__file__).parent
 DRAWING = PAGE.parent / "visualize"  # what the page shares with the attention explorer

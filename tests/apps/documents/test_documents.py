@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from aiayn.documents.document import Document, in_lines, parse_document
+from aiayn.apps.documents.document import Document, in_lines, parse_document
+from aiayn.apps.documents.markup import Part
+from aiayn.apps.documents.placement import UNIT, written
 from aiayn.errors import DataError
-from aiayn.search.markup import Part
-from aiayn.search.placement import UNIT, written
 
 LANGS = ("en", "de")
 

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from aiayn.apps.documents.markup import MARK, Part, Pieces, parse_markup
+from aiayn.apps.documents.placement import UNIT, Attention, unit_weights, written
 from aiayn.data.languages import primary
 from aiayn.data.placeholders import has_letters
 from aiayn.errors import ConfigError, DataError
 from aiayn.search.line_translator import LineTranslator, Progress
-from aiayn.search.markup import MARK, Part, Pieces, parse_markup
-from aiayn.search.placement import UNIT, Attention, unit_weights, written
 from aiayn.search.translations import Translation
 
 MAX_WORDS = 5_000  # of one part: with as many of its translation 1 GB at work

@@ -1,47 +1,20 @@
-"""Readers of files that hold both languages: tables, translation memories, catalogues of messages,
-XLIFF.
-"""
+"""Training text from translators' files: translation memories, catalogues of messages, XLIFF."""
 
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from aiayn.data.formats.catalogue import read_messages
-from aiayn.data.formats.exchange import read_memory, read_xliff
-from aiayn.data.formats.tables import read_json_lines, read_table
+from aiayn.apps.localisation.catalogue import read_messages
+from aiayn.apps.localisation.exchange import read_memory, read_xliff
 from aiayn.data.languages import best_match
-from aiayn.data.raw_text import RawPair, remark
-from aiayn.data.text_files import decode_document, opened, read_whole, suffix
+from aiayn.data.raw_text import RawPair
+from aiayn.data.text_files import decode_document, opened, read_whole
 from aiayn.errors import DataError
 
 log = logging.getLogger(__name__)
 
 
-def read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
-    """Streams the rows of a file of pairs; a row that is no pair has a flaw.
-
-    Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no
-    pairs, and if there is no pair at all.
-    """
-    rows, bad, first = 0, 0, []
-    for pair in READERS[suffix(path.name)](path, src_lang, tgt_lang):
-        rows += 1
-        if pair.flaw:
-            bad += 1
-            first = first or [pair]
-        yield pair
-    if rows == bad:
-        raise DataError(
-            f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it{remark(first)}"
-        )
-    if bad >= 20 and bad > 0.05 * rows:
-        raise DataError(
-            f"{path}: {bad} of {rows} rows are no pairs, the first{remark(first)}; correct or "
-            "remove them"
-        )
-
-
-def _read_memory(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+def read_memory_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     file, pairs, incomplete = str(path), 0, 0
     seen: set[str] = set()
     with opened(path) as stream:
@@ -65,7 +38,7 @@ def _read_memory(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
         log.info("%s: %d units without %s or %s left out", path, incomplete, src_lang, tgt_lang)
 
 
-def _read_catalogue(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+def read_catalogue_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """The messages that have a translation which is not fuzzy; every form of a plural is one."""
     text, _ = decode_document(path, read_whole(path))
     is_reversed = False
@@ -82,7 +55,7 @@ def _read_catalogue(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
             yield from _pairs(path, message.line, texts, is_reversed)
 
 
-def _read_xliff(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
+def read_xliff_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """The units that have a translation, without those that are not to be translated."""
     content = decode_document(path, read_whole(path))[0].encode()
     for unit in read_xliff(content, path):
@@ -105,9 +78,3 @@ def _pairs(
         )
         if src and tgt:
             yield RawPair(str(path), line, src, tgt)
-
-
-READERS = {
-    **{"tsv": read_table, "csv": read_table, "jsonl": read_json_lines},
-    **{"tmx": _read_memory, "po": _read_catalogue, "xlf": _read_xliff, "xliff": _read_xliff},
-}

@@ -8,11 +8,11 @@ from threading import Thread
 
 import uvicorn
 
+from aiayn.apps.server.app import make_app
+from aiayn.apps.server.metrics import Metrics
+from aiayn.apps.server.options import ServeOptions
+from aiayn.apps.server.service import Service
 from aiayn.errors import ConfigError
-from aiayn.server.app import make_app
-from aiayn.server.metrics import Metrics
-from aiayn.server.options import ServeOptions
-from aiayn.server.service import Service
 
 # Scripts and styles come from this server only, so text that looks like HTML can run nothing.
 HEADERS = {

@@ -9,20 +9,20 @@ from urllib.parse import quote
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
+from aiayn.apps.documents.document import READERS
+from aiayn.apps.documents.placement import Attention
+from aiayn.apps.documents.texts import Texts
+from aiayn.apps.server.batching import BATCH_LINES, Batcher
+from aiayn.apps.server.document_process import MAX_HTML, MAX_TAGS, document_process
+from aiayn.apps.server.metrics import Metrics
+from aiayn.apps.server.options import ServeOptions
+from aiayn.apps.server.requests import Fields, count_of, file_of, is_language, line_of, texts_of
+from aiayn.apps.server.service import Service
 from aiayn.data.languages import LANGUAGE_CODES, best_match, short_code, tags_of_targets
 from aiayn.data.text_files import SURROGATE
-from aiayn.documents.document import READERS
 from aiayn.errors import DataError
 from aiayn.search.line_translator import LineTranslator
-from aiayn.search.placement import Attention
-from aiayn.search.texts import Texts
 from aiayn.search.translations import Translation
-from aiayn.server.batching import BATCH_LINES, Batcher
-from aiayn.server.document_process import MAX_HTML, MAX_TAGS, document_process
-from aiayn.server.metrics import Metrics
-from aiayn.server.options import ServeOptions
-from aiayn.server.requests import Fields, count_of, file_of, is_language, line_of, texts_of
-from aiayn.server.service import Service
 
 ENTRY = 1000  # bytes that a kept file takes besides its content and name
 DOCUMENTS_AT_ONCE = 2  # that are read; others wait

@@ -5,6 +5,7 @@ Models that a format cannot express are refused.
 
 import json
 import re
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import torch
 from torch import Tensor
 
 from aiayn.config.model import ModelConfig
-from aiayn.config.rules import one_of
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_dict
 from aiayn.data.tokenizer import Tokenizer
@@ -27,7 +27,6 @@ from aiayn.search.build import load_model
 from aiayn.search.convert import TOKEN, why_not_converted, write_ctranslate2
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-LIBRARIES = {"ctranslate2": "ctranslate2", "marian": "transformers"}  # by format
 MARIAN_POSITIONS = 1024  # that its tables have
 MARIAN_NAMES = {  # applied in this order
     r"^(encoder|decoder)": r"model.\1.layers",
@@ -43,51 +42,61 @@ MARIAN_NAMES = {  # applied in this order
 }
 
 
-def export(checkpoint: Checkpoint, target: str, folder: Path, card: str | None = None) -> None:
-    """Writes model and tokenizer in float32 to a new folder, in the format `target`: ctranslate2 or
-    marian.
+def export_ctranslate2(checkpoint: Checkpoint, folder: Path) -> None:
+    """Writes model, tokenizers and search in float32 for CTranslate2 to a new folder.
 
-    `card` is the text of a README.md beside them.
-
-    Raises ConfigError for an unknown format or a missing library, RefusedError for a model that the
-    format cannot express or a folder that is not empty, ResourceError if the folder cannot be
-    written.
+    Raises ConfigError for a missing library, RefusedError for a model that the format cannot
+    express or a folder that is not empty, ResourceError if the folder cannot be written.
     """
-    one_of("--format", target, ("aiayn", *LIBRARIES))
-    if find_spec(LIBRARIES[target]) is None:
-        raise ConfigError(
-            f"--format {target} needs {LIBRARIES[target]}: pip install 'aiayn[export]'"
-        )
+    model = _exportable(checkpoint, "ctranslate2", "ctranslate2", why_not_converted, folder)
+    tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
+    # CTranslate2 names the files of two vocabularies; nothing decodes with that of the source.
+    tokenizers = {"tokenizer": tokenizer}
+    if tokenizer.source is not tokenizer:
+        tokenizers = {"source_tokenizer": tokenizer.source, "target_tokenizer": tokenizer}
+    with writing(folder, "make room and repeat"), atomic_folder(folder) as unfinished:
+        write_ctranslate2(model, tokenizer, unfinished)
+        for name, side in tokenizers.items():
+            tree = _tokenizer(side)
+            # Without special tokens among them, text that looks like one is encoded as text.
+            symbols = [token for token in tree["added_tokens"] if not token["special"]]
+            text = json.dumps(tree | {"added_tokens": symbols}, ensure_ascii=False)
+            atomic_write_text(unfinished / f"{name}.json", text)
+        search = json.dumps(to_dict(checkpoint.config.search))
+        atomic_write_text(unfinished / "search.json", search)
+
+
+def export_marian(checkpoint: Checkpoint, folder: Path, card: str | None = None) -> None:
+    """Writes model and tokenizer in float32 for Marian in Hugging Face's transformers.
+
+    `card` is the text of a README.md beside them. Raises what `export_ctranslate2` raises.
+    """
+    model = _exportable(checkpoint, "marian", "transformers", _why_not_marian, folder)
+    tokenizer = _tokenizer(Tokenizer.from_json(checkpoint.tokenizer))
+    with writing(folder, "make room and repeat"), atomic_folder(folder) as unfinished:
+        _write_marian(model, checkpoint.config.search, tokenizer, unfinished)
+        if card:
+            atomic_write_text(unfinished / "README.md", card)
+
+
+def _exportable(
+    checkpoint: Checkpoint,
+    target: str,
+    library: str,
+    why_not: Callable[[Transformer], str | None],
+    folder: Path,
+) -> Transformer:
+    """Returns the model. Raises what `export_ctranslate2` raises for library, model and folder."""
+    if find_spec(library) is None:
+        raise ConfigError(f"--format {target} needs {library}: pip install 'aiayn[export]'")
     model = load_model(checkpoint)
-    reason = why_not_converted(model) if target == "ctranslate2" else _why_not_marian(model)
-    if reason:
+    if reason := why_not(model):
         raise RefusedError(
             f"--format {target} cannot express {reason}; translate with `aiayn translate` instead"
         )
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RefusedError(f"{folder}: exists and is not an empty folder; give a new one")
-    with writing(folder, "make room and repeat"), atomic_folder(folder) as unfinished:
-        tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
-        if target == "ctranslate2":
-            write_ctranslate2(model, tokenizer, unfinished)
-            # Two vocabularies have names as CTranslate2 gives them: nothing decodes with that of
-            # the source.
-            named = {"tokenizer": tokenizer}
-            if tokenizer.source is not tokenizer:
-                named = {"source_tokenizer": tokenizer.source, "target_tokenizer": tokenizer}
-            for name, each in named.items():
-                tree = _tokenizer(each)
-                # Without special tokens among them, text that looks like one is encoded as text.
-                symbols = [token for token in tree["added_tokens"] if not token["special"]]
-                text = json.dumps(tree | {"added_tokens": symbols}, ensure_ascii=False)
-                atomic_write_text(unfinished / f"{name}.json", text)
-            atomic_write_text(
-                unfinished / "search.json", json.dumps(to_dict(checkpoint.config.search))
-            )
-        else:
-            _write_marian(model, checkpoint.config.search, _tokenizer(tokenizer), unfinished)
-        if card:
-            atomic_write_text(unfinished / "README.md", card)
+    return model
 
 
 def _why_not_marian(model: Transformer) -> str | None:

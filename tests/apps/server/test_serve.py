@@ -16,13 +16,13 @@ from faults.harness import wait_until
 from libretranslatepy import LibreTranslateAPI
 from server.conftest import serving
 
+from aiayn.apps.documents.texts import split_paragraph
+from aiayn.apps.server import serve as module
+from aiayn.apps.server.options import ServeOptions, read_keys
+from aiayn.apps.server.serve import listen
 from aiayn.data.placeholders import has_letters
 from aiayn.errors import ConfigError
-from aiayn.search.texts import split_paragraph
 from aiayn.search.translator import Translator
-from aiayn.server import serve as module
-from aiayn.server.options import ServeOptions, read_keys
-from aiayn.server.serve import listen
 
 HEAD = "POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

@@ -12,9 +12,9 @@ import pytest
 from faults.harness import wait_until
 from server.conftest import serving
 
+from aiayn.apps.server.service import Served
 from aiayn.errors import RefusedError
 from aiayn.search.translations import Translation
-from aiayn.server.service import Served
 
 
 class Says:

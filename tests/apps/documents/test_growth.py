@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiayn.documents.document import parse_document
+from aiayn.apps.documents.document import parse_document
 from aiayn.errors import DataError
 
 BEGINNINGS = {
