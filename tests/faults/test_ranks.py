@@ -37,7 +37,9 @@ from aiayn.training import run
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.distributed import failures
 from aiayn.training.distributed.control_group import ControlGroup
+from aiayn.training.graphed import GraphedModule
 from aiayn.training.module import TranslationModule
+from aiayn.training.step_form import StepForm
 
 TERM = signal.SIGTERM
 
@@ -62,6 +64,40 @@ def codes(config, outputs, preludes=None):
 def ends(config, outputs, preludes=None):
     with within():
         return [child.wait() for child in start_ranks(config, outputs, preludes)]
+
+
+def as_graphs() -> None:
+    """A prelude: steps in the form of a GPU, whose ranks add up one tensor of all gradients."""
+    run.step_form = lambda *_: StepForm(None, "not asked for", None)
+
+
+def test_ranks_that_add_up_their_own_gradients_train_like_one_and_a_killed_one_ends_the_other(
+    config, pair, tmp_path
+):
+    def with_other_weights() -> None:  # until it is given those of the first rank
+        as_graphs()
+        make_module = run.make_module
+
+        def make_other_module(*arguments):
+            module = make_module(*arguments)
+            torch.nn.init.normal_(module.model.embedding.weight)
+            return module
+
+        run.make_module = make_other_module
+
+    assert train(config, tmp_path / "one", as_graphs).code == 0
+    assert codes(pair, tmp_path / "two", {0: as_graphs, 1: with_other_weights}) == [0, 0]
+    assert same_weights(tmp_path / "two/run", tmp_path / "one/run")
+
+    def dies() -> None:
+        as_graphs()
+        dies_at(GraphedModule, "training_step", 8)()
+
+    outcome = ends(pair, tmp_path / "killed", {0: as_graphs, 1: dies})
+    assert [end.code for end in outcome] == [6, -signal.SIGKILL], outcome[0].said
+    assert "error: no answer from rank 1 of 2 after step 7" in outcome[0].said
+    assert codes(pair, tmp_path / "killed", dict.fromkeys((0, 1), as_graphs)) == [0, 0]
+    assert differences(tmp_path / "killed/run", tmp_path / "two/run") == []
 
 
 def signals(place, *arguments):
