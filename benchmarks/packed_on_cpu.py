@@ -1,6 +1,6 @@
 """A CPU's training step packed into one pass, beside the same step in micro-batches.
 
-    python benchmarks/packed_on_cpu.py PREFIX [--src en --tgt de] [--rounds 3] [--rounds-of-base 1]
+    python benchmarks/packed_on_cpu.py PREFIX [--src en --tgt de] [--rounds 3]
                                        [--float32] [--sizes NAME ...] [--out DIR]
 
 PREFIX names raw text, as for `train.py data=files`. Packed,
@@ -11,12 +11,13 @@ autocast unless --float32 is given, the fewest of some steps.
 """
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from measure import Worker, interleaved, parse_options, report
+from measure import parse_options, report
 from torch import Tensor
 
 import aiayn
@@ -24,7 +25,7 @@ from aiayn.config.resolve import run_config
 from aiayn.config.schema import Config
 from aiayn.data.batch import collate, pack
 from aiayn.data.batch_plan import BatchPlan, MicroBatch
-from aiayn.data.corpus import PreparedSplit
+from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.prepare import prepare
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.attention import MultiHeadAttention, attention
@@ -150,9 +151,10 @@ def states_of_packed(
     return states, batch.tgt_out[:, :n_tgt]
 
 
-def training(config: Config, micro_batches: int, bf16: bool) -> Callable[[], None]:
+def training(
+    config: Config, corpus: PreparedCorpus, micro_batches: int, bf16: bool
+) -> Callable[[], None]:
     """Returns a function that trains a step in so many micro-batches; 0: packed."""
-    corpus = prepare(config.data)
     split, smoothing = corpus.train, config.optim.label_smoothing
     torch.manual_seed(0)
     model = Transformer(config.model, corpus.tokenizer.vocab_size).train()
@@ -201,7 +203,6 @@ def main(arguments: list[str] | None = None) -> None:
         src="en",
         tgt="de",
         rounds=3,
-        rounds_of_base=1,
         threads=1,
         float32=False,
         sizes=list(SIZES),
@@ -213,15 +214,19 @@ def main(arguments: list[str] | None = None) -> None:
     for name in options.sizes:
         usual = [] if name == "quickstart" else text
         config = run_config(aiayn.compose(*usual, *SIZES[name]))
-        workers = {
-            form: Worker(training, config, micro_batches, not options.float32)
+        corpus = prepare(config.data)
+        forms = {
+            form: training(config, corpus, micro_batches, not options.float32)
             for form, micro_batches in FORMS.items()
         }
-        base = config.model.d_model == 512
-        interleaved(workers, options.rounds_of_base if base else options.rounds, warmup=1)
-        rows.append({"step of": name} | {form: min(w.cpu[1:]) for form, w in workers.items()})
-        for worker in workers.values():
-            worker.close()
+        seconds: dict[str, list[float]] = {form: [] for form in forms}
+        for _ in range(1 + options.rounds):
+            for form, train in forms.items():
+                start = time.process_time()
+                train()
+                seconds[form].append(time.process_time() - start)
+        rows.append({"step of": name} | {form: min(taken[1:]) for form, taken in seconds.items()})
+        print(rows[-1], flush=True)
     report("packed_on_cpu", rows, options.out)
 
 
