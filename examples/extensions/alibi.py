@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from aiayn.config.model import ModelConfig
 from aiayn.model.attention import MultiHeadAttention
-from aiayn.model.layers import Parts, Place
+from aiayn.model.layers import LayerPosition, Parts
 
 
 class ALiBi(MultiHeadAttention):
@@ -17,9 +17,9 @@ class ALiBi(MultiHeadAttention):
     distance.
     """
 
-    def __init__(self, c: ModelConfig, place: Place):
+    def __init__(self, c: ModelConfig, position: LayerPosition):
         super().__init__(c.d_model, c.n_heads, c.d_k, c.d_v, c.attention_dropout)
-        self.causal = place.stack == "decoder"
+        self.causal = position.stack == "decoder"
 
     def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """q (B, H, T, d), k and v (B, H, S, d), mask broadcastable to (B, 1, T, S). Returns (B, H,
@@ -47,4 +47,4 @@ class NoPositions(nn.Module):
         return torch.zeros(())
 
 
-PARTS = Parts(self_attention=ALiBi, positions=lambda config, place: NoPositions())
+PARTS = Parts(self_attention=ALiBi, positions=lambda config, position: NoPositions())

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from aiayn.config.model import ModelConfig
 from aiayn.data.batch import Batch
-from aiayn.model.layers import FeedForward, Parts, Place
+from aiayn.model.layers import FeedForward, LayerPosition, Parts
 from aiayn.token_ids import PAD_ID
 from aiayn.training.module import TranslationModule
 
@@ -31,8 +31,8 @@ class Experts(nn.Module):
         ) + torch.zeros_like(x)
 
 
-def feed_forward(config: ModelConfig, place: Place) -> nn.Module:
-    return (Experts if place.layer % 2 else FeedForward)(config.d_model, config.d_ff)
+def feed_forward(config: ModelConfig, position: LayerPosition) -> nn.Module:
+    return (Experts if position.layer % 2 else FeedForward)(config.d_model, config.d_ff)
 
 
 class Module(TranslationModule):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from aiayn.config.model import ModelConfig
 from aiayn.model.attention import MultiHeadAttention
-from aiayn.model.layers import Parts, Place
+from aiayn.model.layers import LayerPosition, Parts
 
 
 def rotate(x: Tensor, position: int | None) -> Tensor:
@@ -42,8 +42,8 @@ class NoPositions(nn.Module):
         return torch.zeros(())
 
 
-def attention(c: ModelConfig, place: Place) -> RotaryAttention:
+def attention(c: ModelConfig, position: LayerPosition) -> RotaryAttention:
     return RotaryAttention(c.d_model, c.n_heads, c.d_k, c.d_v, c.attention_dropout)
 
 
-PARTS = Parts(self_attention=attention, positions=lambda config, place: NoPositions())
+PARTS = Parts(self_attention=attention, positions=lambda config, position: NoPositions())

@@ -26,7 +26,7 @@ import aiayn
 from aiayn.config.extensions import load_extension
 from aiayn.config.model import ModelConfig
 from aiayn.errors import ConfigError, DivergedError, RefusedError
-from aiayn.model.layers import Place
+from aiayn.model.layers import LayerPosition
 from aiayn.runs import checkpoints, extensions
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json
 from aiayn.search.build import build_model
@@ -368,7 +368,7 @@ def test_positions_in_the_attention_are_the_same_in_cached_decoding(name, text, 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_alibi_adds_minus_slope_times_distance_to_the_scores(stack):
     made = load_extension(f"{EXAMPLES}/alibi.py").module.PARTS.self_attention
-    attention = made(ModelConfig(d_model=12, n_heads=4, d_k=5, d_v=3), Place(stack))
+    attention = made(ModelConfig(d_model=12, n_heads=4, d_k=5, d_v=3), LayerPosition(stack))
     x, rows = torch.randn(2, 7, 12), torch.arange(7)
     mask = (
         rows <= rows[:, None]

@@ -44,7 +44,7 @@ class AddNorm(nn.Module):
         return self.norm(x + self.dropout(sublayer(x)))
 
 
-class Place(NamedTuple):
+class LayerPosition(NamedTuple):
     """Where a part stands, which decides what the masks hide from it: padding in both, in a decoder
     the future, too.
     """
@@ -53,7 +53,7 @@ class Place(NamedTuple):
     layer: int = 0  # from 0, nearest to the words; of positions and final norms always 0
 
 
-def multi_head_attention(config: ModelConfig, place: Place) -> MultiHeadAttention:
+def multi_head_attention(config: ModelConfig, position: LayerPosition) -> MultiHeadAttention:
     sizes = config.d_model, config.n_heads, config.d_k, config.d_v
     return MultiHeadAttention(*sizes, dropout=config.attention_dropout)
 
@@ -64,11 +64,12 @@ POSITIONS: dict[str, Callable[[ModelConfig], nn.Module]] = {
 }
 
 
-def positions(config: ModelConfig, place: Place) -> nn.Module:
+def positions(config: ModelConfig, position: LayerPosition) -> nn.Module:
     return POSITIONS[config.positions](config)
 
 
-Part = Callable[[ModelConfig, Place], nn.Module]
+Part = Callable[[ModelConfig, LayerPosition], nn.Module]
+AttentionPart = Callable[[ModelConfig, LayerPosition], MultiHeadAttention]
 
 
 @dataclass(frozen=True)
@@ -93,12 +94,12 @@ class Parts:
       on nothing else.
     """
 
-    self_attention: Callable[[ModelConfig, Place], MultiHeadAttention] = multi_head_attention
-    cross_attention: Callable[[ModelConfig, Place], MultiHeadAttention] = multi_head_attention
-    feed_forward: Part = lambda config, place: FeedForward(config.d_model, config.d_ff)
-    add_norm: Part = lambda config, place: AddNorm(config.d_model, config.dropout)
+    self_attention: AttentionPart = multi_head_attention
+    cross_attention: AttentionPart = multi_head_attention
+    feed_forward: Part = lambda config, position: FeedForward(config.d_model, config.d_ff)
+    add_norm: Part = lambda config, position: AddNorm(config.d_model, config.dropout)
     positions: Part = positions
-    final_norm: Part = lambda config, place: nn.Identity()  # after a stack; the paper has none
+    final_norm: Part = lambda config, position: nn.Identity()  # after a stack; the paper has none
 
 
 class EncoderLayer(nn.Module):
@@ -106,11 +107,11 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig, parts: Parts = Parts(), layer: int = 0):
         super().__init__()
-        place = Place("encoder", layer)
-        self.self_attention = parts.self_attention(config, place)
-        self.feed_forward = parts.feed_forward(config, place)
-        self.norm_1 = parts.add_norm(config, place)
-        self.norm_2 = parts.add_norm(config, place)
+        position = LayerPosition("encoder", layer)
+        self.self_attention = parts.self_attention(config, position)
+        self.feed_forward = parts.feed_forward(config, position)
+        self.norm_1 = parts.add_norm(config, position)
+        self.norm_2 = parts.add_norm(config, position)
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
         """x (B, S, D), mask broadcastable to (B, H, S, S). Returns (B, S, D)."""
@@ -123,13 +124,13 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig, parts: Parts = Parts(), layer: int = 0):
         super().__init__()
-        place = Place("decoder", layer)
-        self.self_attention = parts.self_attention(config, place)
-        self.cross_attention = parts.cross_attention(config, place)
-        self.feed_forward = parts.feed_forward(config, place)
-        self.norm_1 = parts.add_norm(config, place)
-        self.norm_2 = parts.add_norm(config, place)
-        self.norm_3 = parts.add_norm(config, place)
+        position = LayerPosition("decoder", layer)
+        self.self_attention = parts.self_attention(config, position)
+        self.cross_attention = parts.cross_attention(config, position)
+        self.feed_forward = parts.feed_forward(config, position)
+        self.norm_1 = parts.add_norm(config, position)
+        self.norm_2 = parts.add_norm(config, position)
+        self.norm_3 = parts.add_norm(config, position)
 
     def forward(self, x: Tensor, memory: Tensor, tgt_mask: Mask, src_mask: Mask) -> Tensor:
         """x (B, T, D), memory (B, S, D), tgt_mask broadcastable to (B, H, T, T), src_mask

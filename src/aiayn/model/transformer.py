@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from aiayn.config.model import ModelConfig
 from aiayn.model.cache import DecoderCache, LayerCache
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, TiedOutput
-from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, Parts, Place
+from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, LayerPosition, Parts
 from aiayn.model.masks import Mask, Ranges, causal_mask, within_window
 from aiayn.model.overrides import has_own_reset
 
@@ -48,7 +48,7 @@ class Transformer(nn.Module):
         self.src_embedding = None  # the same
         if tied != "all":
             self.src_embedding = SharedEmbedding(src_vocab_size or vocab_size, config.d_model)
-        sides = Place("encoder"), Place("decoder")
+        sides = LayerPosition("encoder"), LayerPosition("decoder")
         self.src_positions, self.tgt_positions = (parts.positions(config, side) for side in sides)
         # The type checker knows what `nn.ModuleList` holds only if it is told.
         encoder = nn.ModuleList(
