@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -40,12 +40,27 @@ ZERO_WIDTH_SPACE = "\u200b"  # divides two placeholders where a blank does not
 # Of a translated sentence: lengths in bytes of its subwords and of the source's, and their
 # attention (T, S), if any.
 Attention = tuple[list[int], list[int], Any]
-Word = tuple[
-    int, int, str, np.ndarray, bool
-]  # characters that it replaces, its row of weights, and whether it is new
-Event = tuple[
-    int, int, float, int, str
-]  # before which unit: what ends (0), the gap (1), what begins (2), the unit (3)
+ENDS, GAP, BEGINS, UNIT_ITSELF = range(4)  # in this order, what stands before and at a unit
+
+
+class Word(NamedTuple):
+    """What replaces some characters of a translation."""
+
+    start: int
+    stop: int
+    text: str
+    weights: np.ndarray  # its attention to the units of the source
+    is_new: bool  # the model did not write it
+
+
+class Event(NamedTuple):
+    """A piece of the text to write; pieces are written in the order of these fields."""
+
+    unit: int  # that it stands at
+    order: int  # ENDS, GAP, BEGINS or UNIT_ITSELF
+    depth: float  # outer elements begin first and end last
+    tag: int  # its number in the source
+    text: str
 
 
 def unit_weights(
@@ -131,23 +146,25 @@ def written(part: Part, text: str, weights: np.ndarray, places: Counter[str]) ->
     each tag.
     """
     words = sorted(_fixed_words(part, text, weights, places), key=lambda word: word[:2])
-    weights = np.array([row for *_, row, _ in words]).reshape(len(words), weights.shape[1])
-    events = list(_tags(part, weights, places))
+    word_weights = np.array([word.weights for word in words]).reshape(len(words), weights.shape[1])
+    events = list(_tags(part, word_weights, places))
     before, done, was_new = "", 0, False
-    for number, (start, stop, word, _, is_new) in enumerate(words):
-        gap = text[done:start]
-        if is_new or was_new or gap.strip():  # they were no neighbours
-            after = word if is_new else text[start : start + MARK_LENGTH]
+    for unit, word in enumerate(words):
+        gap = text[done : word.start]
+        if word.is_new or was_new or gap.strip():  # they were no neighbours
+            after = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
             is_spaced = before and not any(map(BESIDE_NO_BLANK.match, (before[-1], after[0])))
             gap = " " if is_spaced and after[0] not in CLOSING and before[-1] not in OPENING else ""
             # They and placeholders must not run together.
             gap = next(
-                (one for one in (gap, " ") if not changes_marks(before + one, after)),
+                (blank for blank in (gap, " ") if not changes_marks(before + blank, after)),
                 ZERO_WIDTH_SPACE,
             )
-        events += [(number, 1, 0, 0, gap), (number, 3, 0, 0, word)]
-        before, done, was_new = f"{before}{gap}{word}"[-MARK_LENGTH:], stop, is_new
-    return "".join(raw for *_, raw in sorted(events)) + text[done:] * (not text[done:].strip())
+        events += [Event(unit, GAP, 0, 0, gap), Event(unit, UNIT_ITSELF, 0, 0, word.text)]
+        before = f"{before}{gap}{word.text}"[-MARK_LENGTH:]
+        done, was_new = word.stop, word.is_new
+    blanks_at_end = "" if text[done:].strip() else text[done:]
+    return "".join(event.text for event in sorted(events)) + blanks_at_end
 
 
 def _fixed_words(
@@ -197,17 +214,13 @@ def _fixed_words(
             stop = start + last - first
             places["by_model"] += not is_stray
         names[start:stop] = ""
-        word = kept or part.escape(source[first][0] if is_new else units[start][0])
-        yield (
-            edges[start][0],
-            edges[stop - 1][1] if start < stop else edges[start][0],
-            word,
-            row,
-            is_new,
-        )
+        begin = edges[start][0]
+        end = edges[stop - 1][1] if start < stop else begin
+        unit = source[first] if is_new else units[start]
+        yield Word(begin, end, kept or part.escape(unit[0]), row, is_new)
     for number, unit in enumerate(units):
         if names[number] and not unit[1]:
-            yield *unit.span(), part.escape(unit[0]), weights[number], False
+            yield Word(*unit.span(), part.escape(unit[0]), weights[number], is_new=False)
         places["removed"] += bool(names[number] and unit[1])
 
 
@@ -263,8 +276,8 @@ def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Eve
         owners[start:stop] = number
         around.append(number)
         places["by_alignment" if gain > SURE - 0.5 else "guessed"] += 1
-        yield start, 2, number, number, tag.raw.strip(" ")
-        yield stop, 0, -number, number, closing
+        yield Event(start, BEGINS, number, number, tag.raw.strip(" "))
+        yield Event(stop, ENDS, -number, number, closing)
     for number, parent, unit, raw in alone:
         begin, end = spans[parent]
         follows = unit == 0 or raw.endswith(" ") > raw.startswith(" ")
@@ -281,9 +294,9 @@ def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Eve
         while owner != parent:  # it is in another, which it goes before or after
             (start, stop), owner = spans[owner], parents[owner]
         if follows or place > start:
-            yield stop, 0, -parent - 0.5, number, raw.rstrip(" ")
+            yield Event(stop, ENDS, -parent - 0.5, number, raw.rstrip(" "))
         else:
-            yield start, 2, parent + 0.5, number, raw.lstrip(" ")
+            yield Event(start, BEGINS, parent + 0.5, number, raw.lstrip(" "))
 
 
 def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, int, int]:
