@@ -245,7 +245,6 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     """
     if file is None or str(file) == "-":
         return "stream"
-    from aiayn.apps.documents.document import READERS
     from aiayn.data.languages import LANGUAGE_CODES, short_code
     from aiayn.data.pair_files import OTHER_FORMATS
     from aiayn.data.text_files import suffix
@@ -259,15 +258,24 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     ending = suffix(file.name)
     if output.tsv or output.given_style == "text" or ending in ("", "txt", "text"):
         return "lines"
+    is_language = short_code(ending) in LANGUAGE_CODES.values() or re.fullmatch(
+        "[a-z]{2,3}[-_][a-z]{2,4}", ending
+    )
+    if is_language:
+        return "lines"
+    try:
+        from aiayn.apps.documents.document import READERS
+    except ImportError as error:
+        raise ConfigError(
+            f"{file}: {error.name} is not installed: pip install 'aiayn[text]'; if it is lines of "
+            "text, add --format text"
+        ) from error
     if ending in READERS or ending in names_behind("aiayn.documents"):
         output.require_one_translation(f"a .{ending} file", sample)
         return "document"
     if remedy := OTHER_FORMATS.get(ending):
         raise DataError(f"{file}: {remedy}")
-    is_language = short_code(ending) in LANGUAGE_CODES.values() or re.fullmatch(
-        "[a-z]{2,3}[-_][a-z]{2,4}", ending
-    )
-    return "lines" if is_language else "unknown"
+    return "unknown"
 
 
 def _stream(run: Path) -> Iterator[Chunk]:

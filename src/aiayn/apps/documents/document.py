@@ -92,7 +92,7 @@ class Document:
 
     @property
     def is_prose(self) -> bool:
-        return self.read in (*PROSE.values(), _plain)
+        return self.read not in FIELDS
 
     def groups(self, size: int) -> Iterator[Pieces]:
         """Yields all pieces in groups of up to `size` parts."""
@@ -143,9 +143,8 @@ def parse_document(
     text, encoding = (
         ("", "utf-8") if read is _memory else decode_document(path, content, read in DECLARING)
     )
-    source = Source(
-        path, text.removeprefix("\ufeff"), langs, markup or read in PROSE.values(), content
-    )
+    keeps_tags = markup or read not in (*FIELDS, _plain)
+    source = Source(path, text.removeprefix("\ufeff"), langs, keeps_tags, content)
     pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *read(source)]
     return Document(path, read, pieces, encoding, source.markup, source.remarks)
 
@@ -454,20 +453,19 @@ def _in_xml(text: str) -> str:
     return escape(NOT_XML.sub("", text))
 
 
-# Readers by suffix. In prose tags and placeholders are kept in any case, and paragraphs are cut
-# into sentences.
-PROSE: dict[str, Read] = {
+READERS: dict[str, Read] = {
     **dict.fromkeys(("html", "htm", "xhtml"), _html),
     **dict.fromkeys(("md", "markdown"), _markdown_pieces),
     **dict.fromkeys(("po", "pot"), _catalogue),
     **dict.fromkeys(("xlf", "xliff"), _xliff),
     **dict.fromkeys(("srt", "vtt"), _subtitles),
-}
-READERS = PROSE | {
     "txt": _plain,
     "csv": _table_pieces,
     "tsv": _table_pieces,
     "jsonl": _json_lines,
     "tmx": _memory,
 }
+# A field is one sentence. In all other documents, those of other packages among them, paragraphs
+# are cut into sentences, and but for plain text tags and placeholders are kept in any case.
+FIELDS = (_table_pieces, _json_lines, _memory)
 DECLARING = (_html, _xliff, _catalogue)  # these say in which encoding they are
