@@ -16,12 +16,13 @@ from applications import write_run
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aiayn.apps.documents import texts
 from aiayn.apps.documents.markup import Part, Pieces, parse_markup
 from aiayn.apps.documents.placement import UNIT, unit_weights, written
 from aiayn.apps.documents.texts import Texts, split_paragraph, translate_texts
 from aiayn.data.placeholders import PLACEHOLDER, TAG, placeholders
 from aiayn.errors import DataError
-from aiayn.search import alignment, texts
+from aiayn.search import alignment
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 

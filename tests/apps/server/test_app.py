@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
 from texts import DOCUMENTS
 
+from aiayn.apps.documents import texts
 from aiayn.apps.documents.document import parse_document
 from aiayn.apps.documents.markup import parse_markup
 from aiayn.apps.documents.texts import translate_texts
@@ -31,7 +32,6 @@ from aiayn.apps.server.requests import DRAINED, read_fields
 from aiayn.apps.server.service import Served, Service
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.model.transformer import Transformer
-from aiayn.search import texts
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 
