@@ -122,7 +122,7 @@ def test_a_finished_run_is_scored_on_the_test_set_that_the_same_command_names_no
         "train.py", *TEXT, *TINY, "name=again", "data.test=another", "trainer.average_last=7"
     )
     assert (again.code, "already finished" in again.err) == (0, True)
-    assert "trainer.average_last: 5 -> 7 comes too late" in again.err
+    assert "trainer.average_last: 5 -> 7 has no effect on a finished run" in again.err
     assert Path("outputs/again/config.yaml").read_text() == before
 
     scores = evaluate("run=outputs/again")[1]

@@ -532,11 +532,11 @@ def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_
     with pytest.raises(RefusedError, match="neither a run"):
         find_checkpoint(tmp_path / "run", None)
     folder.mkdir(parents=True)
-    with pytest.raises(RefusedError, match=r"last\.ckpt: there is no such checkpoint"):
+    with pytest.raises(RefusedError, match=r"last\.ckpt: no such checkpoint"):
         find_checkpoint(tmp_path / "run", None)
     (folder / "last.ckpt").write_bytes(ARCHIVE)
     assert find_checkpoint(tmp_path / "run", None) == folder / "last.ckpt"
-    with pytest.raises(RefusedError, match=r"averaged\.ckpt: there is no such checkpoint"):
+    with pytest.raises(RefusedError, match=r"averaged\.ckpt: no such checkpoint"):
         find_checkpoint(tmp_path / "run", "averaged")
     (folder / "averaged.ckpt").write_bytes(ARCHIVE)
     assert find_checkpoint(tmp_path / "run", None) == folder / "averaged.ckpt"

@@ -708,7 +708,7 @@ def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_cos
     late = [
         line
         for line in third.err.split("\n")
-        if "trainer.average_last: 5 -> 7 comes too late" in line
+        if "trainer.average_last: 5 -> 7 has no effect on a finished run" in line
     ]
     assert [line.partition(":")[0] for line in late] == ["warning  base", "warning  d_ls00"]
     assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before

@@ -158,7 +158,8 @@ def test_an_ensemble_is_refused_instead_of_drawing_one_of_its_models(translator)
     several = Translator(pair, translator.tokenizer, translator.search, translator.device)
 
     with pytest.raises(
-        ConfigError, match="ensemble of 2 models has no attention of its own: load one of its runs"
+        ConfigError,
+        match="ensemble of 2 models has no attention maps; load a single run",
     ):
         attention_maps(several, SENTENCE)
 

@@ -108,7 +108,7 @@ def table(
         names = [shown.name for shown in tables if shown.records]
         if only not in names:
             raise ConfigError(
-                f"--table {only}: there is none of these runs; choose one of {', '.join(names)}"
+                f"--table {only}: no run belongs to this table; choose one of {', '.join(names)}"
             )
         tables, records = [shown for shown in tables if shown.name == only], {}
     if form == "json":

@@ -33,8 +33,8 @@ class DataConfig:
 
     source: str = option("where text comes from", choices=("hub", "files", "phrasebook"))
     task: str = option("parsing goes with data=treebank", choices=tuple(TASKS))
-    hub_path: str | None = option("hub: the data set, a name or a local folder of the same layout")
-    hub_name: str | None = option("hub: its configuration")
+    hub_path: str | None = option("hub: name of the data set, or a local folder of the same layout")
+    hub_name: str | None = option("hub: configuration of the data set")
     hub_revision: str | None = option("hub: a commit, to pin the text; null: the newest")
     train: Paths = option(
         "files: a prefix, a file of pairs, or a list of them, each with a tag if need be: "
@@ -42,20 +42,20 @@ class DataConfig:
         _text,
     )
     val: Paths = option("as train", _text)
-    test: Paths = option("as train; null: none", _text, mutable_on_resume=True)
+    test: Paths = option("like train; null: no test set", _text, mutable_on_resume=True)
     src_lang: str = option(
-        "source language: the ending of its files, or the column of the data set", language_code
+        "source language: suffix of its files, or column of the data set", language_code
     )
     tgt_lang: str = option("target language", language_code)
-    folder: str = option("where prepared corpora are kept", mutable_on_resume=True)
+    folder: str = option("folder of the prepared corpora", mutable_on_resume=True)
     vocab_size: int = option(  # more than the bytes and special tokens
-        "joint byte-level BPE, special tokens included",
+        "size of the joint byte-level BPE, special tokens included",
         least=261,
         most=10_000_000,
         inferred_from_data=True,
     )
     src_vocab_size: int | None = option(
-        "a number: each language has a vocabulary of its own, the source's of this size",
+        "a number: separate vocabularies, with this size for the source",
         least=261,
         most=10_000_000,
         absent=None,
@@ -66,7 +66,7 @@ class DataConfig:
         absent=[],
     )
     temperature: float = option(
-        "of several training files: 1: as they are, 5: smaller ones more often, large: all alike",
+        "several training files: 1 keeps their sizes, 5 repeats smaller ones, large: all equal",
         least=1,
         most=1e9,
         absent=1.0,
@@ -77,7 +77,8 @@ class DataConfig:
         absent=None,
     )
     lowercase: bool = option(
-        "true: as published for some small texts; translations have no capitals", absent=False
+        "true: lower-case all text, as some published recipes do",
+        absent=False,
     )
     tags: str = option("of words, in parsing", choices=("kept", "xx"), absent="kept")
     drop_duplicates: str | None = option(
@@ -86,21 +87,21 @@ class DataConfig:
         absent=None,
     )
     drop_equal: bool = option(
-        "training pairs whose sides are equal, ignoring case and punctuation", absent=False
+        "drop training pairs whose sides are equal, ignoring case and punctuation", absent=False
     )
     drop_placeholder_mismatch: bool = option(
-        "training pairs whose tags, {name}, %s, &amp;, addresses differ", absent=False
+        "drop training pairs whose tags, {name}, %s, &amp; or addresses differ", absent=False
     )
     drop_wrong_language: bool = option(
-        "training pairs that a library (py3langid) is sure are in other languages", absent=False
+        "drop training pairs that are clearly in other languages (py3langid)", absent=False
     )
     check_sides: bool = option(
-        "text whose sides are exchanged, or in neither language of data.val, is refused",
+        "refuse text whose sides are exchanged or in neither language of data.val",
         absent=True,
         mutable_on_resume=True,
     )
     write_dropped: bool = option(
-        "every dropped pair with file, line and reason to dropped.jsonl of the prepared corpus",
+        "write dropped pairs with file, line and reason to dropped.jsonl of the prepared corpus",
         absent=False,
         mutable_on_resume=True,
     )
@@ -108,7 +109,9 @@ class DataConfig:
     max_length_ratio: float = option(
         "longest side / shortest side, in subwords; a difference of 5 is always allowed", least=1
     )
-    tokenizer_pairs: int | None = option("null: learn the BPE on all pairs", least=1)
+    tokenizer_pairs: int | None = option(
+        "number of pairs that the BPE is learned from; null: all", least=1
+    )
     tokens_per_step: int = option(
         "tokens of each language in an optimizer step", least=1, inferred_from_data=True
     )
@@ -126,18 +129,18 @@ class DataConfig:
         mutable_on_resume=True,
     )
     micro_batches: int | None = option(
-        "per step; null: a part each, or pieces as max_tokens_per_device and devices need",
+        "micro-batches per step; null: as few as parts, max_tokens_per_device and devices allow",
         least=1,
         most=1_000_000,
     )
     num_workers: int = option("loader processes", least=0, most=1000, mutable_on_resume=True)
     prepare_per_node: bool = option(
-        "with several machines: each prepares; false: one does, into data.folder on a shared disk",
+        "true: each machine prepares the text; false: one does, on a shared disk",
         absent=True,
         mutable_on_resume=True,
     )
     prepare_processes: int | None = option(
-        "that encode the text; null: one for each core",
+        "processes that encode the text; null: one for each core",
         least=1,
         most=1000,
         absent=None,

@@ -25,7 +25,7 @@ class EvaluateConfig:
 
     run: str = option("a run's folder, or its name below outputs")
     outputs: str | None = option(
-        "the root of all runs; null: $AIAYN_OUTPUTS, or else the folder outputs"
+        "root folder of all runs; null: $AIAYN_OUTPUTS if set, else outputs"
     )
     split: str = option("", choices=("val", "test"))
     checkpoint: str | None = option(
@@ -40,21 +40,21 @@ class EvaluateConfig:
         "run's only"
     )
     references: Paths = option(
-        "a file or [FILE,...]: further references, beside that of the split or of test=",
+        "a file or [FILE,...]: additional references for the split or test=",
         partial(path_or_paths, "a file", may_be_empty=True),
     )
     ensemble: Paths = option(
-        "a run's folder or [RUN,...]: they translate together with run, as one model",
+        "a run or [RUN,...] that translates together with run as one model",
         partial(path_or_paths, "a run's folder", may_be_empty=True),
     )
     baseline: str | None = option("another run's folder to compare with")
     accelerator: str = option("", choices=("auto", "cpu", "gpu"))
-    devices: int = option("processes that share the translation", least=1, most=1000)
+    devices: int = option("processes that share the work", least=1, most=1000)
     extensions: list[str] = option(
         "[FILE,...]: Python files of one's own, for a model with parts of theirs, and for their "
         "metrics"
     )
-    debug: bool = option("true: tracebacks")
+    debug: bool = option("true: show tracebacks")
     search: SearchOverrides = section(SearchOverrides)
 
     def __post_init__(self) -> None:

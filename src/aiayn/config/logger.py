@@ -16,9 +16,9 @@ class LoggerConfig:
     """Where metrics go besides the run's own metrics.jsonl."""
 
     kind: OneOrMore = option("wandb | tensorboard | csv | none, or a list of the first three")
-    project: str = option("wandb: where runs go")
-    entity: str | None = option("wandb: whose account; null: the default")
-    group: str | None = option("null: the sweep of a run")
+    project: str = option("wandb: project of the runs")
+    entity: str | None = option("wandb: account or team; null: the default")
+    group: str | None = option("wandb: group of the run; null: its sweep")
     mode: str = option(
         "auto: online where a key is found, else offline", choices=("auto", "online", "offline")
     )

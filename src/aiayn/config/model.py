@@ -23,9 +23,13 @@ class ModelConfig:
         inferred_from_data=True,
     )
     dropout: float = option("P_drop", fraction, inferred_from_data=True)
-    attention_dropout: float = option("on the attention weights; section 6.3 only", fraction)
+    attention_dropout: float = option(
+        "dropout on the attention weights; the paper uses it in section 6.3 only", fraction
+    )
     positions: str = option("learned is row E of Table 3", choices=("sinusoidal", "learned"))
-    max_positions: int = option("rows of the learned tables; sinusoids have no limit", least=1)
+    max_positions: int = option(
+        "rows of the learned position tables; sinusoids have no limit", least=1
+    )
     n_decoder_layers: int | None = option("null: n_layers", least=1, absent=None)
     tie_embeddings: str = option(
         "one matrix (section 3.4), the source has its own, the output has its own as well",
@@ -36,7 +40,7 @@ class ModelConfig:
         "r: self-attention reaches r // 2 positions to each side; null: all", least=1
     )
     parts: str | None = option(
-        "set by the program: the extensions whose parts take the place of the paper's", absent=None
+        "set by the program: extensions whose parts replace the paper's", absent=None
     )
 
     def __post_init__(self) -> None:

@@ -12,11 +12,13 @@ class OptimConfig:
     """Sections 5.3 and 5.4."""
 
     warmup_steps: int = option(
-        "steps in which the learning rate rises", least=1, inferred_from_data=True
+        "steps during which the learning rate rises", least=1, inferred_from_data=True
     )
-    lr_scale: float = option("multiplies equation (3)", positive, inferred_from_data=True)
+    lr_scale: float = option(
+        "factor on the learning rate of equation (3)", positive, inferred_from_data=True
+    )
     peak_lr: float | None = option(
-        "the highest learning rate, at the end of the warm-up, instead of lr_scale",
+        "peak learning rate, reached at the end of the warm-up; replaces lr_scale",
         positive,
         absent=None,
     )
@@ -24,7 +26,7 @@ class OptimConfig:
     beta2: float = option("of Adam", fraction)
     eps: float = option("of Adam", positive)
     weight_decay: float = option(
-        "of matrices, decoupled (AdamW); the paper has none", fraction, absent=0.0
+        "decoupled weight decay of matrices (AdamW); the paper has none", fraction, absent=0.0
     )
     label_smoothing: float = option("epsilon_ls", fraction)
 

@@ -45,38 +45,44 @@ class Config:
     """All options of `train.py`."""
 
     name: str | None = option(
-        "the run's folder under outputs; null: from data, model and ablation",
+        "name of the run folder under outputs; null: derived from data, model and ablation",
         valid_name,
         mutable_on_resume=True,
     )
     outputs: str | None = option(
-        "the root of all runs; null: $AIAYN_OUTPUTS, or else the folder outputs",
+        "root folder of all runs; null: $AIAYN_OUTPUTS if set, else outputs",
         mutable_on_resume=True,
     )
     sweep: str | None = option(
-        "with -m: the folder of the jobs under outputs/sweeps/; null: from data and model",
+        "with -m: folder of the jobs under outputs/sweeps; null: derived from data and model",
         valid_name,
         mutable_on_resume=True,
     )
     init_from: str | None = option(
         "fine-tuning: the folder of a finished run, or a checkpoint file, to start from"
     )
-    init_fingerprint: str | None = option("SHA-256 of its weights; null: taken as found")
-    seed: int = option("for weights, dropout and the order of steps")
+    init_fingerprint: str | None = option(
+        "expected SHA-256 of the weights of init_from; null: not checked"
+    )
+    seed: int = option("random seed for weights, dropout and the order of steps")
     optimized_metric: str = option(
-        "with -m: what a row returns to hydra/sweeper=optuna: val/loss | val/ppl | val/bleu",
+        "with -m: metric that hydra/sweeper=optuna optimizes: val/loss | val/ppl | val/bleu",
         absent="val/loss",
         mutable_on_resume=True,
     )
-    debug: bool = option("true: tracebacks", mutable_on_resume=True)
+    debug: bool = option("true: show tracebacks", mutable_on_resume=True)
     extensions: list[str] = option(  # where they are; what they are is in the next
         "Python files of your own, extensions=[my/rotary.py]", absent=[], mutable_on_resume=True
     )
     given: list[str] = option(
-        "set by the program: classes and arguments of what `aiayn.train` got in Python", absent=[]
+        "set by the program: classes and arguments passed to `aiayn.train` in Python", absent=[]
     )
-    extensions_sha256: list[str] = option("their SHA-256; empty: taken as found", absent=[])
-    extension: dict[str, Any] = option("their options: extension.rotary.base=500", absent={})
+    extensions_sha256: list[str] = option(
+        "expected SHA-256 of the extensions; empty: not checked", absent=[]
+    )
+    extension: dict[str, Any] = option(
+        "options of the extensions: extension.rotary.base=500", absent={}
+    )
     model: ModelConfig = section(ModelConfig)
     data: DataConfig = section(DataConfig)
     optim: OptimConfig = section(OptimConfig)

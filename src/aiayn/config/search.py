@@ -45,7 +45,7 @@ class SearchOverrides:
         default=None,
     )
     patience: float | None = option(
-        "a search ends after patience * beam_size outputs; 0: when none can be better",
+        "end a search after patience * beam_size outputs; 0: exact search",
         least=0,
         most=1000,
         default=None,

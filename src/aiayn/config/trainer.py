@@ -41,11 +41,11 @@ class TrainerConfig:
     """
 
     max_steps: int = option(
-        "the training ends here", least=1, inferred_from_data=True, mutable_on_resume=True
+        "length of the training in steps", least=1, inferred_from_data=True, mutable_on_resume=True
     )
     accelerator: str = option("", choices=("auto", "cpu", "gpu"), mutable_on_resume=True)
     devices: int = option(
-        "per node; the steps stay the same", least=1, most=1000, mutable_on_resume=True
+        "devices per machine; the steps stay the same", least=1, most=1000, mutable_on_resume=True
     )
     num_nodes: int = option("machines", least=1, most=1000, mutable_on_resume=True)
     strategy: str = option(
@@ -83,7 +83,7 @@ class TrainerConfig:
         mutable_on_resume=True,
     )
     patience: int | None = option(
-        "validations without a better best_metric before the run ends; null: train to max_steps",
+        "end after so many validations without improvement; null: train to max_steps",
         least=1,
         mutable_on_resume=True,
     )
@@ -96,17 +96,17 @@ class TrainerConfig:
         "steps between checkpoints", least=1, inferred_from_data=True, mutable_on_resume=True
     )
     optimizer_state_minutes: float = option(
-        "between checkpoints with what resuming needs (below 100 MB: in every one)",
+        "minutes between saves of the optimizer state (below 100 MB: with every checkpoint)",
         least=0,
         absent=10.0,
         mutable_on_resume=True,
     )
     average_last: int = option(
-        "checkpoints whose mean is the result", least=1, mutable_on_resume=True
+        "number of last checkpoints that are averaged", least=1, mutable_on_resume=True
     )
     log_every: int = option("steps between lines of progress", least=1, mutable_on_resume=True)
     max_skipped_steps: int = option(
-        "steps skipped for a NaN or infinite gradient before the run ends",
+        "steps with a NaN or infinite gradient to skip before the run ends",
         least=0,
         mutable_on_resume=True,
     )
@@ -122,7 +122,7 @@ class TrainerConfig:
         mutable_on_resume=True,
     )
     gradient_clip_val: float | None = option(
-        "largest norm, or value, of a gradient; null: not clipped, as in the paper",
+        "limit on the gradient's norm or values; null: no clipping, as in the paper",
         least=1e-9,
         absent=None,
     )
@@ -130,27 +130,27 @@ class TrainerConfig:
         "what gradient_clip_val limits", choices=("norm", "value"), absent="norm"
     )
     limit_train_steps: int | float = option(
-        "steps of each epoch, or a share of them", _count_or_share, absent=1.0
+        "number, or share, of each epoch's steps to train on", _count_or_share, absent=1.0
     )
     limit_val_batches: int | float = option(
-        "batches of a validation on all devices, or a share of them",
+        "number, or share, of validation batches on all devices",
         _count_or_share,
         absent=1.0,
         mutable_on_resume=True,
     )
     overfit_steps: int | float = option(
-        "trains on the first N steps of an epoch alone, or a share of them",
+        "train only on the first N steps of an epoch, or on a share of them",
         _count_or_share,
         absent=0.0,
     )
     num_sanity_val_steps: int = option(
-        "batches of a validation before the first step; -1: all",
+        "validation batches to run before the first step; -1: all",
         least=-1,
         absent=0,
         mutable_on_resume=True,
     )
     fast_dev_run: bool | int = option(
-        "true or N: one step or N of everything, in a folder that is thrown away",
+        "true or N: run one or N steps of everything in a temporary folder",
         least=0,
         absent=False,
         mutable_on_resume=True,
@@ -162,13 +162,11 @@ class TrainerConfig:
         mutable_on_resume=True,
     )
     detect_anomaly: bool = option(
-        "finds the operation whose gradient is NaN; slow", absent=False, mutable_on_resume=True
+        "find the operation whose gradient is NaN; slow", absent=False, mutable_on_resume=True
     )
-    deterministic: bool = option(
-        "refuses operations whose result differs from time to time (GPUs)", absent=False
-    )
+    deterministic: bool = option("refuse nondeterministic operations (GPUs)", absent=False)
     enable_progress_bar: bool = option(
-        "the live display, on a terminal", absent=True, mutable_on_resume=True
+        "show a live display on a terminal", absent=True, mutable_on_resume=True
     )
 
     def __post_init__(self) -> None:

@@ -98,7 +98,7 @@ class HubText(RawText):
             own = folder / (self.hub_name or "")  # a folder for each configuration, as WMT14 has
             return (own, None) if own.is_dir() else (folder, self.hub_name)
         if self.hub_path.startswith(("/", ".", "~")) or self.hub_path.count("/") > 1:
-            raise DataError(f"data.hub_path={self.hub_path}: there is no such folder")
+            raise DataError(f"data.hub_path={self.hub_path}: no such folder")
         return None, self.hub_name
 
     def _load(self, name: str) -> Any:

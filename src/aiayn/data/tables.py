@@ -92,7 +92,7 @@ def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
             done = skipped + reader.line_num
     except csv.Error as error:
         raise DataError(
-            f"{path}: line {done + 1} is no row of comma-separated text ({error}); correct it"
+            f"{path}: line {done + 1} is not a row of comma-separated text ({error}); correct it"
         ) from None
 
 
@@ -187,7 +187,7 @@ def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
                 yield RawPair(str(path), number, b"", b"")
             elif number == 1:
                 raise DataError(
-                    f"{path}: line {number} is no JSON object with two texts, "
+                    f"{path}: line {number} is not a JSON object with two texts, "
                     f'{{"{src_lang}": "...", "{tgt_lang}": "..."}}; correct or remove it'
                 ) from None
             else:

@@ -235,7 +235,7 @@ def opened(path: Path, is_text: bool = True) -> Iterator[BinaryIO]:
             )
             opener = OPENERS.get(path.suffix)
             if is_text and compression and opener is None:
-                raise DataError(f"{path}: this is no text but compressed with {compression}")
+                raise DataError(f"{path}: the file is compressed with {compression}")
             # A second buffer makes reading lines four times as fast.
             yield io.BufferedReader(cast(io.RawIOBase, opener(raw)), 1 << 20) if opener else raw
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:

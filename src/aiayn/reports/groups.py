@@ -267,7 +267,7 @@ def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
             more = [key for key in others if first.options.get(key) != group.options.get(key)]
             raise ConfigError(
                 f"--by {','.join(by)}: {first.path} and {group.path} agree in these and differ in "
-                f"{', '.join(more)}, so they are no seeds of each other; add these to --by, or "
+                f"{', '.join(more)}, so they are not seeds of each other; add these to --by, or "
                 "leave it out"
             )
 

@@ -192,7 +192,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
             checkpoint, Path(checkpoint)
         )
         if not path.is_file():
-            raise RefusedError(f"{path}: there is no such checkpoint")
+            raise RefusedError(f"{path}: no such checkpoint")
     try:
         with open(path, "rb") as file:
             is_archive = zipfile.is_zipfile(file)

@@ -97,7 +97,7 @@ class Processes:
         for job in self.finished:
             if changed := too_late(RunFolder(job.folder).read_config(), job.config):
                 remedy = "remove its folder to train it again"
-                say(f"warning  {job.name}: {changed} comes too late for a finished run; {remedy}")
+                say(f"warning  {job.name}: {changed} has no effect on a finished run; {remedy}")
 
     def _run_job(self, job: SweepJob) -> None:
         """Runs the processes of a job one after the other, and says how it ended."""

@@ -85,7 +85,7 @@ def store_test(folder: RunFolder, config: Config) -> None:
     """
     stored = read_options(folder) if folder.config.exists() else config
     if changed := too_late(to_dict(stored), config):
-        log.warning("warning  %s comes too late for a finished run", changed)
+        log.warning("warning  %s has no effect on a finished run", changed)
     if global_rank() == 0 and (stored is config or stored.data.test != config.data.test):
         folder.write_config(replace(stored, data=replace(stored.data, test=config.data.test)))
 

@@ -51,7 +51,7 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
     models = translator.models
     if len(models) > 1:
         raise ConfigError(
-            f"an ensemble of {len(models)} models has no attention of its own: load one of its runs"
+            f"an ensemble of {len(models)} models has no attention maps; load a single run"
         )
     [[best]] = translator.n_best([sentence], 1)
     [src_ids] = translator.source_ids([sentence])

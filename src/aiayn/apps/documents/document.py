@@ -353,8 +353,8 @@ def _json_lines(source: Source) -> Pieces:
         found = _json_field(line, src, tgt)
         if found is None:
             raise DataError(
-                f'{source.path}: line {number} is no JSON object with a text, {{"{src}": "..."}}; '
-                "correct it"
+                f"{source.path}: line {number} is not a JSON object with a text, "
+                f'{{"{src}": "..."}}; correct it'
             )
         text, (start, stop) = found
         if line[start:stop].strip(' \t"') not in ("", "null"):  # it has a translation

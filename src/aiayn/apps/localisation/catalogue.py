@@ -91,7 +91,7 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
             )
             keyword = ""
         else:
-            raise DataError(f"{path}: line {number} is no line of a PO catalogue; correct it")
+            raise DataError(f"{path}: line {number} is not valid in a PO catalogue; correct it")
         start += len(line) + 1
     if message.lines:
         yield _whole(message, path)

@@ -88,7 +88,7 @@ def read_memory(path: Path, content: BinaryIO, langs: tuple[str, ...]) -> Iterat
                 dtd = tu.getroottree().docinfo.internalDTD
                 if dtd is not None and list(dtd.entities()):
                     raise DataError(
-                        f"{path}: it declares entities of its own, which are not read; remove them"
+                        f"{path}: custom XML entities are not supported; remove their declarations"
                     )
                 if next(tu.iterancestors("{*}tu"), None) is not None:
                     raise DataError(f"{where}: a unit (tu) inside another; correct it")
@@ -172,7 +172,7 @@ def read_xliff(content: bytes, path: Path) -> Iterator[XliffUnit]:
     root = _parse_xml(content, path)
     if root.name != "xliff":
         raise DataError(
-            f"{path}: this is no XLIFF, it begins with <{root.name:.40}>; check the file"
+            f"{path}: not an XLIFF file, it begins with <{root.name:.40}>; check the file"
         )
     waiting = [(root, False, ("", ""))]
     while waiting:
@@ -205,7 +205,7 @@ def _parse_xml(content: bytes, path: Path) -> Node:
         open_nodes[-1].children.append(node)
         if len(open_nodes) > MAX_DEPTH:
             raise DataError(
-                f"{path}: line {line} has {MAX_DEPTH} elements in each other; this is no XLIFF"
+                f"{path}: line {line} has {MAX_DEPTH} nested elements; this is not an XLIFF file"
             )
         open_nodes.append(node)
 
@@ -215,7 +215,7 @@ def _parse_xml(content: bytes, path: Path) -> Node:
         node.stop, node.end = (node.inner, node.inner) if is_empty else (here, after_tag(here))
 
     def refuse(*_: object) -> None:
-        raise DataError(f"{path}: it declares entities of its own, which are not read; remove them")
+        raise DataError(f"{path}: custom XML entities are not supported; remove their declarations")
 
     parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = (
         start,

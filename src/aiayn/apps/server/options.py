@@ -77,7 +77,7 @@ def read_keys(path: Path) -> list[str]:
     lines = [line.strip() for line in text.split("\n")]
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise ConfigError(f"--api-key-file {path}: there is no key in it; write one per line")
+        raise ConfigError(f"--api-key-file {path}: contains no key; write one key per line")
     for number, line in enumerate(lines, 1):
         require(
             line.isascii() or line.startswith("#"),
