@@ -31,7 +31,7 @@ class RawPair(NamedTuple):
 # Reasons why a row is no pair, as in the report, and what is said of the row.
 FLAWS = {
     "columns": "has another number of columns",
-    "not_json": "is no JSON object with two texts",
+    "not_json": "is not a JSON object with two texts",
     "two_segments": "has two segments of one language",
     "too_many_bytes": "is too long",
 }

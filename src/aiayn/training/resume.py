@@ -79,7 +79,7 @@ def load_resume_state(
 
 def store_test(folder: RunFolder, config: Config) -> None:
     """Stores another data.test with a run that is finished, for `evaluate.py`, and names options
-    that come too late.
+    that have no effect any more.
 
     Raises RefusedError if the stored options cannot be read.
     """

@@ -527,7 +527,7 @@ def test_markdown_whose_words_stay_the_same_reads_as_before(text):
         ("a.html", "<meta charset=idna><p>a", "the encoding idna is not supported"),
         ("a.xliff", "<xliff><file>\n<a></b>", "line 2 is not well-formed XML"),
         ("a.xliff", "<tmx/>", "not an XLIFF file"),
-        ("a.xliff", "<g>" * 999, "line 1 has 200 elements in each other"),
+        ("a.xliff", "<g>" * 999, "line 1 has 200 nested elements"),
         (
             "a.xliff",
             '<!DOCTYPE x [<!ENTITY a "b">]><xliff>&a;</xliff>',
