@@ -78,13 +78,11 @@ def facts() -> Record:
     rows = {
         row: {"row": row, "n": len(group.seeds), **_means(group)} for row, group in trained.items()
     }
-    compared = compare_groups([*trained.values()], list(METRICS.values()), trained["base"])
-    family = corrected(compared)
+    family = corrected(compare_groups([*trained.values()], list(METRICS.values()), trained["base"]))
     for name, metric in METRICS.items():
         for row, group in trained.items():
             rows[row] |= {name: family[metric][group.path]} if row != "base" else {}
-    titled = {TITLES[name]: compared[metric] for name, metric in METRICS.items()}
-    said = explained(f"base ({rows['base']['n']} seeds)", titled, family)
+    said = explained(f"base ({rows['base']['n']} seeds)", family)
     return {"explained": said, "rows": [*rows.values()]}
 
 

@@ -162,8 +162,8 @@ BUGS = [
     Bug(
         "bleu_of_tokenized_hypotheses",
         "evaluation/scoring.py",
-        '(_bleu(lang), str, "")',
-        '(_bleu(lang), partial(moses_tokenized, lang=lang), "")',
+        'return _bleu(lang), str, ""',
+        'return _bleu(lang), partial(moses_tokenized, lang=lang), ""',
         "evaluation/test_scoring.py::test_sacrebleu_takes_the_text_as_it_is_and_leaves_typographic_quotes_to_their_words",
     ),
     Bug(

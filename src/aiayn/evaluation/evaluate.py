@@ -54,15 +54,15 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     run, ensemble = Path(config.run), listed(config.ensemble)
     paths = find_checkpoints(run, ensemble, config.checkpoint)
     checkpoint, *others = (load(path) for path in paths)
-    data = _present_data(run, checkpoint)
-    task = task_of(data.task)
+    trained_on = _present_data(run, checkpoint)
+    task = task_of(trained_on.task)
     for option in task.unsupported:
-        said = (
-            f"{option} does not apply to data.task={data.task}, which {run} has learned; leave it "
-            "out"
+        require(
+            not getattr(config, option),
+            f"{option} does not apply to data.task={trained_on.task}, the task of {run}; leave "
+            "it out",
         )
-        require(not getattr(config, option), said)
-    test = read_test_set(config, data)
+    test = read_test_set(config, trained_on)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
     task.check_text(test.sources, test.references[0], test.tgt_lang)
 
@@ -75,12 +75,22 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
             hypotheses = shared.translate(test.sources, progress)
         finally:  # a live line hides the terminal's cursor
             seconds = progress.finish()
-        forced = _forced_decoding(shared, data, test)
+        forced = _forced_decoding(shared, trained_on, test)
 
     scores = task.score(hypotheses, test.sources, test.references, test.tgt_lang)
     of_extensions = measure(metrics_of(extensions), hypotheses, test.references[0], test.sources)
+    paper = paper_figures(test.of_paper, trained_on.src_lang, test.tgt_lang, len(test.references))
+    members = [
+        {
+            "run": name,
+            "checkpoint": path.name,
+            "checkpoint_sha256": sha256(path),
+            "step": other.step,
+        }
+        for name, path, other in zip(ensemble, paths[1:], others, strict=True)
+    ]
     evaluation = Evaluation(
-        task=data.task,
+        task=trained_on.task,
         metrics=scores.metrics | of_extensions,
         signature=scores.signature,
         signatures=scores.signatures,
@@ -96,24 +106,16 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         split=test.split,
         prefix=test.prefix,
         text_sha256=test.fingerprint,
-        src_lang=data.src_lang,
+        src_lang=trained_on.src_lang,
         tgt_lang=test.tgt_lang,
-        paper=paper_figures(test.of_paper, data.src_lang, test.tgt_lang, len(test.references)),
+        paper=paper,
         corpus=checkpoint.corpus,
         tokenizer_sha256=translator.tokenizer.fingerprint,
         checkpoint=paths[0].name,
         checkpoint_sha256=sha256(paths[0]),
         step=checkpoint.step,
         averaged=checkpoint.averaged,
-        ensemble=[
-            {
-                "run": name,
-                "checkpoint": path.name,
-                "checkpoint_sha256": sha256(path),
-                "step": other.step,
-            }
-            for name, path, other in zip(ensemble, paths[1:], others, strict=True)
-        ],
+        ensemble=members,
         search=to_dict(translator.search),
         seconds=round(seconds, 1),
         device=translator.device.type,
@@ -208,12 +210,13 @@ def _against_baseline(
     baseline_hypotheses, of_baseline = baseline
     kinds = compare_systems(baseline_hypotheses, hypotheses, test.references, test.tgt_lang)
     reported = kinds["sacrebleu"]
-    own = made_with(evaluation)
+    of_system = made_with(evaluation)
+    different = {
+        key: value for key, value in made_with(of_baseline).items() if value != of_system.get(key)
+    }
     return {
         "run": run,
-        "differs": {
-            key: value for key, value in made_with(of_baseline).items() if value != own.get(key)
-        },
+        "differs": different,
         "baseline": reported["baseline"],
         "system": reported["system"],
         "delta": reported["delta"],

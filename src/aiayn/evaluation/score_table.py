@@ -65,13 +65,13 @@ def _made_of(evaluation: Evaluation) -> Rows:
 def _score_rows(evaluation: Evaluation) -> Rows:
     metrics, kinds = evaluation.metrics, task_of(evaluation.task).kinds
     rows = []
-    for kind in kinds:
-        score, ratio = metrics[kind], evaluation.length_ratio(kind)
+    for metric in kinds:
+        score, ratio = metrics[metric], evaluation.length_ratio(metric)
         lengths = "" if ratio is None else f"length ratio {ratio:.3f}  "
         shown = "     -  does not apply to this language"
         if score is not None:
-            shown = f"{score:6.2f}  {lengths}{evaluation.signatures[kind]}"
-        rows.append((kind, shown))
+            shown = f"{score:6.2f}  {lengths}{evaluation.signatures[metric]}"
+        rows.append((metric, shown))
     if warning := short_outputs(evaluation.length_ratio("sacrebleu")):
         rows.append(("", f"        {warning}"))
     lost_by_case = (metrics.get("bleu_tokenized_lc") or 0) - (metrics.get("bleu_tokenized") or 0)
@@ -122,13 +122,13 @@ def _paper_rows(evaluation: Evaluation) -> Rows:
     ]
 
 
-def _baseline_rows(baseline: Mapping[str, Any], own: Mapping[str, Any]) -> Rows:
+def _baseline_rows(baseline: Mapping[str, Any], system: Mapping[str, Any]) -> Rows:
     rows = [("baseline", f"{baseline['run']}")]
     rows += [
-        ("", f"        {key}={there} there, {own.get(key)} here")
+        ("", f"        {key}={there} there, {system.get(key)} here")
         for key, there in baseline["differs"].items()
     ]
-    for kind, tests in baseline["kinds"].items():
+    for metric, tests in baseline["kinds"].items():
         of_baseline, of_system = tests["baseline"], tests["system"]
         ps = (
             f"p = {tests['p_bootstrap']:.4f} (bootstrap), {tests['p_randomisation']:.4f} "
@@ -137,9 +137,8 @@ def _baseline_rows(baseline: Mapping[str, Any], own: Mapping[str, Any]) -> Rows:
         intervals = (
             f"95 % intervals +- {of_baseline['ci']:.2f} (baseline), +- {of_system['ci']:.2f}"
         )
-        rows.append(
-            (f"  {kind}", f"{of_baseline['score']:6.2f}  {tests['delta']:+6.2f}  {ps}; {intervals}")
-        )
+        scores = f"{of_baseline['score']:6.2f}  {tests['delta']:+6.2f}"
+        rows.append((f"  {metric}", f"{scores}  {ps}; {intervals}"))
     samples = f"paired bootstrap of {baseline['n_samples']} samples"
     trials = f"paired randomisation of {baseline['n_trials']} trials"
     return [*rows, ("", f"        {samples}, {trials}; not corrected for the number of kinds")]

@@ -75,13 +75,12 @@ def score(
     both sides; `recomposed` says how many hypotheses and references were not in NFC.
 
     `references` holds one reference per line, or several such lists. `tgt_lang` is a language code
-    such as de or
-    zh-TW. Raises DataError where hypotheses and references differ in number, or there are none,
-    ConfigError where the tokenizer of the language is not installed.
+    such as de or zh-TW. Raises DataError where hypotheses and references differ in number, or
+    there are none, ConfigError where the tokenizer of the language is not installed.
     """
     assert set(kinds) <= set(METRIC_KINDS), kinds
-    given, given_streams = hypotheses, _same_lines(hypotheses, references)
-    hypotheses, *streams = _in_nfc(given, *given_streams)
+    untouched = [hypotheses, *_same_lines(hypotheses, references)]
+    hypotheses, *streams = texts = _in_nfc(*untouched)
     lang = _language_of(tgt_lang, streams)
     metrics: dict[str, float | None] = dict.fromkeys(METRIC_KINDS)
     signatures: dict[str, str | None] = dict.fromkeys(METRIC_KINDS)
@@ -90,27 +89,30 @@ def score(
         if not kind_applies(kind, lang):
             continue
         metric, prepare, tokens = _metric_of(kind, lang)
-        lines, *prepared = ([prepare(line) for line in text] for text in (hypotheses, *streams))
-        result = metric.corpus_score(lines, prepared)
-        metrics[kind] = result.score
+        lines, *prepared = ([prepare(line) for line in text] for text in texts)
+        corpus_score: Any = metric.corpus_score(lines, prepared)
+        metrics[kind] = corpus_score.score
         signatures[kind] = str(metric.get_signature()).replace("tok:none", tokens)
         if isinstance(metric, BLEU):
-            details[kind] = (
-                _bare_script(hypotheses, streams) if kind == "bleu_compound_split" else {}
-            ) | {
-                "precisions": result.precisions,
-                "brevity_penalty": result.bp,
-                "length_ratio": result.ratio,
-                "hypothesis_tokens": result.sys_len,
-                "reference_tokens": result.ref_len,
+            counts = {
+                "precisions": corpus_score.precisions,
+                "brevity_penalty": corpus_score.bp,
+                "length_ratio": corpus_score.ratio,
+                "hypothesis_tokens": corpus_score.sys_len,
+                "reference_tokens": corpus_score.ref_len,
             }
-    recomposed = {
-        "hypotheses": _differing(given, hypotheses),
-        "references": sum(map(_differing, given_streams, streams)),
-    }
-    changed = recomposed if any(recomposed.values()) else None
+            if kind == "bleu_compound_split":
+                counts |= _bare_script(hypotheses, streams)
+            details[kind] = counts
+    changed_lines = list(map(_differing, untouched, texts))
+    recomposed = {"hypotheses": changed_lines[0], "references": sum(changed_lines[1:])}
     return TaskScores(
-        metrics, signatures["sacrebleu"] or "", signatures, len(hypotheses), details, changed
+        metrics,
+        signatures["sacrebleu"] or "",
+        signatures,
+        len(hypotheses),
+        details,
+        recomposed if any(recomposed.values()) else None,
     )
 
 
@@ -171,9 +173,9 @@ def sufficient_statistics(
     texts = _in_nfc(hypotheses, *_same_lines(hypotheses, references))
     metric, prepare, tokens = _metric_of(kind, _language_of(tgt_lang, texts[1:]))
     lines, *prepared = ([prepare(line) for line in text] for text in texts)
-    found = metric._extract_corpus_statistics(lines, prepared)
+    statistics = metric._extract_corpus_statistics(lines, prepared)
     signature = str(metric.get_signature()).replace("tok:none", tokens)
-    return found, lambda sums: metric._compute_score_from_stats(sums).score, signature
+    return statistics, lambda sums: metric._compute_score_from_stats(sums).score, signature
 
 
 def moses_tokenized(line: str, lang: str) -> str:
@@ -228,7 +230,23 @@ def _metric_of(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]
     """Returns the metric, the function that prepares a line for it, and the name of its tokens in
     the signature.
     """
-    return _METRICS[kind](lang)
+    match kind:
+        case "sacrebleu":
+            return _bleu(lang), str, ""
+        case "bleu_tokenized":
+            tokens = _moses_signature("|norm:moses|perl:f6d7ade", lang)
+            return _multi_bleu(), partial(moses_tokenized, lang=lang), tokens
+        case "bleu_tokenized_lc":
+            tokens = _moses_signature("|norm:moses", lang)
+            return _multi_bleu(lowercase=True), partial(lowercased_tokens, lang=lang), tokens
+        case "bleu_compound_split":
+            tokens = _moses_signature("-compound-split|perl:f6d7ade", lang)
+            return _multi_bleu(), compound_split, tokens
+        case "chrf":
+            return CHRF(), str, ""
+        case "ter":
+            return _ter(lang), str, ""
+    raise KeyError(kind)
 
 
 def _ter(lang: str) -> TER:
@@ -245,28 +263,6 @@ def _multi_bleu(lowercase: bool = False) -> BLEU:
 
 def _moses_signature(tokens: str, lang: str) -> str:
     return f"tok:moses-{lang}{tokens}|sacremoses:{_moses(lang).version}"
-
-
-_METRICS: dict[str, Callable[[str], tuple[Metric, Callable[[str], str], str]]] = {
-    "sacrebleu": lambda lang: (_bleu(lang), str, ""),
-    "bleu_tokenized": lambda lang: (
-        _multi_bleu(),
-        partial(moses_tokenized, lang=lang),
-        _moses_signature("|norm:moses|perl:f6d7ade", lang),
-    ),
-    "bleu_tokenized_lc": lambda lang: (
-        _multi_bleu(lowercase=True),
-        partial(lowercased_tokens, lang=lang),
-        _moses_signature("|norm:moses", lang),
-    ),
-    "bleu_compound_split": lambda lang: (
-        _multi_bleu(),
-        compound_split,
-        _moses_signature("-compound-split|perl:f6d7ade", lang),
-    ),
-    "chrf": lambda lang: (CHRF(), str, ""),
-    "ter": lambda lang: (_ter(lang), str, ""),
-}
 
 
 class _Moses(NamedTuple):
@@ -311,8 +307,8 @@ def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) 
     for name, text in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(text, str):
             raise DataError(f"{name} are one text: give a list of lines")
-    lines = [one for one in references if isinstance(one, str)]
-    streams = [list(one) for one in references if not isinstance(one, str)]
+    lines = [line for line in references if isinstance(line, str)]
+    streams = [list(stream) for stream in references if not isinstance(stream, str)]
     if lines and streams:
         raise DataError(
             f"references mix {len(lines)} lines with {len(streams)} lists of lines: give only one "

@@ -52,17 +52,17 @@ def compare_systems(
     Kinds that do not apply to the language are left out. Raises DataError where lines differ in
     number.
     """
-    results: dict[str, dict[str, Any]] = {}
-    for kind in kinds:
-        if not kind_applies(kind, tgt_lang):
+    tests_of: dict[str, dict[str, Any]] = {}
+    for metric in kinds:
+        if not kind_applies(metric, tgt_lang):
             continue
-        of_baseline, signature = output(baseline, references, tgt_lang, kind)
-        of_system, _ = output(system, references, tgt_lang, kind)
+        of_baseline, signature = output(baseline, references, tgt_lang, metric)
+        of_system, _ = output(system, references, tgt_lang, metric)
         mean_of_baseline, mean_of_system, p_bootstrap = paired_bootstrap(
             of_baseline, of_system, bootstrap
         )
         before_case, _, case = signature.partition("|case")
-        results[kind] = {
+        tests_of[metric] = {
             "baseline": {"score": of_baseline.score, **mean_of_baseline},
             "system": {"score": of_system.score, **mean_of_system},
             "delta": of_system.score - of_baseline.score,
@@ -74,7 +74,7 @@ def compare_systems(
                 "ar": f"{before_case}|ar:{randomisation}|seed:{SEED}|case{case}",
             },
         }
-    return results
+    return tests_of
 
 
 def output(

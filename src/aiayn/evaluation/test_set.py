@@ -92,10 +92,10 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
     key = f"data.{config.split}" if data.source == "files" else "data.hub_path"
     roots = (Path.cwd(), folder_of(Path(config.run)))
     for path in listed(getattr(data, config.split) if data.source == "files" else data.hub_path):
-        place = Path(tagged(path)[1]).expanduser().resolve()
-        is_within = any(place.is_relative_to(root.resolve()) for root in roots)
+        location = Path(tagged(path)[1]).expanduser().resolve()
+        is_within = any(location.is_relative_to(root.resolve()) for root in roots)
         if not is_within and (
-            data.source == "files" or place.exists()
+            data.source == "files" or location.exists()
         ):  # else the name of a data set
             raise RefusedError(
                 f"run={config.run}: {key}={path} leads out of this folder, and a run that "
@@ -135,16 +135,16 @@ def _split_named(
         return None
     stored = read_evaluation(RunFolder(folder_of(Path(config.run))).evaluation(name).scores)
     try:
-        own = lines_sha256(*text_of(data, name).read())
+        split_sha256 = lines_sha256(*text_of(data, name).read())
     except DataError:  # the text was moved; what was scored is known
-        own = stored.text_sha256 if stored and stored.is_of_split(name) else None
-    if own not in (None, lines_sha256(*text)):
+        split_sha256 = stored.text_sha256 if stored and stored.is_of_split(name) else None
+    if split_sha256 not in (None, lines_sha256(*text)):
         raise RefusedError(
             f"test={config.test}: evaluation/{name} is for the run's own split, "
             f"data.{name}={getattr(data, name)}, and this is other text; give its files another "
             f"name than {name}"
         )
-    return name if own else None
+    return name if split_sha256 else None
 
 
 def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:

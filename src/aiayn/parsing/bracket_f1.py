@@ -68,12 +68,12 @@ def bracket_scores(gold: list[Tree], predicted: list[Tree]) -> tuple[dict[str, f
         tags = [leaf.tag for leaf in leaves(gold_tree)]
         if PUNCTUATION.issuperset(tags):
             continue
-        expected, found = brackets(gold_tree, tags), brackets(predicted_tree, tags)
-        matched = (expected & found).total()
+        expected, of_parse = brackets(gold_tree, tags), brackets(predicted_tree, tags)
+        matched = (expected & of_parse).total()
         n_gold += expected.total()
-        n_predicted += found.total()
+        n_predicted += of_parse.total()
         n_matched += matched
-        n_complete += expected == found
+        n_complete += expected == of_parse
         n_sentences += 1
     if n_sentences and n_gold == n_predicted == 0:  # nothing to find, and nothing found
         precision = recall = f1 = 100.0
@@ -90,20 +90,20 @@ def brackets(tree: Tree, tags: list[str]) -> Counter[tuple[str, int, int]]:
 
     `tags` has one tag for each word and replaces those of the tree.
     """
-    found: Counter[tuple[str, int, int]] = Counter()
+    counts: Counter[tuple[str, int, int]] = Counter()
     starts: list[int] = []
-    place = 0  # among the words that count
+    position = 0  # among the words that count
     remaining = iter(tags)
-    for kind, item in walk(tree):
-        if isinstance(item, Leaf):
-            place += next(remaining) not in PUNCTUATION
-        elif kind == "open":
-            starts.append(place)
+    for event, node in walk(tree):
+        if isinstance(node, Leaf):
+            position += next(remaining) not in PUNCTUATION
+        elif event == "open":
+            starts.append(position)
         else:
             start = starts.pop()
-            if item != TOP and start < place:
-                found[SAME_LABEL.get(item, item), start, place] += 1
-    return found
+            if node != TOP and start < position:
+                counts[SAME_LABEL.get(node, node), start, position] += 1
+    return counts
 
 
 def _per_cent(part: int, whole: int) -> float:

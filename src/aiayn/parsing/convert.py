@@ -42,7 +42,7 @@ def convert(files: list[Path], prefix: Path) -> Converted:
             if max(len(line.encode()) for line in lines) > MAX_LINE_BYTES:
                 converted.too_long += 1
                 continue
-            kinds = [kind for kind, _ in walk(tree)]
+            kinds = [event for event, _ in walk(tree)]
             converted.words += kinds.count("leaf")
             converted.constituents += kinds.count("open") - 1
             sentences.append(lines[0] + "\n")

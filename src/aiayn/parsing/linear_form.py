@@ -22,18 +22,19 @@ def linear_form(tree: Tree) -> str:
     brackets = {"open": "(", "close": ")"}
     events = list(walk(tree))[1:-1]  # without TOP
     return " ".join(
-        item.tag if isinstance(item, Leaf) else brackets[kind] + item for kind, item in events
+        node.tag if isinstance(node, Leaf) else brackets[event] + node for event, node in events
     )
 
 
-def read_linear_form(words: str, text: str, place: str) -> Tree:
-    """Returns the tree of a sentence. Raises DataError, which names `place`, where the text is not
-    its linear form.
+def read_linear_form(words: str, text: str, location: str) -> Tree:
+    """Returns the tree of a sentence. Raises DataError with `location` for text that is not its
+    linear form.
     """
     tree, malformed = repaired_tree(words, text)
     if malformed:
         raise DataError(
-            f"{place} is not the linear form of a tree with the words of its sentence: {text:.80}"
+            f"{location} is not the linear form of a tree with the words of its sentence: "
+            f"{text:.80}"
         )
     return tree
 
@@ -68,7 +69,7 @@ def repaired_tree(words: str, text: str) -> tuple[Tree, bool]:
             stack[-1][1].append(Leaf(symbol, left.pop()))
         elif symbol[0] == "(" and label:
             stack.append((label, []))
-        elif symbol[0] == ")" and any(label == one for one, _ in stack[1:]):
+        elif symbol[0] == ")" and any(label == open_label for open_label, _ in stack[1:]):
             repaired |= stack[-1][0] != label
             while stack[-1][0] != label:
                 close_innermost()

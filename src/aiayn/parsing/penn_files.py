@@ -61,30 +61,31 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
         )
 
 
-def _closed(inside: list[Item], place: str, start: int | None) -> Tree | Leaf | None:
+def _closed(inside: list[Item], location: str, start: int | None) -> Tree | Leaf | None:
     """Returns the leaf or constituent of a bracket, None for a trace. Raises DataError for anything
     else.
 
     `start` is the line where the tree around the bracket begins; None for the outermost bracket.
     """
     label = inside[0] if inside and isinstance(inside[0], str) else None
-    words = [item for item in inside[label is not None :] if isinstance(item, str)]
-    children = [item for item in inside if not isinstance(item, str)]
+    words = [child for child in inside[label is not None :] if isinstance(child, str)]
+    children = [child for child in inside if not isinstance(child, str)]
     if words and (children or len(words) > 1 or label is None):
         raise DataError(
-            f"{place}: ({label or ''} {' '.join(words)}) mixes words and constituents; a bracket "
-            "holds a tag and one word, or a label and constituents"
+            f"{location}: ({label or ''} {' '.join(words)}) mixes words and constituents; a "
+            "bracket holds a tag and one word, or a label and constituents"
         )
     if words and label is not None:
         return None if label == TRACE else Leaf(plain_label(label), OTHER_SPACE.sub("_", words[0]))
     if label is None and start is not None:
         raise DataError(
-            f"{place}: a bracket inside the tree that begins in line {start} has no label; add "
+            f"{location}: a bracket inside the tree that begins in line {start} has no label; add "
             "one, or close that tree"
         )
     if not children:
         raise DataError(
-            f"{place}: ({label or ''}) is empty; a bracket holds a tag and a word, or constituents"
+            f"{location}: ({label or ''}) is empty; a bracket holds a tag and a word, or "
+            "constituents"
         )
     kept = tuple(child for child in children if child is not None)
     return Tree(plain_label(label or ""), kept) if kept else None

@@ -47,7 +47,7 @@ def walk(tree: Tree) -> Iterator[Event]:
 
 def leaves(tree: Tree) -> list[Leaf]:
     """Returns the leaves from left to right."""
-    return [item for _, item in walk(tree) if isinstance(item, Leaf)]
+    return [node for _, node in walk(tree) if isinstance(node, Leaf)]
 
 
 def penn_brackets(tree: Tree) -> str:
@@ -55,11 +55,11 @@ def penn_brackets(tree: Tree) -> str:
     ...))`.
     """
     parts = []
-    for kind, item in walk(tree):
-        if isinstance(item, Leaf):
-            parts.append(f" {_leaf(item)}")
+    for event, node in walk(tree):
+        if isinstance(node, Leaf):
+            parts.append(f" {_leaf(node)}")
         else:
-            parts.append(f" ({item}" if kind == "open" else ")")
+            parts.append(f" ({node}" if event == "open" else ")")
     return "".join(parts).lstrip()
 
 
@@ -68,16 +68,16 @@ def indented(tree: Tree) -> str:
     lines: list[str] = []
     depth = 0
     leaves_only = False  # every child of the innermost open constituent so far is a leaf
-    for kind, item in walk(tree):
-        if item == TOP:
+    for event, node in walk(tree):
+        if node == TOP:
             continue
-        if isinstance(item, Leaf):
+        if isinstance(node, Leaf):
             if leaves_only:
-                lines[-1] += f" {_leaf(item)}"
+                lines[-1] += f" {_leaf(node)}"
             else:
-                lines.append("  " * depth + _leaf(item))
-        elif kind == "open":
-            lines.append("  " * depth + f"({item}")
+                lines.append("  " * depth + _leaf(node))
+        elif event == "open":
+            lines.append("  " * depth + f"({node}")
             depth, leaves_only = depth + 1, True
         else:
             lines[-1] += ")"

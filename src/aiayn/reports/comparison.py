@@ -1,10 +1,10 @@
 """Compares runs in a table: groups of seeds, their means and differences from a baseline."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aiayn.config.stored import short_names
-from aiayn.reports.differences import Comparison, Difference, compare, corrected, explained
+from aiayn.reports.differences import Difference, compare, corrected, explained
 from aiayn.reports.groups import (
     Group,
     comparable,
@@ -67,7 +67,7 @@ def default_baseline(groups: Sequence[Group]) -> Group | None:
 
 def compare_groups(
     groups: Sequence[Group], metrics: Sequence[Metric], base: Group
-) -> dict[Metric, Comparison]:
+) -> dict[Metric, dict[str, Difference]]:
     """Compare every metric that has the same unit in a group and the baseline. Groups go by their
     first run's path.
     """
@@ -107,9 +107,10 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
         # The correction is for the usual metrics, too, so that no star is bought by asking for
         # fewer.
         usual = usual_metrics([run for group in groups for run in group.runs])
-        compared = compare_groups(groups, [*dict.fromkeys([*measured, *usual])], base)
-        differences = corrected(compared)
-        remarks = _remarks_on_differences(groups, base, measured, compared, differences)
+        compared = [*dict.fromkeys([*measured, *usual])]
+        differences = corrected(compare_groups(groups, compared, base))
+        remarks = explained(f"{base.name} ({counted_seeds(base)})", differences)
+        remarks += _not_compared(groups, measured, base)
     elif named:
         remarks.append(f"No baseline: {named.name} was scored on other text.")
     elif len(groups) > 1:
@@ -147,21 +148,14 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
     return table
 
 
-def _remarks_on_differences(
-    groups: Sequence[Group],
-    base: Group,
-    metrics: Sequence[Metric],
-    compared: Mapping[Metric, Comparison],
-    differences: Mapping[Metric, Mapping[str, Difference]],
-) -> list[str]:
-    """Return how differences were tested, and which metrics are not compared."""
-    shown = {metric.title: compared[metric] for metric in metrics if metric in compared}
-    remarks = explained(f"{base.name} ({counted_seeds(base)})", shown, differences)
+def _not_compared(groups: Sequence[Group], metrics: Sequence[Metric], base: Group) -> list[str]:
+    """Return a line for each metric whose unit differs between a group and the baseline."""
+    lines = []
     for metric in metrics:
         measured = [group for group in groups if group.sample(metric)]
         if not all(comparable(metric, group, base) for group in measured):
-            remarks.append(f"{metric.title} is not compared across vocabularies, texts and losses.")
-    return remarks
+            lines.append(f"{metric.title} is not compared across vocabularies, texts and losses.")
+    return lines
 
 
 def counted_seeds(group: Group) -> str:

@@ -50,6 +50,7 @@ class Difference:
     high: float | None = None
     p: float | None = None
     p_holm: float | None = None  # corrected for all comparisons of a table
+    is_paired: bool = False  # tested seed by seed, else by Welch's test
 
     @property
     def is_significant(self) -> bool:
@@ -59,17 +60,7 @@ class Difference:
         return self.p_holm is not None and self.p_holm < LEVEL
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Differences of a metric from the baseline by group, and how they were tested."""
-
-    differences: dict[str, Difference]
-    by_seed: frozenset[str] = (
-        frozenset()
-    )  # groups that were compared seed by seed; the others by Welch's test
-
-
-def compare(samples: Mapping[str, Sample], base: str) -> Comparison:
+def compare(samples: Mapping[str, Sample], base: str) -> dict[str, Difference]:
     """Compare groups with a baseline, seed by seed where they share at least two seeds, else by
     Welch's t-test.
 
@@ -83,7 +74,7 @@ def compare(samples: Mapping[str, Sample], base: str) -> Comparison:
     differences = {name: _welch(sample, samples[base]) for name, sample in others.items()}
     if shared:
         differences |= _blocked({name: samples[name] for name in (base, *shared)}, base)
-    return Comparison(differences, frozenset(shared))
+    return differences
 
 
 def _welch(sample: Sample, base: Sample) -> Difference:
@@ -103,12 +94,11 @@ def _blocked(samples: Mapping[str, Sample], base: str) -> dict[str, Difference]:
 
     groups = [*samples]
     seeds = [*dict.fromkeys(seed for sample in samples.values() for seed in sample.by_seed)]
-    cells = [(group, seed) for group, sample in samples.items() for seed in sample.by_seed]
+    cells = [(group, seed) for group in groups for seed in samples[group].by_seed]
     measured = np.array([samples[group].by_seed[seed] for group, seed in cells])
-    design = np.array(
-        [[group == of for of in groups] + [seed == of for of in seeds] for group, seed in cells],
-        dtype=float,
-    )
+    design = np.zeros((len(cells), len(groups) + len(seeds)))
+    for row, (group, seed) in enumerate(cells):
+        design[row, [groups.index(group), len(groups) + seeds.index(seed)]] = 1
     effects, _, rank, _ = np.linalg.lstsq(design, measured, rcond=None)
     squares = float(np.sum((measured - design @ effects) ** 2))
     df = len(measured) - int(rank)
@@ -117,13 +107,13 @@ def _blocked(samples: Mapping[str, Sample], base: str) -> dict[str, Difference]:
     inverse = np.linalg.pinv(design.T @ design)
 
     differences = {}
-    for name in groups:
-        if name != base:
-            contrast = np.zeros(design.shape[1])
-            contrast[groups.index(name)] = 1
-            contrast[groups.index(base)] = -1
-            error = math.sqrt(variance * (contrast @ inverse @ contrast))
-            differences[name] = interval(float(contrast @ effects), error, df)
+    for name in [group for group in groups if group != base]:
+        contrast = np.zeros(design.shape[1])
+        contrast[groups.index(name)] = 1
+        contrast[groups.index(base)] = -1
+        error = math.sqrt(variance * (contrast @ inverse @ contrast))
+        difference = interval(float(contrast @ effects), error, df)
+        differences[name] = replace(difference, is_paired=True)
     return differences
 
 
@@ -154,17 +144,10 @@ def holm(differences: Sequence[Difference]) -> list[Difference]:
     return corrected
 
 
-def corrected(comparisons: Mapping[T, Comparison]) -> dict[T, dict[str, Difference]]:
-    """Return the differences of each comparison, with p-values corrected for all of them
-    together.
-    """
-    together = [
-        difference for one in comparisons.values() for difference in one.differences.values()
-    ]
-    in_order = iter(holm(together))
-    return {
-        key: {name: next(in_order) for name in one.differences} for key, one in comparisons.items()
-    }
+def corrected(families: Mapping[T, Mapping[str, Difference]]) -> dict[T, dict[str, Difference]]:
+    """Return the differences of each metric, with p-values corrected for all of them together."""
+    in_order = iter(holm([change for family in families.values() for change in family.values()]))
+    return {key: {name: next(in_order) for name in family} for key, family in families.items()}
 
 
 def minus(measured: Sample | float | None, published: float | None) -> float | None:
@@ -173,33 +156,29 @@ def minus(measured: Sample | float | None, published: float | None) -> float | N
     return None if value is None or published is None else value - published
 
 
-def explained(
-    base: str, comparisons: Mapping[str, Comparison], family: Mapping[Any, Mapping[str, Difference]]
-) -> list[str]:
-    """Return how the differences of these metrics were tested, and a line if none is significant.
+def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> list[str]:
+    """Return how differences were tested, and a line if none is significant.
 
-    `family` are all differences that the correction is for, as `corrected` returns them.
+    `families` are all that the correction is for, as `corrected` returns them.
     """
-    tested = [difference for of_metric in family.values() for difference in of_metric.values()]
-    tested = [difference for difference in tested if difference.p is not None]
+    tested = [change for family in families.values() for change in family.values()]
+    tested = [change for change in tested if change.p is not None]
     if not tested:
         return [
             f"Differences are from {base}; without two seeds on both sides there is no interval."
         ]
-    how = set()
-    for comparison in comparisons.values():
-        for name, difference in comparison.differences.items():
-            if difference.p is not None:
-                how.add(name in comparison.by_seed)
     by_seed, welch = "seed by seed, with one standard deviation for all groups", "Welch's t-test"
-    method = {(True,): by_seed, (False,): welch}.get(
-        tuple(how), f"{by_seed}; {welch} where the seeds differ"
-    )
+    if not any(change.is_paired for change in tested):
+        method = welch
+    elif all(change.is_paired for change in tested):
+        method = by_seed
+    else:
+        method = f"{by_seed}; {welch} where the seeds differ"
     lines = [
         f"Differences are from {base}: {method}. Intervals hold 95 % (Student's t); p is "
         f"corrected for {len(tested)} comparisons (Holm); p below {LEVEL} is marked."
     ]
-    if not any(difference.is_significant for difference in tested):
+    if not any(change.is_significant for change in tested):
         lines.append("No difference is significant.")
     return lines
 

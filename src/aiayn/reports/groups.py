@@ -194,7 +194,7 @@ def training_options(run: MeasuredRun) -> Record:
     if corpus := run.content.get("corpus"):
         options = {key: value for key, value in options.items() if key not in TEXT_LOCATION}
         options |= {TEXT: corpus[:12], TOKENIZER: run.content.get("tokenizer", "")[:12]}
-    if any(UNKNOWN in str(each) for each in options.get("given") or []):
+    if any(UNKNOWN in str(given_part) for given_part in options.get("given") or []):
         options["given"] = [*options["given"], run.name]  # the seed of no other run
     if run.options.get("trainer.patience") is None:
         options["step"] = run.step
@@ -279,8 +279,8 @@ def differing_options(groups: Sequence[Group]) -> list[str]:
     no option of text.
     """
 
-    def n_kinds(of: Sequence[Group], keys: Sequence[str]) -> int:
-        return len({str([group.options.get(key) for key in keys]) for group in of})
+    def n_kinds(members: Sequence[Group], keys: Sequence[str]) -> int:
+        return len({str([group.options.get(key) for key in keys]) for group in members})
 
     keys = differing([group.options for group in groups])
     options = [key for key in keys if key not in (TEXT, TOKENIZER)]

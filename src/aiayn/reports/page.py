@@ -34,14 +34,15 @@ def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
     """Both as HTML: words that only the reference has in <del>, words that only the hypothesis has
     in <ins>.
     """
-    before, after = WORD.findall(reference), WORD.findall(hypothesis)
-    words = [[word.strip() for word in side] for side in (before, after)]
+    reference_words, hypothesis_words = WORD.findall(reference), WORD.findall(hypothesis)
+    words = [[word.strip() for word in side] for side in (reference_words, hypothesis_words)]
     matcher = difflib.SequenceMatcher(None, words[0], words[1], autojunk=False)
     deleted, inserted = Markup(), Markup()
-    for kind, start, end, other_start, other_end in matcher.get_opcodes():
-        old, new = "".join(before[start:end]), "".join(after[other_start:other_end])
-        deleted += escape(old) if kind == "equal" else _marked(old, "del")
-        inserted += escape(new) if kind == "equal" else _marked(new, "ins")
+    for change, start, end, other_start, other_end in matcher.get_opcodes():
+        old = "".join(reference_words[start:end])
+        new = "".join(hypothesis_words[other_start:other_end])
+        deleted += escape(old) if change == "equal" else _marked(old, "del")
+        inserted += escape(new) if change == "equal" else _marked(new, "ins")
     return deleted, inserted
 
 

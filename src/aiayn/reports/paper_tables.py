@@ -1,6 +1,6 @@
 """Tables 2, 3 and 4 of the paper: what was measured, beside what was published."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from aiayn.config.stored import to_dict
 from aiayn.config.tasks import TASKS
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import compare_groups, counted_seeds
-from aiayn.reports.differences import Comparison, Difference, corrected, explained, minus
+from aiayn.reports.differences import corrected, explained, minus
 from aiayn.reports.groups import (
     ONE_CHECKPOINT,
     PRECISION,
@@ -375,25 +375,32 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
         else:
             rows_of[path].append(line)
 
-    compared = {
-        (metric, path): comparison
-        for path, base in bases.items()
-        for metric, comparison in compare_groups(
-            [line.group for line in rows_of[path]], [PPL, BLEU], base
-        ).items()
-    }
-    differences_of = corrected(compared)
+    differences = corrected(
+        {
+            (metric, path): changes
+            for path, base in bases.items()
+            for metric, changes in compare_groups(
+                [line.group for line in rows_of[path]], [PPL, BLEU], base
+            ).items()
+        }
+    )
     records = []
-    for path, of_base in rows_of.items():
-        for row, group in ((line.row, line.group) for line in of_base if line.row.name != "base"):
+    for path, rows in rows_of.items():
+        for line in rows:
+            row, group = line.row, line.group
+            if row.name == "base":
+                continue
             record = {"row": row.name, "label": row.label, **group.record()}
             for key, metric in (("ppl", PPL), ("bleu", BLEU)):
-                record[key] = differences_of.get((metric, path), {}).get(group.path)
+                record[key] = differences.get((metric, path), {}).get(group.path)
                 record[f"paper_{key}"] = row.printed[key] - BASE.printed[key]
             records.append(record)
-    return Table(
-        "", CHANGE_COLUMNS, records, after=_how_compared(bases, rows_of, compared, differences_of)
-    ), left_out
+    used = [bases[path] for path, rows in rows_of.items() if len(rows) > 1]
+    names = [base.name for base in used]
+    shown = [base.path if names.count(base.name) > 1 else base.name for base in used]
+    counted = [f"{name} ({counted_seeds(base)})" for name, base in zip(shown, used, strict=True)]
+    remarks = explained("; ".join(counted), differences) if used else []
+    return Table("", CHANGE_COLUMNS, records, after=remarks), left_out
 
 
 def _other_options(group: Group, base: Group) -> list[str]:
@@ -406,36 +413,11 @@ def _other_options(group: Group, base: Group) -> list[str]:
 
 def _unlike(group: Group, base: Group, keys: Sequence[str]) -> str:
     """Return a clause that names the options in which a group differs from a base."""
-    own, of_base = ([option_text(one.options.get(key)) for key in keys] for one in (group, base))
-    values = [
-        f"{key}={value} (base {other})"
-        for key, value, other in zip(keys, own, of_base, strict=True)
-    ]
+    values = []
+    for key in keys:
+        value, of_base = (option_text(member.options.get(key)) for member in (group, base))
+        values.append(f"{key}={value} (base {of_base})")
     return f"{group.name} has {', '.join(values)}"
-
-
-def _how_compared(
-    bases: Mapping[str, Group],
-    rows_of: Mapping[str, Sequence[Line]],
-    compared: Mapping[tuple[Metric, str], Comparison],
-    differences: Mapping[tuple[Metric, str], Mapping[str, Difference]],
-) -> list[str]:
-    """Return how the changes were tested; bases of one name are told apart by their paths."""
-    names = [base.name for base in bases.values()]
-    called = {
-        path: path if names.count(base.name) > 1 else base.name for path, base in bases.items()
-    }
-    used = [path for path in bases if len(rows_of[path]) > 1]
-    if not used:
-        return []
-    base_names = "; ".join(f"{called[path]} ({counted_seeds(bases[path])})" for path in used)
-    of_base = {
-        (metric, path): f"{metric.title} of {called[path]}" if len(used) > 1 else metric.title
-        for metric, path in compared
-    }
-    return explained(
-        base_names, {of_base[key]: comparison for key, comparison in compared.items()}, differences
-    )
 
 
 # Table 4: parsing, beside other parsers.

@@ -101,20 +101,14 @@ def _table_of_scores(run: MeasuredRun) -> Table:
     """Return a row for every kind of score of every text, with its signature."""
     records = []
     for text, evaluation in run.evaluations.items():
-        for kind, score in evaluation.metrics.items():
-            if score is not None:
-                record = {
-                    "text": text,
-                    "kind": kind,
-                    "score": score,
-                    "length ratio": evaluation.length_ratio(kind),
-                }
-                record |= {
-                    "checkpoint": evaluation.checkpoint,
-                    "step": evaluation.step,
-                    "lines": evaluation.lines,
-                }
-                records.append(record | {"signature": evaluation.signatures.get(kind)})
+        for metric, score in evaluation.metrics.items():
+            if score is None:
+                continue
+            record: Record = {"text": text, "kind": metric, "score": score}
+            record["length ratio"] = evaluation.length_ratio(metric)
+            record["signature"] = evaluation.signatures.get(metric)
+            record |= {name: getattr(evaluation, name) for name in ("checkpoint", "step", "lines")}
+            records.append(record)
     return Table("Scores", SCORE_COLUMNS, records)
 
 
@@ -131,7 +125,7 @@ def _when(run: MeasuredRun) -> str:
             "steps"
         ]  # end tokens included
         speeds = [(0, 1.0), *series(run.records, "perf/tokens_per_sec")]
-        intervals = ((step - before, speed) for (before, _), (step, speed) in pairwise(speeds))
+        intervals = ((step - previous, speed) for (previous, _), (step, speed) in pairwise(speeds))
         seconds = sum(steps * tokens_per_step / speed for steps, speed in intervals)
         return f"{day}, {timedelta(seconds=round(seconds))} of training"
     except (KeyError, TypeError, ZeroDivisionError, OverflowError):

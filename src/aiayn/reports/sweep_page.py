@@ -4,16 +4,13 @@ then its runs.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from aiayn.config.tasks import TASKS, VAL_METRICS
 from aiayn.errors import RefusedError
 from aiayn.reports.comparison import MANY, best_first, comparisons, option_columns
 from aiayn.reports.groups import (
     Group,
-    comparable,
     differing,
-    differing_options,
     group_runs,
     option_text,
     partitions,
@@ -27,7 +24,6 @@ from aiayn.runs.results import last_step, read_samples
 from aiayn.runs.run_folder import Record
 
 MAX_CURVES = 12  # groups whose curves and samples are shown
-ATTENTION_SIZES = {"model.n_heads", "model.d_k", "model.d_v"}
 SCORES = [Metric(names.metric, split) for split in SPLITS for names in TASKS.values()]
 SERIES = [Metric("val/ppl"), *map(Metric, VAL_METRICS)]
 TITLES = {metric: metric.title for metric in (*SERIES, *SCORES)}
@@ -59,7 +55,6 @@ def sweep_page(folder: Path) -> str:
         "sweep.html",
         title=folder.resolve().name,
         about=[f"{len(runs)} runs in {len(groups)} groups"],
-        heads=_heads_and_sizes(groups),
         groups=_group_tables(runs),
         runs=[_runs_table(members, folder, differ) for members in partitions(runs, [*TITLES])],
         n_runs=len(runs),
@@ -136,37 +131,3 @@ def _machines(runs: Sequence[MeasuredRun], folder: Path) -> Table:
         records.append({"run": _name(members[0], folder) + more, **facts})
     keys = dict.fromkeys(key for record in records for key in record)
     return Table("Machines", [Column(key) for key in keys], records)
-
-
-def _heads_and_sizes(groups: Sequence[Group]) -> Table | None:
-    """Return a table of score by heads and d_k, where there are several d_k for a number of heads.
-
-    None for a sweep of further options. A cell is the mean over seeds of the first metric that all
-    groups have: the score of the development set, the greedy one, perplexity.
-    """
-    import pandas as pd
-
-    if {*differing_options(groups)} - ATTENTION_SIZES:
-        return None
-    of_dev = [metric for metric in SCORES if metric.split == "val"]
-    for metric in (*of_dev, *reversed(SERIES)):
-        samples = [sample for group in groups if (sample := group.sample(metric))]
-        if len(samples) == len(groups) and comparable(metric, *groups):
-            break
-    else:
-        return None
-    scores: Any = pd.DataFrame(
-        {
-            "heads": [int(group.options["model.n_heads"]) for group in groups],
-            "d_k": [int(group.options["model.d_k"]) for group in groups],
-            "score": [sample.mean for sample in samples],
-        }
-    )
-    grid = scores.pivot_table("score", "heads", "d_k")
-    # Where d_k follows from the heads there is a column for each; d_v may differ by itself.
-    if not max(grid.shape) < grid.count().sum() == len(groups):
-        return None
-    grid = grid.astype(object).where(grid.notna(), None)
-    columns = [Column("heads"), *(Column(d_k, f"d_k {d_k}", 2) for d_k in grid.columns)]
-    records = grid.reset_index().to_dict("records")
-    return Table(f"{TITLES[metric]} by number of heads and d_k", columns, records)

@@ -36,13 +36,11 @@ def alignment_weights(
     translator = translator.in_torch()
     model = translator.models[0]  # the first of an ensemble
     layer = model.decoder[max(len(model.decoder) - 2, 0)].cross_attention
-    found: list[Tensor | None] = [None for _ in outputs]
+    weights_of_line: list[Tensor | None] = [None for _ in outputs]
     pairs = np.array([number for number, ids in enumerate(outputs) if ids and src_ids[number]], int)
     lengths = [np.array([len(ids[number]) for number in pairs], int) for ids in (src_ids, outputs)]
     with evaluating(translator.model), record_attention(model, [layer]) as weights_of:
-        for batch in (
-            pairs[places].tolist() for places in evaluation_batches(lengths, BATCH_TOKENS)
-        ):
+        for batch in (pairs[rows].tolist() for rows in evaluation_batches(lengths, BATCH_TOKENS)):
             # The decoder is causal, so what follows a shorter output does not matter.
             src, tgt_in = (
                 translator.padded(src_ids, batch),
@@ -55,8 +53,8 @@ def alignment_weights(
             with explain_memory(doing):
                 model.decode(tgt_in, model.encode(src, source_mask(src)), source_mask(src))
             for number, weights in zip(batch, weights_of(layer).mean(1), strict=True):
-                found[number] = weights[: len(outputs[number]), : len(src_ids[number])]
-    return found
+                weights_of_line[number] = weights[: len(outputs[number]), : len(src_ids[number])]
+    return weights_of_line
 
 
 def word_attention(
@@ -84,7 +82,7 @@ def word_attention(
 def _words(tokenizer: Tokenizer, ids: list[int]) -> tuple[list[str], list[int]]:
     """Returns the words, as spaces divide them, and the place of the first subword of each."""
     tokens = tokenizer.tokens(ids)
-    starts = [place for place, token in enumerate(tokens) if place == 0 or token.startswith("▁")]
+    starts = [index for index, token in enumerate(tokens) if index == 0 or token.startswith("▁")]
     words = tokenizer.decode([ids[a:b] for a, b in pairwise([*starts, len(ids)])])
     return words, starts
 

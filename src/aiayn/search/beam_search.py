@@ -91,7 +91,7 @@ def beam_search(
     # At most K of the best 2K continuations end, one per parent, so K stay alive. Greedy search
     # considers only the single best: eos in second place must not finish a hypothesis.
     n_best = 2 * config.beam_size if config.beam_size > 1 else 1
-    results: list[list[Hypothesis]] = [[] for _ in limits]
+    hypotheses: list[list[Hypothesis]] = [[] for _ in limits]
     total = torch.zeros((), device=src.device)  # of log P in all steps: NaN once one is
 
     for length in range(1, longest + 1):  # |Y| of what ends in this step
@@ -110,7 +110,7 @@ def beam_search(
             # can.
             if 8 * (len(beams.done) - n_alive) >= len(beams.done):
                 order = beams.done.byte().argsort(stable=True)
-                _collect(beams.select(order[n_alive:]), results)
+                _collect(beams.select(order[n_alive:]), hypotheses)
                 if not n_alive:
                     break
                 remaining = order[:n_alive]
@@ -119,11 +119,11 @@ def beam_search(
         cache.reorder(parents)
         last_tokens = beams.tokens[:, :, length - 1]
 
-    if not all(results):
+    if not all(hypotheses):
         raise NonFiniteOutputError(
             f"at step {longest} (the end token has no probability) of the search"
         )
-    return results
+    return hypotheses
 
 
 def best_continuations(
@@ -158,10 +158,10 @@ def _best_of_part(
         eos = scores[..., EOS_ID].clone()
         scores.masked_fill_(only_eos[:, None, None], -torch.inf)[..., EOS_ID] = eos
     sums = (scores + log_probs[..., None]).flatten(1)
-    best, places = sums.topk(min(n_best, sums.size(1)))
+    best, continuations = sums.topk(min(n_best, sums.size(1)))
     missing = (0, n_best - best.size(1))
-    best, places = F.pad(best, missing, value=-torch.inf), F.pad(places, missing)
-    return best, places // vocab_size, places % vocab_size
+    best, continuations = F.pad(best, missing, value=-torch.inf), F.pad(continuations, missing)
+    return best, continuations // vocab_size, continuations % vocab_size
 
 
 def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
@@ -234,7 +234,7 @@ def _extend(
     return extended, parents
 
 
-def _collect(beams: Beams, results: list[list[Hypothesis]]) -> None:
+def _collect(beams: Beams, hypotheses: list[list[Hypothesis]]) -> None:
     """Stores the finished hypotheses of these beams as the results of their sentences."""
     steps = int(beams.finished_from.max()) // beams.tokens.size(1)  # before the longest ended
     columns = (beams.finished_from, beams.finished_scores, beams.finished_log_probs)
@@ -243,7 +243,7 @@ def _collect(beams: Beams, results: list[list[Hypothesis]]) -> None:
         for column in (beams.tokens[..., :steps], beams.parents[..., :steps], *columns)
     )
     for sentence, tokens, parents, *finished in zip(beams.sentence.tolist(), *lists, strict=True):
-        results[sentence] = [
+        hypotheses[sentence] = [
             Hypothesis(_tokens_of(tokens, parents, *divmod(start, len(tokens))), score, log_prob)
             for start, score, log_prob in zip(*finished, strict=True)
             if score > -torch.inf
@@ -256,8 +256,8 @@ def _tokens_of(
     """Returns the tokens of the hypothesis `beam` among those alive after `length` steps; both
     lists are (K, L).
     """
-    found = []
+    reversed_tokens = []
     for step in reversed(range(length)):
-        found.append(tokens[beam][step])
+        reversed_tokens.append(tokens[beam][step])
         beam = parents[beam][step]
-    return found[::-1]
+    return reversed_tokens[::-1]

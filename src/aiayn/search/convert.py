@@ -66,10 +66,10 @@ def why_not_converted(model: Transformer) -> str | None:
     if model.config.attention_window is not None:
         return f"model.attention_window={model.config.attention_window}"
     for name, module in model.named_modules():
-        if not any(is_exactly(module, kind) for kind in EXPRESSIBLE):
+        if not any(is_exactly(module, expressible) for expressible in EXPRESSIBLE):
             return f"{name or 'the model'} ({type(module).__name__}, or its hooks)"
-        own = isinstance(module, MultiHeadAttention | FeedForward)
-        if own and not all(is_exactly(child, nn.Linear) for child in module.children()):
+        is_ours = isinstance(module, MultiHeadAttention | FeedForward)
+        if is_ours and not all(is_exactly(child, nn.Linear) for child in module.children()):
             return f"{name}, whose matrices are not plain linear layers"
     if not is_exactly(model.encoder_norm, nn.Identity) or not is_exactly(
         model.decoder_norm, nn.Identity
@@ -93,8 +93,8 @@ def _is_unlike_the_options(module: nn.Module, config: ModelConfig) -> bool:
         case MultiHeadAttention():
             sizes = [config.n_heads, config.n_heads * config.d_k, config.n_heads * config.d_v]
             biased = any(child.bias is not None for child in module.children())
-            found = [module.n_heads, len(module.w_q.weight), len(module.w_v.weight)]
-            return module.attention is not attention or biased or found != sizes
+            module_sizes = [module.n_heads, len(module.w_q.weight), len(module.w_v.weight)]
+            return module.attention is not attention or biased or module_sizes != sizes
         case AddNorm():
             return (
                 type(module.norm) is not nn.LayerNorm
@@ -141,26 +141,26 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
             if isinstance(layer, DecoderLayer):
                 attentions.append((to.attention, layer.cross_attention))
                 norms.append(layer.norm_3)
-            for place, ours in attentions:
+            for block, ours in attentions:
                 q, k, v, o = _projections(ours)
                 fused = (
                     [torch.cat([q, k, v]), o]
                     if ours is layer.self_attention
                     else [q, torch.cat([k, v]), o]
                 )
-                for linear, matrix in zip(place.linear, fused, strict=True):
+                for linear, matrix in zip(block.linear, fused, strict=True):
                     _put(linear, matrix)
                 if "head_dim" in wide:
-                    place.queries_scale = _array(torch.tensor(config.d_k**-0.5))
+                    block.queries_scale = _array(torch.tensor(config.d_k**-0.5))
             assert isinstance(layer.feed_forward, FeedForward)
             w_1, w_2 = layer.feed_forward.w_1, layer.feed_forward.w_2
             _put(to.ffn.linear_0, w_1.weight, w_1.bias)
             _put(to.ffn.linear_1, w_2.weight, w_2.bias)
-            for place, add_norm in zip(
-                [*(place for place, _ in attentions), to.ffn], norms, strict=True
+            for block, add_norm in zip(
+                [*(block for block, _ in attentions), to.ffn], norms, strict=True
             ):
                 norm = cast(nn.LayerNorm, add_norm.norm)
-                place.layer_norm.gamma, place.layer_norm.beta = (
+                block.layer_norm.gamma, block.layer_norm.beta = (
                     _array(norm.weight),
                     _array(norm.bias),
                 )

@@ -133,7 +133,8 @@ def _load_cublas() -> bool:
         return True
     spec = find_spec("nvidia")
     folders = [
-        Path(each, "cublas/lib") for each in (spec and spec.submodule_search_locations) or ()
+        Path(location, "cublas/lib")
+        for location in (spec and spec.submodule_search_locations) or ()
     ]
     for path in ("libcublas.so.12", *(str(folder / "libcublas.so.12") for folder in folders)):
         with suppress(OSError):

@@ -75,13 +75,13 @@ def refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     """Raises RefusedError unless both models translate between the same languages, in the same
     subwords.
     """
-    before, now = (
-        f"{one.config.data.src_lang}-{one.config.data.tgt_lang}" for one in (first, other)
+    first_pair, other_pair = (
+        f"{member.config.data.src_lang}-{member.config.data.tgt_lang}" for member in (first, other)
     )
-    if before != now:
+    if first_pair != other_pair:
         raise RefusedError(
-            f"{other.config.name} translates {now}, {first.config.name} {before}: no ensemble of "
-            "both"
+            f"{other.config.name} translates {other_pair}, {first.config.name} {first_pair}: no "
+            "ensemble of both"
         )
     if first.tokenizer != other.tokenizer:
         raise RefusedError(

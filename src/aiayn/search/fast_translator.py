@@ -157,7 +157,7 @@ class FastTranslator(LineTranslator):
                 running.append((batch, self._start([src_ids[line] for line in batch])))
             batch, futures = running.popleft()
             try:
-                results = [future.result() for future in futures]
+                engine_results = [future.result() for future in futures]
             except (RuntimeError, MemoryError) as error:
                 if (
                     not isinstance(error, MemoryError)
@@ -174,7 +174,7 @@ class FastTranslator(LineTranslator):
                 half = len(batch) // 2
                 waiting.extendleft([batch[half:], batch[:half]])
                 continue
-            yield batch, self._ranked([src_ids[line] for line in batch], results)
+            yield batch, self._ranked([src_ids[line] for line in batch], engine_results)
 
     def _start(self, sources: list[list[int]]) -> list[Any]:
         """Begins to search a batch of which the first source is the longest."""
@@ -196,16 +196,18 @@ class FastTranslator(LineTranslator):
             asynchronous=True,
         )
 
-    def _ranked(self, sources: list[list[int]], results: list[Any]) -> list[list[Hypothesis]]:
+    def _ranked(
+        self, sources: list[list[int]], engine_results: list[Any]
+    ) -> list[list[Hypothesis]]:
         """Returns what was found, ranked by the run's own score."""
         outputs = [
-            [[self._ids[token] for token in tokens] for tokens in result.hypotheses]
-            for result in results
+            [[self._ids[token] for token in tokens] for tokens in engine_result.hypotheses]
+            for engine_result in engine_results
         ]
         cut = [
             (source, ids)
-            for source, found in zip(sources, outputs, strict=True)
-            for ids in found
+            for source, hypotheses_ids in zip(sources, outputs, strict=True)
+            for ids in hypotheses_ids
             if not _ends(ids)
         ]
         rows = (
@@ -213,19 +215,21 @@ class FastTranslator(LineTranslator):
             [[self._tgt_subwords[number] for number in ids] for _, ids in cut],
         )
         ends = self._engine.score_batch(*rows, max_input_length=0) if cut else []
-        scores_of_cut = iter([math.fsum(one.log_probs) for one in ends])
+        scores_of_cut = iter([math.fsum(hypothesis.log_probs) for hypothesis in ends])
         ranked = []
-        for found, result in zip(outputs, results, strict=True):
+        for hypotheses_ids, engine_result in zip(outputs, engine_results, strict=True):
             hypotheses = []
-            for ids, score in zip(found, result.scores, strict=True):
+            for ids, score in zip(hypotheses_ids, engine_result.scores, strict=True):
                 log_prob = score * len(ids) ** self.exponent if _ends(ids) else next(scores_of_cut)
                 ids = ids[: len(ids) - _ends(ids)]
                 hypotheses.append(
                     Hypothesis(ids, log_prob / length_penalty(len(ids) + 1, self.search), log_prob)
                 )
-            if not hypotheses or not all(math.isfinite(one.log_prob) for one in hypotheses):
+            if not hypotheses or not all(
+                math.isfinite(hypothesis.log_prob) for hypothesis in hypotheses
+            ):
                 raise NonFiniteOutputError
-            hypotheses.sort(key=lambda one: one.score, reverse=True)
+            hypotheses.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
             ranked.append(hypotheses[: self.search.beam_size])
         return ranked
 

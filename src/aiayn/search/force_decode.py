@@ -45,24 +45,25 @@ def force_decode(
     """
     real = tgt != PAD_ID
     states = [
-        one.decode(shift_right(tgt), one.encode(src, src_mask), src_mask)[real] for one in models
+        model.decode(shift_right(tgt), model.encode(src, src_mask), src_mask)[real]
+        for model in models
     ]
     rows = max(1, LOGITS // models[0].vocab_size)
     log_probs, is_likeliest = [], []
     for tokens, *parts in zip(
         tgt[real].split(rows), *(state.split(rows) for state in states), strict=True
     ):
-        each = [
-            one.project(x).float().log_softmax(-1) for one, x in zip(models, parts, strict=True)
+        of_models = [
+            model.project(x).float().log_softmax(-1) for model, x in zip(models, parts, strict=True)
         ]
-        scores = torch.stack(each).mean(0)  # (rows, V): over an ensemble
+        scores = torch.stack(of_models).mean(0)  # (rows, V): over an ensemble
         log_probs.append(scores.gather(1, tokens[:, None])[:, 0])
         is_likeliest.append(scores.argmax(1) == tokens)
-    found, likeliest = torch.zeros(tgt.shape, device=tgt.device), torch.zeros_like(real)
-    found[real], likeliest[real] = torch.cat(log_probs), torch.cat(is_likeliest)
-    if not found.isfinite().all():
+    target_log_probs, likeliest = torch.zeros(tgt.shape, device=tgt.device), torch.zeros_like(real)
+    target_log_probs[real], likeliest[real] = torch.cat(log_probs), torch.cat(is_likeliest)
+    if not target_log_probs.isfinite().all():
         raise NonFiniteOutputError()
-    return found, likeliest
+    return target_log_probs, likeliest
 
 
 def accuracy(pairs: list[ScoredPair]) -> float:

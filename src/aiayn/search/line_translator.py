@@ -69,8 +69,11 @@ class LineTranslator(ABC):
                 f"search.beam_size={self.search.beam_size}: ask for 1 to {self.search.beam_size} "
                 f"or set search.beam_size={max(n, 1)}"
             )
-        found = self.find(self.sources(lines, first_line), n, on_batch, first_line)
-        return [self.to_text(hypotheses) if hypotheses else [Translation()] for hypotheses in found]
+        hypotheses_of_line = self.find(self.sources(lines, first_line), n, on_batch, first_line)
+        return [
+            self.to_text(hypotheses) if hypotheses else [Translation()]
+            for hypotheses in hypotheses_of_line
+        ]
 
     def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
         """Returns the subword ids of every line, without eos, after the normalisation of the

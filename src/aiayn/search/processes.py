@@ -129,12 +129,12 @@ def on_devices(
     torch.set_num_threads(max(1, threads // devices))
     try:
         for number in range(1, devices):
-            here, there = context.Pipe()
-            work = (there, number, max(1, threads // devices), made_of, extensions)
+            own_end, other_end = context.Pipe()
+            work = (other_end, number, max(1, threads // devices), made_of, extensions)
             started.append(context.Process(target=_work, args=work, daemon=True))
             started[-1].start()
-            there.close()
-            others.append(here)
+            other_end.close()
+            others.append(own_end)
         yield SplitTranslator(translator, others)
     finally:
         for process in started:

@@ -58,14 +58,16 @@ def sample(
             [uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64
         )
         drawn = draw_tokens(logits, draws.to(src.device), sampling).masked_fill_(at_limit, EOS_ID)
-        found = log_probs_of(model, logits).gather(1, drawn[:, None])[:, 0]
-        if not found.isfinite().all():
+        drawn_log_probs = log_probs_of(model, logits).gather(1, drawn[:, None])[:, 0]
+        if not drawn_log_probs.isfinite().all():
             raise NonFiniteOutputError(f"at step {position + 1} of the sampling")
-        for row, token, log_prob in zip(alive, drawn.tolist(), found.tolist(), strict=True):
+        for row, token, log_prob in zip(
+            alive, drawn.tolist(), drawn_log_probs.tolist(), strict=True
+        ):
             if not tokens[row] or tokens[row][-1] != EOS_ID:
                 tokens[row].append(token)
                 log_probs[row] += log_prob
-        going_on = [place for place, row in enumerate(alive) if tokens[row][-1] != EOS_ID]
+        going_on = [slot for slot, row in enumerate(alive) if tokens[row][-1] != EOS_ID]
         if not going_on:
             break
         last_tokens = drawn[:, None]
@@ -74,7 +76,7 @@ def sample(
         if 4 * len(going_on) <= 3 * len(alive):
             remaining = torch.tensor(going_on, dtype=torch.long, device=src.device)
             cache.select(remaining)
-            last_tokens, alive = last_tokens[remaining], [alive[place] for place in going_on]
+            last_tokens, alive = last_tokens[remaining], [alive[slot] for slot in going_on]
     return [
         Hypothesis(ids[:-1], log_prob / length_penalty(len(ids), config), log_prob)
         for ids, log_prob in zip(tokens, log_probs, strict=True)
@@ -98,10 +100,10 @@ def draw_tokens(logits: Tensor, draws: Tensor, sampling: SamplingConfig) -> Tens
         probs = probs.masked_fill(probs < least, 0)
     if sampling.top_p is not None:
         ordered = probs.sort(descending=True).values
-        before = ordered.cumsum(-1) - ordered  # the probability of all that are more probable
-        least = ordered.masked_fill(before >= sampling.top_p, 2.0).amin(-1, keepdim=True)
+        mass_above = ordered.cumsum(-1) - ordered  # the probability of all that are more probable
+        least = ordered.masked_fill(mass_above >= sampling.top_p, 2.0).amin(-1, keepdim=True)
         probs = probs.masked_fill(probs < least, 0)
     # In the order of the vocabulary: the order of probabilities would depend on rounding errors.
     cumulative = probs.cumsum(-1)
-    places = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)[:, 0]
-    return places.clamp_(max=logits.size(1) - 1)  # NaN finds no place
+    tokens = torch.searchsorted(cumulative, (draws * cumulative[:, -1])[:, None], right=True)[:, 0]
+    return tokens.clamp_(max=logits.size(1) - 1)  # NaN finds no place

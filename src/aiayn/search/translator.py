@@ -42,12 +42,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """Puts a model into evaluation mode, and afterwards each of its modules back into its own: some
     may be frozen.
     """
-    before = [(module, module.training) for module in model.modules()]
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        for module, training in before:
+        for module, training in modes:
             module.training = training
 
 
@@ -204,7 +204,7 @@ class Translator(LineTranslator):
         A batch has `batch_tokens` padded positions x beams, and half as many whenever memory runs
         out. The longest lines come first, so that this shows at once.
         """
-        results = [blank() for _ in ids]
+        outputs = [blank() for _ in ids]
         order = sorted(
             (n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True
         )
@@ -214,7 +214,7 @@ class Translator(LineTranslator):
                 width = len(ids[order[start]]) + 1
                 batch = order[start : start + max(1, self.batch_tokens // (width * beams))]
                 try:
-                    found = decode(batch)
+                    decoded = decode(batch)
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
@@ -230,12 +230,12 @@ class Translator(LineTranslator):
                         *(len(batch), width, self.batch_tokens),
                     )
                     continue
-                for number, result in zip(batch, found, strict=True):
-                    results[number] = result
+                for number, output in zip(batch, decoded, strict=True):
+                    outputs[number] = output
                 start += len(batch)
                 if on_batch:
                     on_batch(blanks + start, len(ids))
-        return results
+        return outputs
 
 
 def load_translator(
@@ -262,10 +262,17 @@ def load_translator(
     tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
     for other in others:
         refuse_different(checkpoint, other)
-    loaded = (load_model(one).eval().to(getattr(torch, precision)) for one in (checkpoint, *others))
+    loaded = (
+        load_model(member).eval().to(getattr(torch, precision)) for member in (checkpoint, *others)
+    )
     models = [accelerate(model, device, translates=True) for model in loaded]
-    data = checkpoint.config.data
-    languages = (data.src_lang, data.tgt_lang)
+    trained_on = checkpoint.config.data
+    languages = (trained_on.src_lang, trained_on.tgt_lang)
     return Translator(
-        Ensemble(models) if others else models[0], tokenizer, options, device, data.task, languages
+        Ensemble(models) if others else models[0],
+        tokenizer,
+        options,
+        device,
+        trained_on.task,
+        languages,
     )

@@ -57,57 +57,47 @@ def explorer_page(
             f"many to explore ({n_weights:,} weights, a page holds {MAX_WEIGHTS:,}); give a "
             "shorter sentence"
         )
-    data = {
-        "kinds": {
-            "encoder": _attention_kind(
-                "Encoder self-attention", "reads", maps.src, "looks at", maps.src, maps.encoder_self
-            ),
-            "decoder": _attention_kind(
-                "Decoder self-attention",
-                "writes",
-                maps.tgt_out,
-                "looks back at",
-                maps.tgt_in,
-                maps.decoder_self,
-            ),
-            "cross": _attention_kind(
-                "Cross-attention", "writes", maps.tgt_out, "looks at", maps.src, maps.cross
-            ),
-        },
-        "positions": [_positions(title, table) for title, table in positions.items()],
+    src, tgt_in, tgt_out = (
+        list(map(readable, tokens)) for tokens in (maps.src, maps.tgt_in, maps.tgt_out)
+    )
+    kinds = {
+        "encoder": _attention("Encoder self-attention", src, src, maps.encoder_self),
+        "decoder": _attention("Decoder self-attention", tgt_out, tgt_in, maps.decoder_self),
+        "cross": _attention("Cross-attention", tgt_out, src, maps.cross),
     }
-    depths = [*dict.fromkeys((config.n_layers, config.decoder_layers))]
+    kinds["encoder"]["queriesTitle"] = "reads"
+    kinds["decoder"]["keysTitle"] = "looks back at"
+    tables = [_positions(title, table) for title, table in positions.items()]
+    depths = dict.fromkeys((config.n_layers, config.decoder_layers))
+    model = (
+        f"{' and '.join(map(str, depths))} layers, {config.n_heads} heads, d_model "
+        f"{config.d_model}, d_k {config.d_k}, d_v {config.d_v}"
+    )
     score, log_prob = (
         f"{number:.3f}".replace("-", "−")
         for number in (maps.translation.score, maps.translation.log_prob)
     )
     return TEMPLATES.get_template("explorer.html").render(
         run=name,
-        model=f"{' and '.join(map(str, depths))} layers, {config.n_heads} heads, d_model "
-        f"{config.d_model}, d_k {config.d_k}, d_v {config.d_v}",
+        model=model,
         maps=maps,
         score=f"{score} (log-probability {log_prob}, divided by the search's length penalty)",
         layers=max(len(maps.encoder_self), len(maps.cross)),
         heads=maps.cross.size(1),
-        data=data,
+        data={"kinds": kinds, "positions": tables},
     )
 
 
-def _attention_kind(
-    title: str,
-    queries_title: str,
-    queries: list[str],
-    keys_title: str,
-    keys: list[str],
-    weights: Tensor,
-) -> dict[str, Any]:
-    """weights (L, H, T, S) of T queries and S keys; the bytes stand in the same order."""
+def _attention(title: str, queries: list[str], keys: list[str], weights: Tensor) -> dict[str, Any]:
+    """Return what the page needs of weights (L, H, T, S) of T queries and S keys; the bytes stand
+    in the same order.
+    """
     return {
         "title": title,
-        "queriesTitle": queries_title,
-        "queries": [readable(token) for token in queries],
-        "keysTitle": keys_title,
-        "keys": [readable(token) for token in keys],
+        "queriesTitle": "writes",
+        "queries": queries,
+        "keysTitle": "looks at",
+        "keys": keys,
         "layers": weights.size(0),
         "heads": weights.size(1),
         "weights": _bytes(weights, 0.0, 1.0),
