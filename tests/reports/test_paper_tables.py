@@ -351,9 +351,9 @@ def test_french_runs_stand_in_table_2_only_and_by_the_tokenised_kind(tmp_path, c
         store(tmp_path / "run", configs["french"], step=100_000, vocab_size=32_000, test=test)
     )
     line = tables["table_2"][2]
-    assert (line["model"], line["tgt_lang"], line["paper_bleu"]) == (
+    assert (line["model"], line["text"], line["paper_bleu"]) == (
         "Transformer (base)",
-        "fr",
+        "en-fr",
         38.1,
     )
     assert (line["bleu_kind"], line["bleu"]) == ("bleu_tokenized", one(28.0))

@@ -1,6 +1,6 @@
 """Tables 2, 3 and 4 of the paper: what was measured, beside what was published."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -52,6 +52,7 @@ SYMBOLS = {
     "dropout": "P_drop",
     "label_smoothing": "e_ls",
 }  # others as the option
+QUARTER = "table_3_quarter"
 MEASURED_KEYS = ("ppl", "bleu", "f1", "steps", "flops")  # say "not run" in a row without a run
 
 
@@ -95,42 +96,29 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperT
         if group.evaluation("test") or any(_is_of(row, group) for row in TABLE_2)
     ]
 
-    lines = {
-        "table_2": _lines(TABLE_2, tested, with_others=True),
-        "table_3": _lines(TABLE_3, translators),
-        "table_3_quarter": _lines(QUARTER_TABLE_3, translators),
-        "table_4": _lines(TABLE_4, parsers, with_others=True),
-    }
-    record_of: dict[str, Callable[[Line], Record]] = {
-        "table_2": _table_2_record,
-        "table_4": _table_4_record,
-    }
-    records = {
-        name: [record_of.get(name, _table_3_record)(line) for line in of]
-        for name, of in lines.items()
-    }
-    describe = {
-        "table_2": _table_2,
-        "table_3": _table_3,
-        "table_3_quarter": _table_3_quarter,
-        "table_4": _table_4,
-    }
-
+    sections = (
+        ("table_2", _lines(TABLE_2, tested, with_others=True), _table_2_record, _table_2),
+        ("table_3", _lines(TABLE_3, translators), _table_3_record, _table_3),
+        (QUARTER, _lines(QUARTER_TABLE_3, translators), _table_3_record, _table_3_quarter),
+        ("table_4", _lines(TABLE_4, parsers, with_others=True), _table_4_record, _table_4),
+    )
+    records: dict[str, list[Record]] = {}
     tables = []
     changes: list[Record] = []
-    for name in lines:
-        rows, left_out = _shown(lines[name], records[name], every_row and name != "table_3_quarter")
-        table = replace(describe[name](rows), name=name)
+    for name, lines, record_of, describe in sections:
+        records[name] = [record_of(line) for line in lines]
+        rows, left_out = _shown(lines, records[name], every_row and name != QUARTER)
+        table = replace(describe(rows), name=name)
         table.after += left_out
         tables.append(table)
-        if name.startswith("table_3"):
-            change, not_compared = _changes(lines[name])
-            tables.append(
-                replace(change, title=f"{table.title}: change against base", name=f"{name}_changes")
-            )
+        if record_of is _table_3_record:
+            change, not_compared = _changes(lines)
+            change.title, change.name = f"{table.title}: change against base", f"{name}_changes"
+            tables.append(change)
             table.after += not_compared
             changes = changes or [*change.records]
-    return PaperTables(records | {"changes": changes}, [table for table in tables if table.records])
+    records["changes"] = changes
+    return PaperTables(records, [table for table in tables if table.records])
 
 
 def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = False) -> list[Line]:
@@ -208,11 +196,11 @@ def _table_2_record(line: Line) -> Record:
     run, evaluation = group.first, group.evaluation("test")
     options = run.options if run else row.options
     src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
-    kind = Metric(comparable_kind(tgt_lang), "test")
-    steps = flops = is_exact = None
+    bleu = Metric(comparable_kind(tgt_lang), "test")
+    steps = flops = None
     if run:
         steps = evaluation.step if evaluation else run.step
-        flops, is_exact = run.flops(steps)
+        flops, _ = run.flops(steps)
     averaged = len(evaluation.averaged) if evaluation else None
     reasons = (
         why_not_comparable(run, row, evaluation, "newstest2014") if run and row.options else []
@@ -222,22 +210,14 @@ def _table_2_record(line: Line) -> Record:
             f"{averaged or 'no'} checkpoints averaged, the paper {row.printed['averaged']}"
         )
 
-    record: Record = {
-        "model": row.name,
-        "src_lang": src_lang,
-        "tgt_lang": tgt_lang,
-        "text": f"{src_lang}-{tgt_lang}",
-    }
-    record |= group.record()
-    record |= _beside(
-        row, {"bleu": group.sample(kind), "flops": flops, "steps": steps, "averaged": averaged}
-    )
-    record["bleu_kind"] = kind.name
-    record["length_ratio"] = group.sample(kind.ratio)
+    record: Record = {"model": row.name, "text": f"{src_lang}-{tgt_lang}", **group.record()}
+    measured = {"flops": flops, "steps": steps, "averaged": averaged}
+    record |= _beside(row, {"bleu": group.sample(bleu), **measured})
+    record["bleu_kind"] = bleu.name
+    record["length_ratio"] = group.sample(bleu.ratio)
     record["sacrebleu"] = group.sample(Metric("sacrebleu", "test"))
     record["weights"] = group.options.get("test weights")
     record |= _how_scored(evaluation, "test", "lines")
-    record["flops_counted_over_the_corpus"] = is_exact
     record["paper_flops_counted"] = counted_flops(row) if row.options else None
     record["not_comparable"] = reasons
     return record
@@ -326,8 +306,6 @@ def _table_3_record(line: Line) -> Record:
     record |= _beside(row, measured)
     record["bleu_kind"] = BLEU.name
     record["length_ratio"] = group.sample(BLEU.ratio) if is_last else None
-    record["vocab_size"] = options.get("data.vocab_size")
-    record["flops"] = run.flops()[0] if run else None
     record["not_comparable"] = reasons
     return record
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiayn.reports.drawing import new_figure, render
-from aiayn.runs.metrics import METRICS
 from aiayn.runs.run_folder import Record, is_number, series
 
 COLOURS = ("#2f6fb3", "#d9701a", "#3a8f3f", "#c43d45", "#1f8f8a", "#8a5aa8", "#9a7d0a", "#7d5a45")
@@ -48,6 +47,16 @@ CHARTS = (
     Chart("Validation BLEU", "sacreBLEU of greedy translations; higher is better.", ("val/bleu",)),
     Chart("Validation F1", "Bracket F1 of greedy parses, in per cent.", ("val/f1",)),
     Chart(
+        "Validation accuracy",
+        "Share of the references' subwords that are the model's first choice.",
+        ("val/accuracy",),
+    ),
+    Chart(
+        "Length ratio",
+        "Length of greedy translations, divided by that of their references.",
+        ("val/length_ratio",),
+    ),
+    Chart(
         "Gradient norm",
         "Norm of the gradient over all parameters.",
         ("train/grad_norm",),
@@ -63,6 +72,8 @@ CHARTS = (
         "FLOPs of the model per second, divided by the peak rate of the devices.",
         ("perf/mfu",),
     ),
+    Chart("Padding", "Share of padding in the positions of a step.", ("perf/padding",)),
+    Chart("Peak memory", "Largest memory in use so far, in GB.", ("perf/memory_gb",)),
 )
 NOT_DRAWN = ("train/epoch", "train/skipped_steps")
 
@@ -124,8 +135,7 @@ def _other_charts(groups: Mapping[str, Runs]) -> list[Chart]:
 
 
 def _title(key: str) -> str:
-    title = METRICS[key].title if key in METRICS else key.partition("/")[2].replace("_", " ")
-    return title[:1].upper() + title[1:]
+    return key.partition("/")[2].replace("_", " ").capitalize()
 
 
 def _mean_and_band(runs: Runs, key: str) -> tuple[Points, Band]:

@@ -149,14 +149,9 @@ def _draw_figure(
         axis.set_ylim(-(words + legend) / lines, 1 + words / lines)
         _draw_lines(axis, tokens, heads, size)
         handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in heads]
-        style = {
-            "fontsize": 8,
-            "frameon": False,
-            "borderpad": 0,
-            "handlelength": 1,
-            "columnspacing": 1,
-        }
-        axis.legend(handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, **style)
+        space = {"borderpad": 0, "handlelength": 1, "columnspacing": 1}
+        style = {"fontsize": 8, "frameon": False, "ncols": LEGEND_COLUMNS, **space}
+        axis.legend(handles=handles, loc="lower center", **style)
     paths = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
     save_figure(figure, *paths)
     return paths
@@ -176,37 +171,26 @@ def _draw_lines(axis: Any, tokens: list[str], heads: Mapping[int, Tensor], size:
     everything = torch.stack(list(heads.values())).sum(0)
     readers = everything.sum(1) > 0
     alone = int(readers.sum()) == 1
+    style = {"ha": "center", "rotation": 90, "fontsize": size, "parse_math": False}
     for i, token in enumerate(tokens):
-        text = {"ha": "center", "rotation": 90, "fontsize": size, "parse_math": False}
-        axis.text(i, 1.04, token, va="bottom", color="black" if readers[i] else "0.6", **text)
-        axis.text(
-            i,
-            -0.04,
-            token,
-            va="top",
-            color="black" if everything[:, i].max() > 0.1 else "0.6",
-            **text,
-        )
+        above = "black" if readers[i] else "0.6"
+        below = "black" if everything[:, i].max() > 0.1 else "0.6"
+        axis.text(i, 1.04, token, va="bottom", color=above, **style)
+        axis.text(i, -0.04, token, va="top", color=below, **style)
     block = (axis.get_ylim()[1] - 1.02) / len(heads)
     for number, (head, weights) in enumerate(heads.items()):
         colour = _colour(head)
-        rows, columns = (
-            indices.tolist() for indices in (weights >= FAINTEST).nonzero(as_tuple=True)
-        )
-        strengths = weights[rows, columns].tolist()
-        axis.add_collection(
-            LineCollection(
-                [[(i, 1), (j, 0)] for i, j in zip(rows, columns, strict=True)],
-                colors=[(*colour, 0.05 + 0.95 * strength) for strength in strengths],
-                linewidths=[0.5 + 2.5 * strength for strength in strengths],
-            )
-        )
+        looks = (weights >= FAINTEST).nonzero().tolist()
+        strengths = weights[weights >= FAINTEST].tolist()
+        segments = [[(i, 1), (j, 0)] for i, j in looks]
+        colours = [(*colour, 0.05 + 0.95 * strength) for strength in strengths]
+        widths = [0.5 + 2.5 * strength for strength in strengths]
+        axis.add_collection(LineCollection(segments, colors=colours, linewidths=widths))
         if alone:
             reader = int(readers.int().argmax())
-            blocks = [
-                Rectangle((reader - 0.45, 1.02 + number * block), 0.9, block),
-                *(Rectangle((j - 0.45, -0.02 - (number + 1) * block), 0.9, block) for j in columns),
-            ]
+            top, bottom = 1.02 + number * block, -0.02 - (number + 1) * block
+            corners = [(reader - 0.45, top), *((j - 0.45, bottom) for _, j in looks)]
+            blocks = [Rectangle(corner, 0.9, block) for corner in corners]
             colours = [(*colour, 0.75 * strength) for strength in (0.8, *strengths)]
             axis.add_collection(PatchCollection(blocks, facecolors=colours, linewidths=0, zorder=0))
     axis.set_xlim(-0.7, len(tokens) - 0.3)

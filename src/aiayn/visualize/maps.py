@@ -82,17 +82,12 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
         record_attention(model, modules) as weights_of,
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
-    return AttentionMaps(
-        src=translator.tokenizer.source.tokens([*src_ids, EOS_ID]),
-        tgt_in=tokens([BOS_ID, *best.tokens]),
-        tgt_out=tokens([*best.tokens, EOS_ID]),
-        **{
-            name: torch.cat([weights_of(module) for module in stack])
-            for name, stack in stacks.items()
-        },
-        sentence=sentence,
-        translation=best,
-    )
+    weights = {
+        name: torch.cat([weights_of(module) for module in stack]) for name, stack in stacks.items()
+    }
+    src_tokens = translator.tokenizer.source.tokens([*src_ids, EOS_ID])
+    read, written = tokens([BOS_ID, *best.tokens]), tokens([*best.tokens, EOS_ID])
+    return AttentionMaps(src_tokens, read, written, **weights, sentence=sentence, translation=best)
 
 
 def token_labels(tokens: Sequence[str], longest: int = 24) -> list[str]:
