@@ -29,8 +29,8 @@ BUGS = [
     Bug(
         "cut_outputs_do_not_pay_for_their_end",
         "search/fast_translator.py",
-        "math.fsum(one.log_probs)",
-        "math.fsum(one.log_probs[:-1])",
+        "math.fsum(hypothesis.log_probs)",
+        "math.fsum(hypothesis.log_probs[:-1])",
         "search/test_engine.py::test_an_output_that_is_cut_at_its_own_limit_is_scored_with_its_end",
     ),
     Bug(
