@@ -252,11 +252,11 @@ def pad_sources(sentences: list[list[int]]) -> Tensor:
 
 def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """Returns sentences with eos added, padded, (B, L) int64; and their lengths, (B,) int64."""
-    some = side.take(numbers)
-    lengths = np.diff(some.starts)
+    sentences = side.take(numbers)
+    lengths = np.diff(sentences.starts)
     columns = np.arange(lengths.max() + 1)
     padded = np.full((len(lengths), len(columns)), PAD_ID, np.int64)
-    padded[columns < lengths[:, None]] = some.flat
+    padded[columns < lengths[:, None]] = sentences.flat
     padded[np.arange(len(lengths)), lengths] = EOS_ID
     return torch.from_numpy(padded), lengths + 1
 

@@ -220,11 +220,11 @@ class BatchPlan:
         """The share of padding among the source and target positions of micro-batches of the first
         epoch, (n,).
         """
-        found = []
+        shares = []
         for pairs in self._sample(self.micro_batches):
             sides = self.src_lengths[pairs], self.tgt_lengths[pairs]
-            found.append(1 - sum(side.sum() for side in sides) / sum(map(self._positions, sides)))
-        return np.array(found)
+            shares.append(1 - sum(side.sum() for side in sides) / sum(map(self._positions, sides)))
+        return np.array(shares)
 
     def _sample(self, micro_batches: int) -> Iterator[np.ndarray]:
         """Yields the pairs of micro-batches of up to `SAMPLED` steps of the first epoch, none

@@ -197,8 +197,8 @@ class TranslationDataModule(pl.LightningDataModule):
         Raises ConfigError for a Trainer whose devices and accumulation do not fit.
         """
         trainer, config, train = self.trainer, self.config, self.corpus.train
-        taken = trainer.accumulate_grad_batches * trainer.world_size if trainer else None
-        if self._plan is not None and taken in (None, self._plan.micro_batches):
+        micro_batches = trainer.accumulate_grad_batches * trainer.world_size if trainer else None
+        if self._plan is not None and micro_batches in (None, self._plan.micro_batches):
             return self._plan
         plan = BatchPlan(
             train.src.lengths,
@@ -213,19 +213,19 @@ class TranslationDataModule(pl.LightningDataModule):
             packed=self.packed,
         )
         count, parts, limit = plan.micro_batches, plan.parts, self._max_tokens()
-        if trainer is None or taken in (None, count):
+        if trainer is None or micro_batches in (None, count):
             return plan
-        uneven = not plan.packed and taken % parts and parts % taken
-        if config.micro_batches or uneven or not plan.fits(taken, limit):
+        uneven = not plan.packed and micro_batches % parts and parts % micro_batches
+        if config.micro_batches or uneven or not plan.fits(micro_batches, limit):
             raise ConfigError(
                 f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on "
-                f"{trainer.world_size} devices takes {taken} micro-batches a step, and a step of "
-                f"data.tokens_per_step={config.tokens_per_step} in data.parts_per_step={parts} "
-                f"parts is made of {count}, as data.micro_batches or "
+                f"{trainer.world_size} devices takes {micro_batches} micro-batches a step, and a "
+                f"step of data.tokens_per_step={config.tokens_per_step} in "
+                f"data.parts_per_step={parts} parts is made of {count}, as data.micro_batches or "
                 f"data.max_tokens_per_device={limit} have it: set "
                 f"accumulate_grad_batches={-(-count // trainer.world_size)}"
             )
-        plan.cut_into(taken)
+        plan.cut_into(micro_batches)
         return plan
 
     def _test_split(self) -> PreparedSplit:

@@ -57,13 +57,13 @@ def numbers_from(plan: BatchPlan, trainer: "pl.Trainer", step: int) -> range:
     of its epoch.
     """
     steps, size = plan.steps_per_epoch, plan.micro_batches
-    taken = max(
+    limited_steps = max(
         1, min(steps, math.ceil(limited_batches(plan, trainer) * trainer.world_size / size))
     )
-    epoch, place = divmod(step, taken)
+    epoch, step_of_epoch = divmod(step, limited_steps)
     if getattr(trainer, "overfit_batches", 0):  # the Trainer sets it without declaring it
         epoch = 0
-    return range((epoch * steps + place) * size, (epoch + 1) * steps * size)
+    return range((epoch * steps + step_of_epoch) * size, (epoch + 1) * steps * size)
 
 
 class StepLoader(DataLoader):

@@ -19,6 +19,11 @@ from aiayn.model.masks import Ranges
 
 
 @triton.jit
+def _load_vector(x, rows, n_rows):
+    return tl.load(x + rows, mask=rows < n_rows, other=0)
+
+
+@triton.jit
 def _load_tile(
     x, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
@@ -49,8 +54,8 @@ def _forward_kernel(
     """One tile of queries of one head: softmax over its keys, tile by tile (online softmax)."""
     first_query, head = tl.program_id(0) * QUERIES, tl.program_id(1)
     queries = first_query + tl.arange(0, QUERIES)
-    start = tl.load(key_start + queries, mask=queries < n_queries, other=0)
-    end = tl.load(key_end + queries, mask=queries < n_queries, other=0)
+    start = _load_vector(key_start, queries, n_queries)
+    end = _load_vector(key_end, queries, n_queries)
     q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
     largest = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
@@ -99,8 +104,8 @@ def _query_gradient_kernel(
     """
     first_query, head = tl.program_id(0) * QUERIES, tl.program_id(1)
     queries = first_query + tl.arange(0, QUERIES)
-    start = tl.load(key_start + queries, mask=queries < n_queries, other=0)
-    end = tl.load(key_end + queries, mask=queries < n_queries, other=0)
+    start = _load_vector(key_start, queries, n_queries)
+    end = _load_vector(key_end, queries, n_queries)
     q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
     out_tile = _load_tile(
         out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V
@@ -110,7 +115,7 @@ def _query_gradient_kernel(
     )
     delta = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
     tl.store(deltas + head * n_queries + queries, delta, mask=queries < n_queries)
-    log_sum = tl.load(log_sums + head * n_queries + queries, mask=queries < n_queries, other=0.0)
+    log_sum = _load_vector(log_sums + head * n_queries, queries, n_queries)
     gradient = tl.zeros([QUERIES, WIDTH_K], tl.float32)
     last_query = tl.minimum(first_query + QUERIES, n_queries) - 1
     for first_key in range(tl.load(key_start + first_query), tl.load(key_end + last_query), KEYS):
@@ -155,12 +160,10 @@ def _key_value_gradient_kernel(
         tl.load(query_start + first_key), tl.load(query_end + last_key), QUERIES
     ):
         queries = first_query + tl.arange(0, QUERIES)
-        start = tl.load(key_start + queries, mask=queries < n_queries, other=0)
-        end = tl.load(key_end + queries, mask=queries < n_queries, other=0)
-        log_sum = tl.load(
-            log_sums + head * n_queries + queries, mask=queries < n_queries, other=0.0
-        )
-        delta = tl.load(deltas + head * n_queries + queries, mask=queries < n_queries, other=0.0)
+        start = _load_vector(key_start, queries, n_queries)
+        end = _load_vector(key_end, queries, n_queries)
+        log_sum = _load_vector(log_sums + head * n_queries, queries, n_queries)
+        delta = _load_vector(deltas + head * n_queries, queries, n_queries)
         q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
         grad_tile = _load_tile(
             grad_out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V

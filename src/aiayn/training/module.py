@@ -152,10 +152,10 @@ class TranslationModule(pl.LightningModule):
     @cached_property
     def _is_plain(self) -> bool:
         """Whether model and loss are the paper's, as far as their FLOPs go."""
-        kind = type(self)
-        plain = kind.training_step is TranslationModule.training_step
+        module_class = type(self)
+        plain = module_class.training_step is TranslationModule.training_step
         plain &= (
-            kind.training_loss is TranslationModule.training_loss
+            module_class.training_loss is TranslationModule.training_loss
             and type(self.model) is Transformer
         )
         # Parts of extensions are noticed by their number of weights; rotary positions have none,
@@ -295,8 +295,8 @@ class TranslationModule(pl.LightningModule):
         """
         if not batch.lines:
             return []
-        found = beam_search(self.model, batch.src, batch.src_mask, self.config.search)
-        return list(zip(batch.lines, found, strict=True))
+        hypotheses = beam_search(self.model, batch.src, batch.src_mask, self.config.search)
+        return list(zip(batch.lines, hypotheses, strict=True))
 
     def on_train_start(self) -> None:
         self.check_rates()
@@ -361,12 +361,12 @@ class TranslationModule(pl.LightningModule):
         ).tolist()
         self.sums.zero_()  # for a subclass whose hook at the start does not call super()
         tokens = max(tokens, 1)
-        found = {
+        means = {
             "loss": loss / tokens,
             "ppl": math.exp(min(nll / tokens, 700)),
             "accuracy": right / tokens,
         }
-        return {f"{split}/{name}": value for name, value in found.items()}
+        return {f"{split}/{name}": value for name, value in means.items()}
 
     def plain_flops(self, batch: Batch) -> float:
         """FLOPs of one pass, forward and back, over the real tokens of a batch: padding is not
@@ -423,6 +423,11 @@ def rate_table(
     """
     end = max_steps or 1000
     steps = like or {max(1, end * eighth // 8) for eighth in range(9)}
-    schedules = [config.scheduler for config in trainer.lr_scheduler_configs]
-    factors = [one for each in schedules if isinstance(each, LambdaLR) for one in each.lr_lambdas]
+    schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
+    factors = [
+        factor
+        for scheduler in schedulers
+        if isinstance(scheduler, LambdaLR)
+        for factor in scheduler.lr_lambdas
+    ]
     return {step: [float(factor(step - 1)) for factor in factors] for step in sorted(steps)}
