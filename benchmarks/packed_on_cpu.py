@@ -1,13 +1,13 @@
 """A CPU's training step packed into one pass, beside the same step in micro-batches.
 
-    python benchmarks/packed_on_cpu.py PREFIX [--src en --tgt de] [--rounds 3]
-                                       [--float32] [--sizes NAME ...] [--out DIR]
+    python benchmarks/packed_on_cpu.py PREFIX [--src en --tgt de] [--rounds 3] [--float32]
+                                       [--sizes NAME ...] [--out DIR]
 
-PREFIX names raw text, as for `train.py data=files`. Packed,
-everything but attention is computed once over all tokens of a step, without padding. Attention is
-computed in as many padded groups of sentences of about one length as a step has parts. `train.py`
-does not pack on CPUs; this shows what it would gain: processor seconds of one step, in bfloat16
-autocast unless --float32 is given, the fewest of some steps.
+PREFIX names raw text, as for `train.py data=files`. Packed, everything but attention is computed
+once over all tokens of a step, without padding. Attention is computed in as many padded groups of
+sentences of about one length as a step has parts. `train.py` does not pack on CPUs; this shows what
+it would gain: processor seconds of one step, in bfloat16 autocast unless --float32 is given, the
+fewest of some steps.
 """
 
 import itertools
