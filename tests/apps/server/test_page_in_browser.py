@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from apps.server.conftest import serving
 from faults.harness import wait_until
-from server.conftest import serving
 
 from aiayn.search.translations import Translation
 

@@ -7,7 +7,7 @@ import re
 import socket
 
 import pytest
-from server.conftest import serving
+from apps.server.conftest import serving
 
 PAIR = {"source": "en", "target": "de"}
 GOOD = {"q": "the old house"} | PAIR

@@ -9,8 +9,8 @@ import socket
 import sys
 
 import pytest
+from apps.server.conftest import serving
 from faults.harness import wait_until
-from server.conftest import serving
 
 from aiayn.apps.server.service import Served
 from aiayn.errors import RefusedError

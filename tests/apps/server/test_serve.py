@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from applications import ROOT, run_application, write_run
+from apps.server.conftest import serving
 from faults.harness import wait_until
 from libretranslatepy import LibreTranslateAPI
-from server.conftest import serving
 
 from aiayn.apps.documents.texts import split_paragraph
 from aiayn.apps.server import serve as module
