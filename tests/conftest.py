@@ -60,10 +60,30 @@ LONGEST = (
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
+    quick_cases(items, whole=not any("::" in argument for argument in config.args))
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="takes minutes; --slow runs it"))
+                item.add_marker(pytest.mark.skip(reason="runs with --slow, as in make test-all"))
+
+
+def quick_cases(items: list[pytest.Item], whole: bool) -> None:
+    """Marks as slow all cases of a test but those that its mark `quick` names by a part of their
+    ids.
+    """
+    met: dict[tuple[str, str], bool] = {}
+    for item in items:
+        if mark := item.get_closest_marker("quick"):
+            test, bracket, case = item.nodeid.partition("[")
+            case = bracket + case
+            named = [part for part in mark.args if part in case]
+            met |= {
+                (test, part): part in named or met.get((test, part), False) for part in mark.args
+            }
+            if not named:
+                item.add_marker(pytest.mark.slow)
+    if whole and (unmet := [f"{test}: {part}" for (test, part), found in met.items() if not found]):
+        raise pytest.UsageError(f"quick names no case: {', '.join(unmet)}")
 
 
 def pytest_collection_finish() -> None:

@@ -509,6 +509,7 @@ def test_pages_and_tables_load_no_torch(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_translation_in_torch_loads_no_compiler(tmp_path):
     """torch._dynamo takes a second, and torch.nn.attention.varlen imports it."""
     code = "import sys, aiayn.search.translator; sys.exit('torch._dynamo' in sys.modules)"

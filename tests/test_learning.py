@@ -58,6 +58,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_small_model_learns_to_reverse_digits_it_has_never_seen_together(trained):
     done = call(trained, "evaluate.py", "run=outputs/reverse")
     results = trained / "outputs/reverse/evaluation/test"
@@ -74,6 +75,7 @@ def test_a_small_model_learns_to_reverse_digits_it_has_never_seen_together(train
     assert "sacrebleu" in done.out
 
 
+@pytest.mark.slow
 def test_validation_perplexity_approaches_one(trained):
     lines = (trained / "outputs/reverse/metrics.jsonl").read_text().split("\n")[:-1]
     perplexity = [json.loads(line)["val/ppl"] for line in lines if "val/ppl" in line][-1]

@@ -44,6 +44,7 @@ def test_no_sentence_occurs_twice_in_any_split_on_either_side():
     assert len({en for en, _ in every}) == len({de for _, de in every}) == len(every)
 
 
+@pytest.mark.slow
 def test_the_generator_makes_the_same_bytes_again():
     assert generate.text() == bz2.decompress(generate.FILE.read_bytes())
 

@@ -126,6 +126,7 @@ def test_a_root_that_would_need_quotes_is_refused_before_anything_starts(
     assert sorted(folder.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_every_printed_command_names_the_root_and_the_program_that_was_started(folder):
     script = run_application("train.py", *TEXT, *TINY, "name=small", "outputs=my/runs")
     command = run_application(

@@ -66,6 +66,7 @@ def installed(tmp_path_factory) -> Installed:
     return Installed(wheel, folder / "installed")
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_file_of_src_and_conf(installed):
     inside = set(zipfile.ZipFile(installed.wheel).namelist())
     files = [
@@ -83,6 +84,7 @@ def test_the_wheel_holds_every_file_of_src_and_conf(installed):
     assert source | conf == {name for name in inside if ".dist-info/" not in name}
 
 
+@pytest.mark.slow
 def test_the_wheel_trains_scores_and_sweeps_on_two_devices_in_an_empty_folder(installed, tmp_path):
     write_text(tmp_path)
 
@@ -108,6 +110,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_another_hydra_application_of_the_environment_starts_as_before(installed, tmp_path):
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/other.yaml").write_text("value: 1\n")

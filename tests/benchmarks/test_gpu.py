@@ -3,8 +3,10 @@
 import json
 
 import gpu
+import pytest
 
 
+@pytest.mark.slow
 def test_a_row_is_trained_and_its_speed_losses_and_form_are_stored(tmp_path):
     gpu.main(["--out", str(tmp_path), "--rows", "base padded", "--dry-run"])
     [row] = json.loads((tmp_path / "gpu.json").read_text())["rows"]

@@ -36,6 +36,7 @@ def hand_written_figures(page: str) -> list[str]:
     ]
 
 
+@pytest.mark.quick("steps", "multi30k", "paper-checked")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_is_what_one_command_makes_of_the_results(page):
     text = page.read_text(encoding="utf-8")

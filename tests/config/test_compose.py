@@ -49,6 +49,7 @@ def test_text_that_is_not_there_is_exit_code_3_and_names_the_option(tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.quick("arguments0")
 @pytest.mark.parametrize("arguments", [["ablation=mine"], ["-m", "ablation=mine,a_h1"]])
 def test_a_row_of_ones_own_is_found_in_a_folder_of_ones_own(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -67,6 +68,7 @@ def test_a_row_of_ones_own_is_found_in_a_folder_of_ones_own(arguments, tmp_path,
     assert "data.train=nowhere/train" in the_one_line(accepted.err)
 
 
+@pytest.mark.quick("15-143")
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)],
@@ -157,6 +159,9 @@ SPELLINGS = [
 ]
 
 
+@pytest.mark.quick(
+    "data.test=${oc.env:A_KEY}-one", "SLURM_JWT}-sweep", '"${oc.${sweep}:A_KEY}"-one'
+)
 @pytest.mark.parametrize("several", [(), ("-m", "seed=1,2")], ids=["one", "sweep"])
 @pytest.mark.parametrize("option", SPELLINGS)
 def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(
@@ -224,6 +229,7 @@ def test_a_mistake_in_a_file_of_ones_own_is_told_with_its_remedy(text, told, tmp
     assert told in refused.err
 
 
+@pytest.mark.quick("my/train-files", "-hub")
 @pytest.mark.parametrize(
     ("train", "source"),
     [("my/train", "files"), ("[my/a,my/b]", "files"), ("here", "files"), ("train[:1000]", "hub")],

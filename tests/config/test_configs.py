@@ -91,6 +91,17 @@ def test_the_defaults_of_the_schema_are_the_values_of_conf(base):
     assert Config() == base
 
 
+@pytest.mark.quick(
+    "experiment-",
+    "ablation-a_h4",
+    "ablation-e_learned",
+    "data-",
+    "model-",
+    "trainer-",
+    "optim-",
+    "search-",
+    "logger-",
+)
 @pytest.mark.parametrize(
     ("group", "choice"), [(group, choice) for group in GROUPS for choice in GROUPS[group]]
 )
@@ -188,6 +199,7 @@ def test_there_is_a_file_at_a_quarter_of_the_width_for_every_row_of_table_3():
     assert sorted([*(QUARTER_OF.get(row, row) for row in QUARTER), "big"]) == sorted(PRINTED)
 
 
+@pytest.mark.quick("a_h1]")
 @pytest.mark.parametrize("row", QUARTER)
 def test_each_row_at_a_quarter_changes_one_option_to_a_quarter_of_the_papers_row_and_names_that(
     row,
@@ -342,6 +354,7 @@ TRAINED = [
 TRAINED += ["table4_semi"]
 
 
+@pytest.mark.quick("quickstart")
 @pytest.mark.parametrize("experiment", slow_but(TRAINED, GROUPS["experiment"]))
 def test_every_experiment_trains_two_steps_on_generated_text(texts, monkeypatch, experiment):
     monkeypatch.chdir(texts)

@@ -6,7 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from applications import ROOT, TINY, composed, composed_options, last_of_each, write_text
+from applications import (
+    ROOT,
+    TINY,
+    composed,
+    composed_options,
+    last_of_each,
+    run_application,
+    write_text,
+)
 from applications import TEXT as TINY_OF_TEXT
 
 import aiayn
@@ -16,6 +24,7 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, to_dict
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import RunFolder
+from aiayn.training import run
 from aiayn.training.schedule import learning_rate
 
 TINY_TEXT = (*TINY_OF_TEXT, *TINY)
@@ -126,25 +135,6 @@ def test_stored_values_fill_what_is_open_and_nothing_else():
     assert set(filled) == set(options_of(Config))
 
 
-COUNTED = """
-import runpy, sys
-from aiayn.config import resolve, schema
-
-validated = []
-check = schema.Config.__post_init__
-schema.Config.__post_init__ = lambda self: (validated.append(type(self).__name__), check(self))[1]
-import aiayn.training.run as run
-
-fit = run.make_trainer
-def make_trainer(*arguments, **settings):
-    print(validated)
-    return fit(*arguments, **settings)
-run.make_trainer = make_trainer
-sys.argv = ["train.py", *sys.argv[1:]]
-runpy.run_path({script!r}, run_name="__main__")
-"""
-
-
 def python(code: str, *arguments: str, at: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, cwd=at, capture_output=True, text=True, timeout=600)
@@ -155,9 +145,23 @@ def python(code: str, *arguments: str, at: Path) -> subprocess.CompletedProcess[
     [(("model=tiny", "data.vocab_size=280"), 2), (("model.n_layers=1", "model.d_ff=8"), 3)],
 )
 def test_a_configuration_is_composed_once_and_resolved_once_on_its_way_to_the_first_step(
-    tmp_path, sizes, validated
+    tmp_path, monkeypatch, sizes, validated
 ):
     write_text(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    made, before_training = [], []
+    check, make_trainer = Config.__post_init__, run.make_trainer
+
+    def checked(self) -> None:
+        made.append(type(self).__name__)
+        check(self)
+
+    def make_trainer_and_note(*arguments, **settings):
+        before_training.extend(made)
+        return make_trainer(*arguments, **settings)
+
+    monkeypatch.setattr(Config, "__post_init__", checked)
+    monkeypatch.setattr(run, "make_trainer", make_trainer_and_note)
     fixed = (
         "data.tokens_per_step=520",
         "trainer.max_steps=1",
@@ -165,24 +169,12 @@ def test_a_configuration_is_composed_once_and_resolved_once_on_its_way_to_the_fi
         "logger=none",
         "name=x",
     )
-    text = (
-        "data=files",
-        "data.train=train",
-        "data.val=dev",
-        "data.src_lang=en",
-        "data.tgt_lang=de",
-    )
-    ended = python(
-        COUNTED.replace("{script!r}", repr(str(ROOT / "train.py"))),
-        *text,
-        *sizes,
-        *fixed,
-        at=tmp_path,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == f"{['Config'] * (validated - 1) + ['RunConfig']}\n"
+    ended = run_application("train.py", *TINY_OF_TEXT, *sizes, *fixed)
+    assert ended.code == 0, ended.err
+    assert before_training == ["Config"] * (validated - 1) + ["RunConfig"]
 
 
+@pytest.mark.quick("n_heads")
 @pytest.mark.parametrize("option", ["model.n_heads=8", "optim.label_smoothing=0.2", "seed=3"])
 def test_a_changed_option_is_refused_before_torch_is_imported(tmp_path, option):
     run = tmp_path / "outputs/run"

@@ -357,6 +357,7 @@ def test_a_build_killed_anywhere_leaves_no_corpus_and_the_next_one_gives_the_sam
     assert visible(config.folder) == [found.folder.name]
 
 
+@pytest.mark.slow
 def test_a_rebuild_killed_anywhere_still_leads_to_the_same_bytes(config):
     target = prepare(config).folder
     expected = contents(target)

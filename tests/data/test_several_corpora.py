@@ -63,6 +63,7 @@ def options(text: Path, *more: str) -> list[str]:
     return [*TWELVE_STEPS, *where, "trainer.max_steps=4", f"outputs={text}/outputs", *more]
 
 
+@pytest.mark.slow
 def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = aiayn.train(*options(text, "name=run", "data.weights=[3,0.5]", "trainer.max_steps=2"))

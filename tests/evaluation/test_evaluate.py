@@ -202,6 +202,7 @@ def test_the_table_names_kind_score_and_signature_of_every_score_and_the_number_
     assert str(run / "evaluation" / "test") in printed
 
 
+@pytest.mark.quick("39.5-0", "29.0-1")
 @pytest.mark.parametrize(("cased", "said"), [(0.0, 1), (29.0, 1), (39.5, 0), (None, 0)])
 def test_scores_of_lower_case_translations_say_which_of_them_to_read(run, cased, said):
     result = evaluate(options(run))
@@ -248,6 +249,7 @@ def test_scores_name_the_content_of_the_file_whose_metrics_they_are_of(run, tmp_
     assert found == [f"mine.py:{hashlib.sha256(path.read_bytes()).hexdigest()}"]
 
 
+@pytest.mark.quick("sacrebleu")
 @pytest.mark.parametrize("name", ["sacrebleu", "f1", "ppl", "length_ratio", "perplexity"])
 def test_an_extension_cannot_replace_a_score_of_this_program(run, tmp_path, name):
     path = write_metrics(tmp_path, f"METRICS = {{'{name}': lambda h, r: 99}}")
@@ -279,6 +281,7 @@ def test_a_prefix_of_files_is_scored_instead_of_the_split_under_its_own_name(run
     assert not (run / "evaluation" / "test").exists()
 
 
+@pytest.mark.slow
 def test_texts_and_runs_of_the_same_names_in_other_folders_and_further_references_have_results_of_their_own(
     tmp_path,
 ):
@@ -336,6 +339,7 @@ def test_a_baseline_is_compared_line_by_line_with_a_p_value(tmp_path, capsys):
     assert (itself["delta"], itself["p_value"], itself["differs"]) == (0, 1, {})
 
 
+@pytest.mark.slow
 def test_the_table_says_where_checkpoint_or_search_of_a_baseline_differ(tmp_path, capsys):
     run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
     evaluate(options(other, checkpoint="last", search={"beam_size": 2, "batch_tokens": 50}))

@@ -80,6 +80,7 @@ def test_references_that_do_not_fit_are_refused(file, message):
     assert message in outcome.err
 
 
+@pytest.mark.quick("x/val")
 @pytest.mark.parametrize("prefix", ["x/val", "x/test"])
 def test_other_text_under_the_name_of_a_split_does_not_overwrite_its_scores(prefix):
     split = prefix.removeprefix("x/")
@@ -129,6 +130,7 @@ def test_a_finished_run_is_scored_on_the_test_set_that_the_same_command_names_no
     assert (scores["lines"], scores["split"], scores["prefix"]) == (4, "test", "another")
 
 
+@pytest.mark.quick("[..]", "q/.hidden")
 @pytest.mark.parametrize("name", ["q/..", "..", "q/.hidden", ".", "/", "", "q/a\nb"])
 def test_names_that_lead_out_of_the_folder_of_evaluations_are_refused(name):
     Path("q").mkdir(exist_ok=True)

@@ -51,6 +51,7 @@ def loaded(process, library):
     return library in maps(process.pid)
 
 
+@pytest.mark.quick("15")
 @pytest.mark.parametrize(
     ("number", "codes"), [(signal.SIGINT, {130}), (signal.SIGTERM, {143, -signal.SIGTERM})]
 )
@@ -68,6 +69,7 @@ def test_a_signal_while_libraries_are_loaded_ends_it_without_a_traceback(
     assert not (tmp_path / "outputs").exists()
 
 
+@pytest.mark.quick("15")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_every_command_even_while_a_library_is_loaded_that_catches_it(
     tmp_path, number, code

@@ -28,6 +28,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.quick(".ckpt-flipped", ".optim-truncated")
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("suffix", [".ckpt", ".optim"])
 def test_a_run_continues_from_the_newest_good_checkpoint_with_a_warning(
@@ -91,6 +92,7 @@ def test_a_run_folder_that_vanishes_ends_the_run_in_one_line(config, unbroken, t
     assert differences(tmp_path / "run", unbroken) == []
 
 
+@pytest.mark.slow
 def test_there_is_never_more_than_one_checkpoint_beyond_those_that_are_kept(text, tmp_path):
     counts = tmp_path / "counts"
 
@@ -170,6 +172,7 @@ def test_a_lock_that_its_owner_removes_while_another_opens_it_is_not_taken_for_a
     assert opened
 
 
+@pytest.mark.quick("moved-9")
 @pytest.mark.parametrize("call", [9, 24])  # in the middle, and in the last step
 @pytest.mark.parametrize("how", ["moved", "removed", "only its lock removed"])
 def test_a_run_whose_folder_was_begun_anew_stops_and_writes_nothing_there(

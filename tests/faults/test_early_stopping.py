@@ -109,7 +109,7 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", slow_but([*MOMENTS][::2], MOMENTS))
+@pytest.mark.parametrize("moment", slow_but([*MOMENTS][:1], MOMENTS))
 def test_a_killed_run_stops_at_the_same_step_with_the_same_best_one(
     stopping, stopped, tmp_path, moment
 ):
@@ -125,6 +125,7 @@ def test_a_killed_run_stops_at_the_same_step_with_the_same_best_one(
     )
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_last_validation_stops_the_run_there_all_the_same(
     stopping, stopped, tmp_path
 ):
@@ -140,6 +141,7 @@ def test_a_signal_in_the_last_validation_stops_the_run_there_all_the_same(
     assert differences(tmp_path / "run", stopped) == []
 
 
+@pytest.mark.slow
 def test_two_processes_stop_where_one_does_killed_or_not(text, stopped, tmp_path):
     pair = configured(text, *OPTIONS, "trainer.devices=2", "trainer.timeout=120")
 
@@ -159,6 +161,7 @@ def test_two_processes_stop_where_one_does_killed_or_not(text, stopped, tmp_path
     assert steps_of(tmp_path / "killed" / "run") == steps_of(whole)
 
 
+@pytest.mark.slow
 def test_with_more_patience_a_stopped_run_goes_on_as_if_it_had_not_stopped(text, stopped, tmp_path):
     shutil.copytree(stopped, tmp_path / "run")
     patient = configured(text, *OPTIONS, "trainer.patience=3")

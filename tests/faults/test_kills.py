@@ -62,7 +62,7 @@ def continued(config, outputs) -> None:
     assert end.code == 0, end.said
 
 
-@pytest.mark.parametrize("moment", slow_but([*MOMENTS][::2], MOMENTS))
+@pytest.mark.parametrize("moment", slow_but([*MOMENTS][2::6], MOMENTS))
 def test_a_run_killed_at_a_chosen_moment_continues_to_the_bit(config, unbroken, tmp_path, moment):
     assert train(config, tmp_path, MOMENTS[moment]).code == -signal.SIGKILL
     continued(config, tmp_path)
@@ -85,6 +85,7 @@ def notes_epochs(path: Path) -> Callable[[], None]:
     return prelude
 
 
+@pytest.mark.quick("8")
 @pytest.mark.parametrize("step", [7, 8, 9])
 def test_a_checkpoint_just_before_at_or_after_the_end_of_an_epoch_continues_to_the_bit(
     text, unbroken, tmp_path, step
@@ -105,6 +106,7 @@ def test_a_checkpoint_just_before_at_or_after_the_end_of_an_epoch_continues_to_t
     assert measured(tmp_path / "run") == measured(unbroken)
 
 
+@pytest.mark.quick("False-replace")
 @pytest.mark.parametrize(
     ("function", "calls"), [("fsync", range(3, 12, 2)), ("replace", range(2, 6))]
 )
@@ -154,6 +156,7 @@ def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]
     return prelude
 
 
+@pytest.mark.quick("8")
 @pytest.mark.parametrize("call", [7, 8])  # the optimizer's state of step 9, and its weights
 def test_a_checkpoint_written_steps_later_holds_its_own_step_to_the_bit(
     config, unbroken, tmp_path, call
@@ -166,6 +169,7 @@ def test_a_checkpoint_written_steps_later_holds_its_own_step_to_the_bit(
         assert mine.read_bytes() == theirs.read_bytes()
 
 
+@pytest.mark.quick("6")
 @pytest.mark.parametrize("call", [5, 6])
 def test_a_kill_while_training_is_ahead_of_the_write_continues_to_the_bit(
     config, unbroken, tmp_path, call
@@ -176,6 +180,7 @@ def test_a_kill_while_training_is_ahead_of_the_write_continues_to_the_bit(
     assert differences(tmp_path / "run", unbroken) == []
 
 
+@pytest.mark.quick("24-9")
 @pytest.mark.parametrize(("call", "last"), [(17, 6), (24, 9)])
 def test_a_run_whose_optimizer_state_is_saved_less_often_continues_from_it_to_the_bit(
     text, unbroken, tmp_path, call, last
@@ -206,13 +211,14 @@ def test_a_run_whose_optimizer_state_is_saved_less_often_continues_from_it_to_th
 def test_runs_killed_at_random_moments_continue_to_the_bit(config, unbroken, tmp_path):
     draw, kills, trial = random.Random(20), 0, 0
     seconds = train(config, tmp_path).seconds
-    while kills < 5:
+    while kills < 2:
         more, end = killed_at_random(config, tmp_path / str(trial), seconds, draw)
         assert end.code == 0, end.said
         assert differences(tmp_path / str(trial) / "run", unbroken) == []
         kills, trial = kills + len(more), trial + 1
 
 
+@pytest.mark.quick("others1")
 @pytest.mark.parametrize(
     "others",
     [
@@ -231,6 +237,7 @@ def test_a_killed_run_continues_to_the_bit_with_other_workers_validations_and_lo
         assert same_weights(tmp_path / "run", unbroken, name)
 
 
+@pytest.mark.slow
 def test_a_run_killed_with_data_loader_workers_continues_at_once(text, unbroken, tmp_path):
     """The workers notice seconds later that they are orphans, and must not hold the lock until
     then.
@@ -254,6 +261,7 @@ def with_a_clock_that_jumps() -> None:
     time.time = lambda: plain() + next(jumps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [with_a_live_display, with_a_clock_that_jumps])
 def test_neither_a_live_display_nor_the_clock_changes_a_bit(config, unbroken, tmp_path, odd):
     def odd_and_killed() -> None:
@@ -292,6 +300,7 @@ def test_a_killed_run_continues_to_the_bit_in_another_folder(config, killed_at, 
     assert differences(tmp_path / "run", unbroken) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(
     text, config, tmp_path
 ):
@@ -313,6 +322,7 @@ def test_a_run_that_is_asked_for_more_steps_has_no_average_until_its_new_end(
     assert same_weights(tmp_path / "run", whole / "run")
 
 
+@pytest.mark.slow
 def test_the_harness_sees_a_dropout_that_depends_on_what_ran_before(config, tmp_path):
     """A planted bug: without a seed for each micro-batch, continuing is not exact, and the harness
     must report it.

@@ -245,14 +245,15 @@ HEAVY = {
 }
 
 
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory):
-    """How each command line ended, and what all of them left in their folder."""
-    folder = tmp_path_factory.mktemp("mistakes")
+QUICK = MISTAKES[::4]
+
+
+def run_lines(lines: list[str], folder: Path) -> dict[str, dict]:
+    """How each command line ended."""
     code = DRIVER.replace("{root}", str(ROOT)).replace("{heavy}", repr(HEAVY))
     done = subprocess.run(
         [sys.executable, "-c", code],
-        input=json.dumps([shlex.split(line) for line in (SHOW, *(line for line, *_ in MISTAKES))]),
+        input=json.dumps([shlex.split(line) for line in (SHOW, *lines)]),
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
@@ -262,13 +263,27 @@ def ended(tmp_path_factory):
     )
     shown, *outcomes = [json.loads(line) for line in done.stdout.split("\n")[:-1]]
     assert shown["code"] == 0
-    ended = {line: outcome for (line, *_), outcome in zip(MISTAKES, outcomes, strict=True)}
-    return ended, list(folder.iterdir())
+    assert list(folder.iterdir()) == [], "mistakes write nothing"
+    return dict(zip(lines, outcomes, strict=True))
 
 
-@pytest.mark.parametrize(("line", "key", "hint"), MISTAKES, ids=[line for line, *_ in MISTAKES])
-def test_a_mistake_is_one_line_with_key_and_remedy_before_torch_is_loaded(ended, line, key, hint):
-    outcome = ended[0][line]
+@pytest.fixture(scope="module")
+def quick_outcomes(tmp_path_factory):
+    return run_lines([line for line, *_ in QUICK], tmp_path_factory.mktemp("mistakes"))
+
+
+@pytest.fixture(scope="module")
+def other_outcomes(tmp_path_factory):
+    others = [line for line, *_ in MISTAKES if line not in {line for line, *_ in QUICK}]
+    return run_lines(others, tmp_path_factory.mktemp("mistakes"))
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "hint"), slow_but(QUICK, MISTAKES), ids=[line for line, *_ in MISTAKES]
+)
+def test_a_mistake_is_one_line_with_key_and_remedy_before_torch_is_loaded(request, line, key, hint):
+    quick = line in {line for line, *_ in QUICK}
+    outcome = request.getfixturevalue("quick_outcomes" if quick else "other_outcomes")[line]
 
     assert (outcome["code"], outcome["out"]) == (2, "")
     assert outcome["err"].startswith("error: ")
@@ -276,11 +291,6 @@ def test_a_mistake_is_one_line_with_key_and_remedy_before_torch_is_loaded(ended,
     assert key in outcome["err"]
     assert hint in outcome["err"]
     assert outcome["heavy"] == []
-
-
-def test_mistakes_are_many_and_write_nothing(ended):
-    assert len(ended[0]) == len(MISTAKES) >= 40
-    assert ended[1] == []
 
 
 # What only torch knows: how many devices there are.
@@ -305,6 +315,7 @@ def said(outcome) -> str:
     return outcome.err
 
 
+@pytest.mark.quick("1-trainer")
 @pytest.mark.parametrize(
     ("present", "said_of_it"),
     [
@@ -345,7 +356,7 @@ def test_a_gpu_that_is_not_there_is_exit_code_2_for_scores_and_translations_too(
 @pytest.mark.parametrize(
     "command",
     slow_but(
-        ["train.py --cfg job", "aiayn translate --help"],
+        ["aiayn translate --help"],
         [
             *(
                 "evaluate.py --help",
@@ -384,6 +395,7 @@ def test_a_full_disk_or_closed_pipe_behind_standard_output_is_one_line(command, 
         assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("closed", ["0", "1"])
 def test_a_closed_standard_input_or_output_is_one_line(closed):
     program = (
@@ -395,6 +407,7 @@ def test_a_closed_standard_input_or_output_is_one_line(closed):
     assert "standard input or output is closed" in ended.stderr
 
 
+@pytest.mark.quick("evaluate.py")
 @pytest.mark.parametrize(
     "command", ["train.py --cfg job", "evaluate.py run=x", "aiayn table --parameters"]
 )

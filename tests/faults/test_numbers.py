@@ -56,7 +56,7 @@ def assert_finite(value) -> None:
 @pytest.mark.parametrize(
     ("value", "gradient", "log_every"),
     slow_but(
-        [(math.nan, False, 1), (math.nan, True, 100), (math.inf, False, 100), (math.inf, True, 1)],
+        [(math.nan, False, 1), (math.inf, True, 100)],
         product((math.nan, math.inf), (False, True), (1, 100)),
     ),
 )
@@ -121,6 +121,7 @@ def test_a_skipped_step_leaves_weights_and_moments_as_they_were_and_is_reported(
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
+@pytest.mark.slow
 def test_the_count_of_skipped_steps_outlives_a_kill(text, tmp_path):
     config = configured(text, "trainer.max_skipped_steps=2")
     faults = spoils(3, 8, 20)  # in steps 2, 5, 11
@@ -142,6 +143,7 @@ def test_the_count_of_skipped_steps_outlives_a_kill(text, tmp_path):
     assert differences(tmp_path / "run", tmp_path / "whole" / "run") == []
 
 
+@pytest.mark.slow
 def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_path):
     end = train(configured(text), tmp_path, spoils(8, value=1e30, gradient=True))
     assert end.code == 5, end.said
@@ -149,7 +151,7 @@ def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("lr_scale", "log_every"), slow_but([(100, 1), (1000, 100)], product((100, 1000), (1, 100)))
+    ("lr_scale", "log_every"), slow_but([(100, 1)], product((100, 1000), (1, 100)))
 )
 def test_a_finite_explosion_ends_the_run_as_diverged_and_again_at_the_next_start(
     text, tmp_path, lr_scale, log_every
@@ -182,6 +184,7 @@ def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(config, monk
     assert optimizer.found_inf.device.type == "meta"
 
 
+@pytest.mark.quick("3-lower data.max_tokens_per_device below -CUDA")
 @pytest.mark.parametrize(
     "message",
     [

@@ -53,6 +53,7 @@ def corpora(folder: str) -> list[str]:
     return [path.name for path in Path(folder).glob("*") if not path.name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_killed_twenty_times_at_random_moments_preparation_still_gives_the_same_bytes(config):
     end = prepare_in_child(replace(config, folder="elsewhere"), LOG).wait()
     [whole] = corpora("elsewhere")
@@ -148,6 +149,7 @@ def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy
     assert len(prepare(config).train) == 400
 
 
+@pytest.mark.quick("vanished text")
 @pytest.mark.parametrize("harm", ["file", "vanished text"])
 def test_from_the_command_line_it_is_one_line_and_exit_code_3(config, harm):
     if harm == "file":

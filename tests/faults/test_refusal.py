@@ -114,6 +114,7 @@ def test_weights_of_3_heads_are_not_continued_with_2_although_they_fit(text, beg
     assert_refused(other, begun, "(model.n_heads: 2 -> 4)")
 
 
+@pytest.mark.quick("model")
 @pytest.mark.parametrize(
     "content", ["", "- 1\n", "model: {", "!!python/object/apply:os.getcwd []\n"]
 )
@@ -127,6 +128,7 @@ def test_a_run_whose_options_cannot_be_read_is_refused_and_its_checkpoints_know_
     assert same_weights(begun, unbroken)
 
 
+@pytest.mark.slow
 def test_a_lower_end_than_was_reached_averages_what_there_is_and_then_is_finished(text, begun):
     shorter = configured(text, "trainer.max_steps=4", "trainer.limit_val_batches=1")
     end = train(shorter, begun.parent)

@@ -134,7 +134,7 @@ def nothing_ran(place: Path, elsewhere: set[Path]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")  # torch's, of the bare pickle
-@pytest.mark.parametrize("attack", slow_but([*CHECKPOINTS][::2], CHECKPOINTS))
+@pytest.mark.parametrize("attack", slow_but([*CHECKPOINTS][:1], CHECKPOINTS))
 def test_a_manipulated_checkpoint_runs_nothing_and_writes_nothing_elsewhere_whoever_reads_it(
     place, attack
 ):
@@ -169,7 +169,7 @@ YAML = {
 }
 
 
-@pytest.mark.parametrize("attack", slow_but([*YAML][::2], YAML))
+@pytest.mark.parametrize("attack", slow_but([*YAML][:1], YAML))
 def test_a_manipulated_configuration_of_a_run_is_data_whoever_reads_it(place, attack):
     elsewhere = {path for path in place.parents[1].rglob("*") if place not in path.parents}
     (place / RUN / "config.yaml").write_text(YAML[attack])
@@ -283,6 +283,7 @@ def test_no_secret_of_the_environment_gets_into_a_run_its_logs_or_the_files_of_w
         assert "canary" not in outcome.out + outcome.err
 
 
+@pytest.mark.quick("++wandb.key=canary", "token=canary(")
 @pytest.mark.parametrize(
     "override",
     [

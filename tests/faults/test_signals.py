@@ -43,7 +43,7 @@ def sends(number, place):
     return acts_at(owner, name, lambda: os.kill(os.getpid(), number), call, after)
 
 
-@pytest.mark.parametrize("phase", slow_but([*PHASES][::2], PHASES))
+@pytest.mark.parametrize("phase", slow_but([*PHASES][2:10:4], PHASES))
 def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(
     config, unbroken, tmp_path, phase
 ):
@@ -67,6 +67,7 @@ def without_extra_saves(found):
     return [difference for difference in found if not difference.startswith("files")]
 
 
+@pytest.mark.quick("2-130")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 143), (signal.SIGUSR1, 143)]
 )
@@ -112,6 +113,7 @@ def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(te
     assert without_extra_saves(differences(tmp_path / "run", whole / "run")) == []
 
 
+@pytest.mark.quick("store_split")
 @pytest.mark.parametrize("function", ["learn_tokenizer", "store_split", "write_manifest"])
 def test_a_signal_during_preparation_leaves_no_corpus_and_no_run_and_the_next_start_both(
     text, unbroken, tmp_path, function
@@ -130,6 +132,7 @@ def test_a_signal_during_preparation_leaves_no_corpus_and_no_run_and_the_next_st
     assert differences(tmp_path / "run", unbroken) == []
 
 
+@pytest.mark.slow
 def test_a_signal_while_loggers_are_closed_says_what_was_reached(config, unbroken, tmp_path):
     end = train(config, tmp_path, sends(TERM, (run, "close", 1, False)))
     assert end.code == 143, end.said
@@ -138,6 +141,7 @@ def test_a_signal_while_loggers_are_closed_says_what_was_reached(config, unbroke
     assert differences(tmp_path / "run", unbroken) == []
 
 
+@pytest.mark.slow
 def test_a_signal_while_a_checkpoint_is_read_is_no_flaw_of_the_checkpoint(
     config, unbroken, tmp_path
 ):
@@ -161,6 +165,7 @@ def test_the_first_of_two_signals_counts_and_neither_harms_the_save(config, tmp_
     assert checkpoints.load(tmp_path / "run" / "checkpoints" / "last.ckpt").step == 4
 
 
+@pytest.mark.slow
 def test_workers_outlive_a_signal_to_the_whole_process_group(text, unbroken, tmp_path):
     """Schedulers signal every process of a job; the step that is to be saved still needs its
     batches.

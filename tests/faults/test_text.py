@@ -133,6 +133,7 @@ def test_1000_lines_against_999_are_refused_before_any_work():
     assert not Path("data").exists()
 
 
+@pytest.mark.quick("Latin-1", "one side empty")
 @pytest.mark.parametrize(
     ("src", "tgt", "said"),
     [
@@ -160,6 +161,7 @@ def test_a_vocabulary_larger_than_the_text_supports_is_refused_with_the_size_tha
     assert run_application("train.py", *too_large, f"data.vocab_size={supported}").code == 0
 
 
+@pytest.mark.slow
 def test_a_corpus_of_one_word_trains_at_the_size_that_the_message_names():
     write_bytes("train", b"one\n" * 30, b"eins\n" * 30)
     write_bytes("dev", b"one\n", b"eins\n")
@@ -168,6 +170,7 @@ def test_a_corpus_of_one_word_trains_at_the_size_that_the_message_names():
     assert run_application("train.py", *OPTIONS, f"data.vocab_size={supported}").code == 0
 
 
+@pytest.mark.slow
 def test_characters_that_training_never_saw_are_translated_line_by_line_to_an_end():
     assert run_application("train.py", *OPTIONS).code == 0
     lines = [
@@ -189,6 +192,7 @@ def test_characters_that_training_never_saw_are_translated_line_by_line_to_an_en
     assert len(outcome.out.splitlines()) == len(lines)
 
 
+@pytest.mark.quick("en-60-0")
 @pytest.mark.parametrize(
     ("lang", "words", "sentences"), [("en", 60, 0), ("de", 60, 0), ("en", 52, 2)]
 )

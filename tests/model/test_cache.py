@@ -50,6 +50,7 @@ def recomputed(model, source, sentences, prefixes):
     return torch.stack(rows)
 
 
+@pytest.mark.quick("0-")
 @torch.no_grad()
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("window", [None, 6])

@@ -87,6 +87,7 @@ def run_job(
     outcomes = Outcomes()
     options = [
         "-q",
+        "--slow",
         "--tb=short",
         "-p",
         "_hypothesis_pytestplugin",

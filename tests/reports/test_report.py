@@ -220,6 +220,7 @@ def write_sweep(folder, *rows):
     return folder
 
 
+@pytest.mark.slow
 def test_a_sweep_over_heads_and_d_k_names_all_sizes_that_differ(tmp_path):
     rows = [
         (f"model.n_heads={h}", f"model.d_k={k}", 9.0, float(h + k))
@@ -297,6 +298,7 @@ def test_scores_of_other_text_stand_in_no_column_of_a_sweeps_page_together(tmp_p
     assert cells(page).count("run") == 4, "of runs and of groups two tables each"
 
 
+@pytest.mark.slow
 def test_groups_of_one_name_in_two_folders_each_have_a_curve(tmp_path):
     for place, rate in (("slow", 1), ("fast", 3)):
         write_sweep(
@@ -348,6 +350,7 @@ def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
     assert "model.dropout: 0.1\n" in page
 
 
+@pytest.mark.slow
 def test_of_a_sweep_of_many_runs_the_best_groups_come_first_and_single_runs_are_folded(tmp_path):
     n_runs = 44
     sweep = write_sweep(tmp_path / "many", ("optim.lr_scale=1", 5.0, 20.0))
@@ -381,6 +384,7 @@ def test_of_a_sweep_of_many_runs_the_best_groups_come_first_and_single_runs_are_
     assert "and 41 more: unfinished" in text
 
 
+@pytest.mark.slow
 def test_d_k_8_stands_before_d_k_16_in_tables(tmp_path):
     sweep = write_sweep(
         tmp_path / "sizes", *((f"model.d_k={size}", 5.0, 20.0) for size in (16, 8, 128))
@@ -485,6 +489,7 @@ def test_a_page_leaves_out_files_that_hold_something_else(run, content):
     assert summary(run)
 
 
+@pytest.mark.slow
 def test_half_of_a_character_in_a_name_or_a_text_ends_no_page(tmp_path):
     folder = tmp_path / "sweep"
     run = write_run(folder / os.fsdecode(b"a\xff"))

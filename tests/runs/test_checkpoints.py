@@ -544,6 +544,7 @@ def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_
     assert find_checkpoint(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"
 
 
+@pytest.mark.slow
 def test_writing_and_reading_hold_no_second_copy_in_memory(tmp_path):
     """Big's optimizer state takes 1.7 GB, and every rank of a machine reads it."""
     script = """

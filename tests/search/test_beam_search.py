@@ -176,6 +176,7 @@ def test_length_penalties_match_hand_computed_values():
     assert length_penalty(16, replace(SEARCH, length_penalty=0.0)) == 1
 
 
+@pytest.mark.quick("gnmt-0.6")
 @pytest.mark.parametrize(("penalty", "alpha"), [("gnmt", 0.6), ("power", 1.0), ("gnmt", 0.0)])
 def test_every_score_is_the_models_own_log_probability_of_the_output_with_its_end(penalty, alpha):
     config = replace(SEARCH, penalty=penalty, length_penalty=alpha)
@@ -193,7 +194,7 @@ def test_every_score_is_the_models_own_log_probability_of_the_output_with_its_en
 
 def test_one_beam_is_greedy_search_token_by_token():
     config = replace(SEARCH, beam_size=1)
-    for seed in range(20):
+    for seed in range(7):
         model = transformer(vocab_size=11, seed=seed)
         for sentence, [hypothesis] in zip(SENTENCES, search(model, SENTENCES, config), strict=True):
             output: list[int] = []
@@ -208,6 +209,7 @@ def test_one_beam_is_greedy_search_token_by_token():
             assert hypothesis.tokens == output
 
 
+@pytest.mark.quick("0.6-gnmt", "1.0-power")
 @pytest.mark.parametrize("penalty", ["gnmt", "power"])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_a_beam_wide_enough_finds_what_enumerating_all_outputs_finds(penalty, alpha):
@@ -278,6 +280,7 @@ def test_the_result_does_not_depend_on_the_other_sentences_nor_on_their_order():
             assert_same(first, third)
 
 
+@pytest.mark.quick("1-1", "3-5", "3-40")
 @pytest.mark.parametrize("beam_size", [1, 2, 3, 4, 5, 12, 40])
 @pytest.mark.parametrize("extra", [1, 3])
 def test_hypotheses_are_sorted_distinct_within_the_limit_and_free_of_special_tokens(

@@ -127,6 +127,7 @@ def differences(fast: LineTranslator, slow: LineTranslator, text: list[str], n: 
     return count
 
 
+@pytest.mark.quick("'patience': 1}", "{'beam_size': 1}")
 @pytest.mark.parametrize(
     "search",
     [
@@ -187,6 +188,7 @@ def plain_search(slow: Translator, line: str, k: int) -> list[int]:
     return max(ended)[1]
 
 
+@pytest.mark.slow
 def test_the_best_output_is_found_however_many_end_in_the_last_step(tmp_path):
     """CTranslate2 returns no more than it waits for: which of them it drops must not be the
     best.
@@ -202,6 +204,7 @@ def test_the_best_output_is_found_however_many_end_in_the_last_step(tmp_path):
     ]
 
 
+@pytest.mark.quick("4")
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_an_output_that_is_cut_at_its_own_limit_is_scored_with_its_end(tmp_path, beam_size):
     """Untaught, the model does not end, and lines of a batch have limits of their own."""
@@ -272,6 +275,7 @@ def test_sources_beyond_1024_subwords_are_not_cut_and_those_beyond_the_tables_ar
     assert asked == [fast.source_ids([f"{long[0]} {long[1]}"])]
 
 
+@pytest.mark.slow
 def test_outputs_are_not_cut_after_256_subwords(tmp_path):
     fast, _ = opened(
         stored(taught(steps=0), tmp_path), search={"beam_size": 1, "max_extra_tokens": 2}
@@ -293,6 +297,7 @@ def test_an_output_with_a_special_token_inside_is_searched_again_in_torch(checkp
     assert differences(fast, fast.in_torch(), text, 2) == 0
 
 
+@pytest.mark.quick("d_k': 20")
 @pytest.mark.parametrize(
     "model",
     slow_but(
@@ -593,6 +598,7 @@ finally:
 """
 
 
+@pytest.mark.quick("options0")
 @pytest.mark.parametrize(
     "options", [[], ["--n-best", "2"], ["--scores", "--beam-size", "1"], ["--precision", "int8"]]
 )

@@ -131,6 +131,7 @@ def test_runs_translate_together_and_others_are_refused(tmp_path):
         Translator.from_run(first, str(first / "checkpoints/last.ckpt"), ensemble=[second])
 
 
+@pytest.mark.slow
 def test_the_commands_take_several_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(("first", "second")):

@@ -40,6 +40,7 @@ def test_a_process_chooses_its_gpu_before_a_model_is_loaded(monkeypatch):
     assert done == [3, "the model"]
 
 
+@pytest.mark.slow
 def test_evaluation_on_two_devices_writes_the_bytes_of_one(run, warm):
     folder, texts = run.parent.parent, []
     for devices in (1, 2):
@@ -57,7 +58,7 @@ def test_evaluation_on_two_devices_writes_the_bytes_of_one(run, warm):
     "arguments",
     [
         ("--sample", "--seed", "2", "--scores"),
-        ("--markup", "--paragraphs"),
+        pytest.param(("--markup", "--paragraphs"), marks=pytest.mark.slow),
         pytest.param(("--engine", "torch"), marks=pytest.mark.slow),
     ],
     ids=str,
@@ -85,6 +86,7 @@ def made_of(run) -> tuple:
     return load(run / "checkpoints/averaged.ckpt"), None, "cpu", "float32", []
 
 
+@pytest.mark.slow
 def test_results_and_errors_come_from_where_the_lines_went(made_of):
     alone = load_translator(*made_of)
     lines = ["one two", "", "three one five", "two", "five four three two one"]
@@ -121,6 +123,7 @@ def test_a_process_that_is_killed_is_reported_and_none_is_left(made_of):
     assert torch.multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_a_broken_model_is_told_from_another_process_too(made_of, monkeypatch):
     checkpoint, *others = made_of
     weights = {

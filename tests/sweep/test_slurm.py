@@ -93,6 +93,7 @@ def test_a_sweep_on_cpus_asks_for_no_gpus_and_one_that_must_not_be_requeued_says
     assert (asked["time"], asked["no-requeue"]) == ("1440", "")
 
 
+@pytest.mark.slow
 def test_the_same_command_leaves_jobs_in_the_queue_alone_and_submits_what_is_missing(cluster):
     assert run_application("train.py", *SLURM, "seed=1,2").code == 0
     (cluster / "queue").write_text("17\n4712\n")  # seed=1 was cancelled
@@ -205,6 +206,7 @@ def test_the_other_tasks_of_a_job_become_the_other_ranks(in_job, monkeypatch):
     assert started == [(sys.executable, [*each.train, *each.job.overrides])]
 
 
+@pytest.mark.slow
 def test_a_job_trains_and_scores_its_row_which_is_then_passed_over(cluster, warm_program):
     [job] = composed_jobs([*TEXT, *TINY, "sweep=s", "seed=1"])
     train, evaluate = ([warm_program, str(ROOT / script)] for script in ("train.py", "evaluate.py"))

@@ -59,6 +59,7 @@ def started(monkeypatch) -> list[Processes]:
 # Refusals: before any process starts, and nothing is written.
 
 
+@pytest.mark.quick("name=x", "n_heads=1,3,5", "data.train=nowhere")
 @pytest.mark.parametrize(
     ("arguments", "code", "lines"),
     [
@@ -214,6 +215,7 @@ def test_a_row_that_ended_before_max_steps_is_finished_if_the_same_command_would
     assert is_finished(with_trainer(scored, **options)) == finished
 
 
+@pytest.mark.slow
 def test_a_row_that_was_begun_before_there_were_other_seeds_is_one_of_them(scored):
     def folders(*more: str) -> list[str]:
         options = [*SMALL, "ablation=d_ls00", *more]
@@ -304,6 +306,7 @@ def test_a_folder_is_named_by_what_its_job_changes(batch, names):
 LONG = "a-rather-long-folder-name/" * 6
 
 
+@pytest.mark.quick("1e-1,0.1,.2")
 @pytest.mark.parametrize(
     ("swept", "rows", "values"),
     [
@@ -342,6 +345,7 @@ def test_equal_values_are_one_row_which_is_named_by_the_value(folder, started, s
     )
 
 
+@pytest.mark.slow
 def test_long_values_and_letters_of_any_script_are_folders_of_their_own_whatever_else_is_swept(
     folder, started
 ):
@@ -382,6 +386,7 @@ def test_folder_names_need_no_quotes_whatever_the_values_are(values):
         valid_name("name", f"sweeps/x/{name}")
 
 
+@pytest.mark.slow
 def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
     jobs = composed_jobs(
         *([f"ablation={path.stem}"] for path in (ROOT / "conf/ablation").glob("*.yaml"))
@@ -397,6 +402,7 @@ def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
         assert composed_options(*job.overrides) == job.config  # what its process will be told
 
 
+@pytest.mark.quick("rows2")
 @pytest.mark.parametrize(
     ("pattern", "rows"),
     [
@@ -654,6 +660,7 @@ def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return in_new_interpreter(folder, "train.py", "-m", *arguments)
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_costs_nothing(
     folder, warm
 ):
@@ -714,6 +721,7 @@ def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_cos
     assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_a_row_with_code_of_its_own_is_scored_with_it_and_finished_until_another_text_or_search_is_asked_for(
     folder, warm
 ):
@@ -792,6 +800,7 @@ def test_hydras_flags_reach_the_jobs_abbreviated_ones_too(folder, started):
 # Other launchers.
 
 
+@pytest.mark.slow
 def test_a_launcher_of_hydras_own_trains_and_scores_each_row_in_a_process_and_the_grid_has_their_codes(
     folder, warm
 ):
@@ -824,6 +833,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="a signal at a parent's death is Linux's")
 def test_a_row_saves_and_ends_when_its_sweep_is_killed(folder):
     (folder / "train.py").write_text(WAITS)
@@ -919,6 +929,7 @@ def test_optuna_searches_over_rows_which_return_what_optimized_metric_says(
     assert best["best_value"] == min(abs(dropout - 0.3) for dropout in seen.values())
 
 
+@pytest.mark.slow
 def test_points_that_a_search_draws_twice_are_one_row_and_each_trial_is_told_its_value(
     folder, monkeypatch
 ):
@@ -962,6 +973,7 @@ def test_an_option_that_is_fixed_and_searched_is_refused(folder):
     assert "error: model.dropout: both fixed on the command line and searched" in outcome.err
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_ends_a_search_with_its_exit_code_and_one_that_diverges_is_the_worst(
     folder, monkeypatch
 ):

@@ -107,6 +107,7 @@ def test_a_run_whose_peak_rate_is_set_over_a_scale_continues_with_this_peak_only
         to(9, 0.004)
 
 
+@pytest.mark.quick("0.1-1")
 @pytest.mark.parametrize(("level", "named"), [(0.1, 1), (100.0, 0)])
 def test_a_loss_that_stays_at_the_unigram_loss_is_named_once_after_the_warm_up(
     small, tmp_path, caplog, monkeypatch, level, named

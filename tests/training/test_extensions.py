@@ -80,7 +80,7 @@ def plain(text, tmp_path_factory) -> Path:
     )
 
 
-@pytest.mark.parametrize("name", slow_but(["bpe_dropout", "ema", "lion", "rotary"], NAMES))
+@pytest.mark.parametrize("name", slow_but(["lion", "rotary"], NAMES))
 def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(
     name, text, plain, tmp_path, monkeypatch, caplog
 ):
@@ -150,6 +150,7 @@ def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(
     assert [metric for metric in metrics if f"{metric} (test)" not in table.out] == []
 
 
+@pytest.mark.quick("rotary")
 @pytest.mark.parametrize("name", sorted(WITH_PARTS))
 def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(
     name, text, tmp_path, monkeypatch
@@ -225,6 +226,7 @@ def test_a_file_that_builds_the_model_leaves_it_the_parts_of_a_file_before(text,
     assert "RotaryAttention" in {type(module).__name__ for module in model.modules()}
 
 
+@pytest.mark.quick("low rank")
 @pytest.mark.parametrize("change", BUILDERS)
 def test_what_builds_the_model_for_training_builds_it_everywhere(
     change, text, tmp_path, monkeypatch, caplog
@@ -316,6 +318,7 @@ def test_a_moving_average_that_would_not_move_is_refused(wrong, text, tmp_path):
     assert not (tmp_path / "run/config.yaml").exists()
 
 
+@pytest.mark.slow
 def test_what_minimum_risk_draws_follows_from_the_seed(text, tmp_path, monkeypatch):
     own = load_extension(f"{EXAMPLES}/minimum_risk.py").module
     seen, sample = [], own.sample
@@ -350,6 +353,7 @@ def test_a_module_given_in_python_builds_the_model_of_its_checkpoints(text, tmp_
     assert len(aiayn.load(run, accelerator="cpu", module=Short).translate(["one"])) == 1
 
 
+@pytest.mark.quick("rotary")
 @pytest.mark.parametrize("name", ["alibi", "rotary"])
 def test_positions_in_the_attention_are_the_same_in_cached_decoding(name, text, tmp_path):
     folder = aiayn.train(
@@ -448,6 +452,7 @@ def test_a_part_that_is_frozen_in_evaluation_mode_stays_there(text, tmp_path, mo
     assert modes == [(False, True)] * 8, "after the proof of the first step and a validation, too"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["norm", "value"])
 def test_gradients_of_weights_that_no_optimizer_has_do_not_clip_the_others(
     text, tmp_path, algorithm
@@ -480,6 +485,7 @@ def test_gradients_of_weights_that_no_optimizer_has_do_not_clip_the_others(
     assert [name for name, weight in one.items() if not torch.equal(weight, other[name])] == []
 
 
+@pytest.mark.slow
 def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_in_order(
     text, tmp_path, caplog
 ):
@@ -650,6 +656,7 @@ def test_a_file_that_brings_nothing_is_named(text, tmp_path, caplog):
     )
 
 
+@pytest.mark.slow
 def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     for row in ("base", "pre_norm"):
@@ -681,6 +688,7 @@ def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, mon
     )
 
 
+@pytest.mark.slow
 def test_stacks_of_unequal_depth_untied_matrices_and_weight_decay_train_resume_translate_and_convert(
     text, plain, tmp_path, monkeypatch
 ):
@@ -736,6 +744,7 @@ def test_a_metric_that_fails_is_missing_from_that_validation_only(text, tmp_path
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [False, True])
 def test_with_another_best_metric_the_average_is_compared_with_what_best_ckpt_holds(
     text, tmp_path, kept
@@ -766,6 +775,7 @@ def test_with_another_best_metric_the_average_is_compared_with_what_best_ckpt_ho
     assert compared["val/loss"] == record["val/loss"]
 
 
+@pytest.mark.slow
 def test_an_average_of_weights_is_what_every_checkpoint_holds_with_and_without_the_optimizers_state(
     text, tmp_path, monkeypatch
 ):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiayn.training.module import TranslationModule
@@ -24,6 +25,7 @@ class Waits(TorchDispatchMode):
         return operation(*arguments, **(options or {}))
 
 
+@pytest.mark.slow
 def test_the_host_waits_for_the_device_only_in_steps_that_log_validate_or_save(
     config, tmp_path, monkeypatch
 ):

@@ -136,6 +136,7 @@ def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     assert {int(state["step"]) for state in states[0]["state"].values()} == {6}
 
 
+@pytest.mark.slow
 def test_the_source_is_the_default_checkpoint_of_a_run_or_the_file_named(child, parent, tmp_path):
     place = parent / "checkpoints"
 

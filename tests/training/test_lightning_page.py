@@ -43,6 +43,7 @@ def written(tmp_path, code: str) -> str:
     return f"extensions=[{path}]"
 
 
+@pytest.mark.slow
 def test_the_recipe_of_a_loss_changes_it(options, tmp_path):
     losses = []
     for name, more in (("plain", []), ("own", [written(tmp_path, recipe("Change the loss"))])):

@@ -83,6 +83,7 @@ def test_csv_files_hold_every_series_and_each_start_has_its_own(killed_and_conti
     assert logged == {step: step for step in range(1, 13)}
 
 
+@pytest.mark.slow
 def test_tensorboard_holds_every_series_samples_and_options_and_no_step_twice(killed_and_continued):
     pytest.importorskip("tensorboard", reason="the extra `dashboard` is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -99,7 +99,6 @@ def losses_and_gradients(module, batch):
         [
             (False, "sinusoidal", "all", None),
             (False, "learned", "none", 3),
-            (True, "sinusoidal", "all", 4),
         ],
         product((False, True), ("sinusoidal", "learned"), ("all", "none"), (None, 3, 4)),
     ),
@@ -250,6 +249,7 @@ def train_as(monkeypatch, config, tmp_path):
     return train_as
 
 
+@pytest.mark.quick("packed")
 @pytest.mark.parametrize("form", ["packed", "graphed"])
 def test_a_packed_training_takes_the_padded_one_s_steps_in_one_pass_and_resumes_to_the_bit(
     train_as, config, form
@@ -274,6 +274,7 @@ def test_a_packed_training_takes_the_padded_one_s_steps_in_one_pass_and_resumes_
     )
 
 
+@pytest.mark.slow
 def test_a_graphed_training_has_the_losses_of_the_packed_one_also_where_gradients_are_clipped(
     train_as,
 ):
@@ -290,6 +291,7 @@ def test_a_graphed_training_has_the_losses_of_the_packed_one_also_where_gradient
             assert logged(replayed, metric) == pytest.approx(logged(packed, metric), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_graphed_step_of_nan_changes_nothing_and_too_many_end_the_run_naming_the_step(
     train_as, monkeypatch
 ):
@@ -309,6 +311,7 @@ def test_a_graphed_step_of_nan_changes_nothing_and_too_many_end_the_run_naming_t
         train_as("graphed", "ended", log_every=1)
 
 
+@pytest.mark.slow
 def test_gradients_stay_where_they_are_and_a_batch_with_more_slots_is_computed_plainly(
     train_as, config, monkeypatch
 ):

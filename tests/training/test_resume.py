@@ -34,6 +34,7 @@ NULLABLE = [
 ]
 
 
+@pytest.mark.quick("null")
 @pytest.mark.parametrize("before", ["null", "as configured"])
 def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_values(
     config, tmp_path, before

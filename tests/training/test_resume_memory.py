@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from faults.harness import configured, start, write_splits
 
 from aiayn.training import run
@@ -16,6 +17,7 @@ def of_this_process(what: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(what))
 
 
+@pytest.mark.slow
 def test_weights_and_optimizer_state_are_in_memory_once_when_the_first_step_begins(tmp_path):
     """The model's own parameters, and what was read: its weights, and two moments of each."""
     options = "model.positions=learned", "model.max_positions=600000", "trainer.max_steps=3"

@@ -86,6 +86,7 @@ def test_the_loss_falls_and_starts_near_a_uniform_guess(unbroken):
     assert curve[12] < curve[1] - 1
 
 
+@pytest.mark.slow
 def test_what_is_logged_after_several_steps_is_the_same_where_a_stop_fell_among_them(
     config, tmp_path
 ):
@@ -113,6 +114,7 @@ def test_a_finished_run_is_left_as_it_is_with_its_pictures(unbroken, config, cap
     assert "already finished at step 12" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_number_of_micro_batches_changes_nothing_but_rounding_without_dropout(config, tmp_path):
     ends = []
     for parts in (1, 8):
@@ -121,6 +123,7 @@ def test_the_number_of_micro_batches_changes_nothing_but_rounding_without_dropou
     assert ends[0] == pytest.approx(ends[1], abs=2e-4)
 
 
+@pytest.mark.slow
 def test_a_data_set_in_the_hubs_own_layout_is_trained_on_from_a_local_folder(
     config, corpus, tmp_path
 ):
@@ -216,6 +219,7 @@ def test_a_picture_and_a_page_that_fail_cost_a_line_and_the_same_command_makes_t
     assert (folder / "report.html").exists()
 
 
+@pytest.mark.quick("maps")
 @pytest.mark.parametrize(
     "broken", ["visualize.maps.attention_maps", "training.finish.compare_with_best"]
 )

@@ -66,7 +66,7 @@ def test_one_step_of_an_epoch_and_all_of_them_are_different_options(config):
     assert changed_options(to_dict(config), changed(config, overfit_steps=0)) == {}
 
 
-@pytest.mark.parametrize("options", slow_but(DEFINING[::2], DEFINING), ids=str)
+@pytest.mark.parametrize("options", slow_but(DEFINING[:1], DEFINING), ids=str)
 def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(
     config, plain, tmp_path, options
 ):
@@ -90,6 +90,7 @@ def test_limited_and_overfitted_epochs_have_the_steps_that_are_said(config, tmp_
     assert seen == [0, 1] * 3
 
 
+@pytest.mark.quick("overfit")
 @pytest.mark.parametrize("option", ["limit_train_steps", "overfit_steps"])
 def test_the_sentences_of_a_step_that_is_not_finite_are_its_own_in_shortened_epochs_too(
     config, tmp_path, monkeypatch, option
@@ -225,6 +226,7 @@ def test_a_validation_may_be_limited_or_left_out(config, tmp_path):
         ] == steps
 
 
+@pytest.mark.quick("0.5")
 @pytest.mark.parametrize("limit", [1, 0.5])
 def test_the_average_is_validated_on_the_batches_of_the_validations_that_it_is_compared_with(
     config, tmp_path, limit
@@ -283,6 +285,7 @@ def float16(monkeypatch, scale: float) -> None:
     monkeypatch.setattr(MixedPrecision, "__init__", init)
 
 
+@pytest.mark.slow
 def test_float16_passes_over_the_overflows_of_its_scaler_clips_and_resumes_to_the_bit(
     config, tmp_path, monkeypatch
 ):

@@ -42,6 +42,7 @@ def callbacks(run):
 """
 
 
+@pytest.mark.slow
 def test_only_the_first_process_speaks_and_both_hear_of_one_metric(
     corpus, tmp_path, monkeypatch, warm
 ):
@@ -74,6 +75,7 @@ def test_only_the_first_process_speaks_and_both_hear_of_one_metric(
     assert validated["val/loss"] == pytest.approx(by_one["val/loss"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(
     corpus, tmp_path, monkeypatch, warm
 ):
@@ -139,6 +141,7 @@ class Module(TranslationModule):
 """
 
 
+@pytest.mark.slow
 def test_a_rank_that_leaves_parameters_out_ends_the_run_with_their_names_and_the_strategy_that_allows_it(
     corpus, tmp_path, warm
 ):
@@ -174,6 +177,7 @@ PARTS = Parts(feed_forward=lambda config, place: Counting(config.d_model, config
 """
 
 
+@pytest.mark.slow
 def test_a_counter_of_each_rank_that_no_checkpoint_could_hold_ends_the_run_at_its_first_step(
     corpus, tmp_path, warm
 ):

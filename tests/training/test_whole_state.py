@@ -87,6 +87,7 @@ class WithAdamax(Whole):
     optimizer = torch.optim.Adamax
 
 
+@pytest.mark.quick("[Whole]")
 @pytest.mark.parametrize("module", [Whole, WithAdamax])
 def test_counters_own_keys_and_the_state_of_any_optimizer_survive_a_stop(module, config, tmp_path):
     whole = train(config, tmp_path / "whole", module=module)
@@ -171,6 +172,7 @@ class Plateau(TranslationModule):
         super().validation_step(batch, batch_idx)
 
 
+@pytest.mark.slow
 def test_a_plateau_is_seen_after_every_validation_wherever_a_run_was_stopped(config, tmp_path):
     config = replace(config, trainer=replace(config.trainer, val_every=2, max_steps=8))
     whole = train(config, tmp_path / "whole", module=Plateau)

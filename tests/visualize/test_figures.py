@@ -90,7 +90,7 @@ def test_the_figures_are_drawn_as_png_and_svg_with_the_words_as_text(maps, tmp_p
     assert sum("layer 2 of 2: head" in text for text in five) == 2
 
 
-@pytest.mark.parametrize("n", [1, 2, 70])
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.slow), 70])
 def test_sentences_of_any_length_and_script_are_drawn_without_a_word_of_warning(tmp_path, n):
     tokens = [*(["$x$", "▁猫", "\t\n", "▁word"] * 20)[: n - 1], "</s>"]
     even = torch.full((1, 1, n, n), 1 / n)

@@ -296,6 +296,7 @@ def copied_without_letters(lines: list[str], translator: Translator) -> list[str
     return [text if has_letters(line) else line for line, text in zip(lines, found, strict=True)]
 
 
+@pytest.mark.slow
 def test_the_server_and_the_command_give_the_same_for_odd_lines(server, translator):
     draw = random.Random(5)
     words = [
