@@ -62,7 +62,7 @@ notebook: $(INSTALLED)  ## open examples/tour.ipynb, which computes the paper's 
 	@$(BIN)/python -c 'import notebook' 2>/dev/null || $(PIP) --quiet -e '.[notebook]'
 	@$(BIN)/python -m notebook examples/tour.ipynb
 
-test: $(WITH_TESTS)  ## run the test suite; PYTEST_ARGS="-k beam" runs a part of it
+test: $(WITH_TESTS)  ## run the tests but for slow ones, in minutes; PYTEST_ARGS="-k beam" runs a part of it
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
 test-all: $(WITH_TESTS)  ## run every test: slow ones, planted bugs, published text where AIAYN_CORPORA names it
@@ -120,4 +120,7 @@ $(INSTALLED): pyproject.toml constraints.txt $(if $(OTHER_BUILD),anew)
 $(WITH_TESTS): $(INSTALLED)
 	@echo 'installing into .venv: what the tests need'
 	@$(PIP) -e '.[dev]'
+# Once, and not by each of the processes that are started at a time.
+	@echo 'compiling what the tests load'
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -W ignore -c 'import datasets, hypothesis, wandb, aiayn.evaluation.evaluate, aiayn.training.run'
 	@touch $@
