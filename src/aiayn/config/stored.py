@@ -5,6 +5,7 @@ continues.
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import MISSING, Field, asdict, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from aiayn.config.resolve import RunConfig, fill, run_config
@@ -20,6 +21,7 @@ T = TypeVar("T", bound="DataclassInstance")
 UNTIL_THE_END = ("trainer.average_last", "trainer.best_metric")
 
 
+@cache
 def mutable_on_resume(key: str) -> bool:
     """Whether an option may change between two starts of a run."""
     section = {option.name: option for option in fields(Config)}.get(key.partition(".")[0])
