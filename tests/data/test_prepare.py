@@ -1,4 +1,5 @@
 import hashlib
+import io
 import itertools
 import json
 import logging
@@ -438,3 +439,63 @@ def test_copies_for_other_processes_are_small_and_map_the_same_files(config):
     assert rows(copy.val) == rows(found.val)
     with pytest.raises(ValueError, match="read-only"):
         split.src.flat[0] = 1
+
+
+def forged(folder: Path, name: str, content: bytes) -> None:
+    """Exchanges a file of a prepared corpus and its size and checksum in the manifest."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    checksum = hashlib.sha256(content).hexdigest()
+    manifest["files"][name] = {"size": len(content), "sha256": checksum}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def saved(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("train.tgt.bin", "ids outside the vocabulary of 300"),
+        ("val.src.bin", "ids outside the vocabulary of 300"),
+        ("train.src.npy", "not in order"),
+        ("val.tgt.npy", "does not hold the starts"),
+        ("tokenizer.json", "tokenizer.json is not that of"),
+        ("report.json", "does not count the 211 pairs of train"),
+    ],
+)
+def test_a_corpus_whose_checksums_are_right_but_whose_content_is_not_is_built_again(
+    config, tmp_path, caplog, name, reason
+):
+    found = prepare(config)
+    before, path = contents(found.folder), found.folder / name
+    if name == "train.tgt.bin":
+        content = found.train.tgt.flat.copy()
+        content[7] = 300
+        forged(found.folder, name, content.tobytes())
+    elif name == "val.src.bin":
+        content = found.val.src.flat.copy()
+        content[-1] = 0
+        forged(found.folder, name, content.tobytes())
+    elif name == "train.src.npy":
+        starts = np.load(path)
+        starts[[3, 4]] = starts[[4, 3]]
+        forged(found.folder, name, saved(starts))
+    elif name == "val.tgt.npy":
+        forged(found.folder, name, saved(np.load(path).astype(float)))
+    elif name == "report.json":
+        report = json.loads(path.read_text())
+        report["train"]["kept"] += 1
+        forged(found.folder, name, json.dumps(report).encode())
+    else:
+        english = [f"the {word} sat on the mat with that other {word}" for word in WORDS * 20]
+        other = write_lines(tmp_path / "other", english, english)
+        tokenizer = prepare(replace(config, train=other)).tokenizer
+        assert tokenizer.vocab_size == 300
+        forged(found.folder, name, tokenizer.to_json().encode())
+    assert contents(prepare(config).folder) == before
+    assert reason in caplog.text
+    assert "building it again" in caplog.text

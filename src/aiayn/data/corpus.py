@@ -24,10 +24,11 @@ import numpy as np
 from aiayn.data.encode import Sentences
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import atomic_write_text, sha256
-from aiayn.token_ids import EOS_ID
+from aiayn.token_ids import EOS_ID, UNK_ID
 
 SPLITS, SIDES = ("train", "val"), ("src", "tgt")
 COUNTED = 1 << 24  # subwords counted at once
+SAMPLE = 100  # sentences of each side that are encoded again when a corpus is opened
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +114,8 @@ def open_sentences(path: Path) -> Sentences:
     together.
     """
     starts, stored = np.load(f"{path}.npy", mmap_mode="r"), np.memmap(f"{path}.bin", mode="r")
+    if starts.dtype != np.int64 or starts.ndim != 1:
+        raise ValueError(f"{path.name}.npy does not hold the starts of sentences")
     width, rest = divmod(len(stored), int(starts[-1]))
     if rest or width not in (2, 4):
         raise ValueError(f"{path.name}.bin does not hold {starts[-1]} ids")
@@ -146,9 +149,35 @@ def write_manifest(folder: Path, settings: dict[str, Any]) -> None:
     atomic_write_text(folder / "manifest.json", json.dumps(manifest, indent=2))
 
 
+def _inconsistency(corpus: PreparedCorpus, settings: dict[str, Any]) -> str:
+    """Returns why a corpus cannot be trained on although its checksums are right; else ""."""
+    tokenizer = corpus.tokenizer
+    if settings.get("tokenizer") not in (None, "unigram", tokenizer.fingerprint):
+        return "tokenizer.json is that of another corpus"
+    for split in (corpus.train, corpus.val):
+        if corpus.report[split.name]["kept"] != len(split):
+            return f"report.json does not count the {len(split)} pairs of {split.name}"
+        for side, ids, coder in (
+            ("src", split.src, tokenizer.source),
+            ("tgt", split.tgt, tokenizer),
+        ):
+            name = f"{split.name}.{side}"
+            if ids.starts[0] != 0 or np.any(ids.starts[1:] <= ids.starts[:-1]):
+                return f"the sentences of {name} are not in order"
+            if ids.flat.min() <= UNK_ID or ids.flat.max() >= coder.vocab_size:
+                return f"{name} has ids outside the vocabulary of {coder.vocab_size}"
+            # Another tokenizer would divide the text of these ids differently. Lower case may
+            # do so in a rare line, too.
+            rows = [ids[number].tolist() for number in range(0, len(ids), -(-len(ids) // SAMPLE))]
+            again = coder.encode(coder.decode(rows))
+            if 2 * sum(map(list.__eq__, rows, again)) < len(rows):
+                return f"tokenizer.json is not that of {name}"
+    return ""
+
+
 def open_verified(folder: Path) -> PreparedCorpus | str:
-    """Opens a corpus whose files have the sizes and checksums of its manifest; else returns what is
-    wrong with it.
+    """Opens a corpus whose files have the sizes and checksums of its manifest and belong together;
+    else returns what is wrong with it.
     """
     name = "manifest.json"
     try:
@@ -164,7 +193,9 @@ def open_verified(folder: Path) -> PreparedCorpus | str:
             f"-{fingerprint[:16]}"
         ):
             return "manifest.json is that of another corpus"
-        return PreparedCorpus.open(folder)
+        name = "report.json"
+        corpus = PreparedCorpus.open(folder)
+        return _inconsistency(corpus, manifest["settings"]) or corpus
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
     except OSError:
