@@ -369,6 +369,14 @@ def performance() -> dict[str, str]:
         ),
         "first-step": f"The tiny model's first step on a prepared corpus comes {first_step['seconds']:.1f} "
         "s after the command.",
+        "all-reduce": table(
+            [
+                Column("MB", "gradients (MB)"),
+                Column("fewest seconds", decimals=2),
+                Column("most", decimals=2),
+            ],
+            rows_of("all_reduce"),
+        ),
         "preparing": wrapped(_preparing()),
         "planning": wrapped(
             f"Planning an epoch takes {' and '.join(planning)}, in every process that makes "
