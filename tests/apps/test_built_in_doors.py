@@ -1,4 +1,5 @@
-"""Doors for apps: what another package declares by entry points is found beside the built-in ones."""
+"""Doors for apps: what is built in stays, and a broken package costs no other. What another package can add
+is in tests/apps/test_doors.py."""
 
 import os
 import subprocess
@@ -8,15 +9,12 @@ from pathlib import Path
 import pytest
 from applications import ROOT
 
-from aiayn.apps.documents.document import READERS, parse_document
-from aiayn.apps.documents.markup import Part
+from aiayn.apps.documents.document import READERS
 from aiayn.data.languages import LANGUAGE_CODES
-from aiayn.data.pair_files import FileText
-from aiayn.doors import APPS, load_from, names_behind
+from aiayn.doors import APPS, load_from
 
 SHEETS = """
 from typing import Annotated
-from aiayn.apps.documents.markup import Part
 from aiayn.cli.arguments import Positional
 from aiayn.data.raw_text import RawPair
 
@@ -25,25 +23,13 @@ def read_pairs(path, src_lang, tgt_lang):
         src, tgt = line.split(b" = ")
         yield RawPair(str(path), number, src, tgt)
 
-def read_document(source):
-    title, rest = source.text.split("\\n", 1)
-    return [title + "\\n", Part(rest)]
-
-def write(checkpoint, folder, card=None):
-    folder.mkdir()
-
 def count(file: Annotated[str, Positional(metavar="FILE", help="Lines.")]) -> None:
     "Counts lines."
     print(len(open(file).readlines()))
 """
 ENTRY_POINTS = """
 [aiayn.readers]
-eqs = sheets:read_pairs
 tmx = sheets:read_pairs
-[aiayn.documents]
-eqs = sheets:read_document
-[aiayn.exporters]
-folder = sheets:write
 [aiayn.commands]
 count = sheets:count
 broken = sheets_gone:count
@@ -62,35 +48,6 @@ def package(tmp_path, monkeypatch) -> Path:
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "sheets", raising=False)
     return folder
-
-
-def test_a_reader_of_another_package_reads_training_text_by_its_suffix(package, tmp_path):
-    (tmp_path / "x.eqs").write_text("a cat = eine Katze\na dog = ein Hund\n")
-
-    pairs = list(FileText("data.train", [str(tmp_path / "x.eqs")], ("en", "de")).pairs())
-
-    assert [(pair.src, pair.tgt) for pair in pairs] == [
-        (b"a cat", b"eine Katze"),
-        (b"a dog", b"ein Hund"),
-    ]
-
-
-def test_a_document_of_another_package_keeps_what_its_reader_keeps(package):
-    document = parse_document(Path("x.eqs"), b"Title\nA cat sleeps. It snores.", ("en", "de"))
-
-    assert [piece.text if isinstance(piece, Part) else piece for piece in document.pieces] == [
-        "",
-        "Title\n",
-        "A cat sleeps. It snores.",
-    ]
-    assert document.is_prose
-
-
-def test_an_exporter_of_another_package_stands_beside_the_built_in_ones(package, tmp_path):
-    load_from("aiayn.exporters", "folder")(None, tmp_path / "model")
-
-    assert names_behind("aiayn.exporters") == ["ctranslate2", "marian", "folder"]
-    assert (tmp_path / "model").is_dir()
 
 
 def test_what_is_built_in_is_replaced_by_no_other_package(package):
