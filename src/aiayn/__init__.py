@@ -70,8 +70,9 @@ def load(
     one_of("precision", precision, PRECISIONS)
     one_of("engine", engine, ENGINES)
     overrides = SearchOverrides(**({} if engine == "torch" else {"patience": 2.0}) | search)
-    from aiayn.runs.extensions import name_class, register_extensions
+    from aiayn.runs.extensions import name_class, register_extensions, with_stored
 
+    extensions = with_stored(extensions, Path(run))
     register_extensions(extensions)
     if module:
         name_class(module)

@@ -23,6 +23,7 @@ from applications import (
 from torch.nn import functional as F
 
 import aiayn
+from aiayn.config import extensions as config_extensions
 from aiayn.config.extensions import load_extension
 from aiayn.config.model import ModelConfig
 from aiayn.errors import ConfigError, DivergedError, RefusedError
@@ -853,3 +854,44 @@ def test_a_metric_decides_about_the_best_checkpoint_and_is_seen_by_lightnings_ca
         aiayn.train(
             aiayn.compose(*options(text, tmp_path, "", *more, "trainer.best_metric=val/other"))
         )
+
+
+def test_a_run_keeps_its_sources_and_runs_them_or_a_changed_file_with_a_warning(
+    text, tmp_path, monkeypatch, caplog
+):
+    own = tmp_path / "own"
+    (own / "norms").mkdir(parents=True)
+    (own / "norms/__init__.py").write_text("")
+    (own / "norms/rms.py").write_text("from torch.nn import RMSNorm\n")
+    file = own / "mine.py"
+    file.write_text(
+        "from norms.rms import RMSNorm\nfrom aiayn.model.layers import AddNorm, Parts\n"
+        "PARTS = Parts(add_norm=lambda c, position: AddNorm(c.d_model, 0.1, RMSNorm(c.d_model)))\n"
+    )
+    given = options(text, tmp_path, "", f"extensions=[{file}]", "name=run", "trainer.max_steps=1")
+    run = aiayn.train(*given)
+    copies = RunFolder(run).extensions
+    assert {path.relative_to(copies): path.read_bytes() for path in copies.rglob("*.py")} == {
+        path.relative_to(own): path.read_bytes() for path in own.rglob("*.py")
+    }
+    (own / "norms/rms.py").write_text("from torch.nn import RMSNorm  # changed\n")
+    config_extensions._imported.cache_clear()
+    with pytest.raises(RefusedError, match="extensions_sha256"):
+        aiayn.train(*given, "trainer.max_steps=2")
+    expected = aiayn.load(run, accelerator="cpu", extensions=[str(file)]).translate(["one"])
+
+    monkeypatch.setattr(extensions, "_named", {})  # as in another process
+    file.write_text(f"{file.read_text()}# changed\n")
+    changed = aiayn.load(run, accelerator="cpu", extensions=[str(file)])
+    assert changed.translate(["one"]) == expected
+    assert "mine.py differs from the file that the model was trained with" in caplog.text
+
+    monkeypatch.setattr(extensions, "_named", {})
+    shutil.rmtree(own)
+    caplog.clear()
+    stored = aiayn.load(run, accelerator="cpu", extensions=["stored"])
+    assert stored.translate(["one"]) == expected
+    assert "differs" not in caplog.text
+    shutil.rmtree(copies)
+    with pytest.raises(RefusedError, match="holds no copies of this run's extensions"):
+        aiayn.load(run, accelerator="cpu", extensions=["stored"])

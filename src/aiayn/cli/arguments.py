@@ -53,7 +53,8 @@ Extensions = Annotated[
     Option(
         "--extension",
         metavar="FILE",
-        help="A Python file that the model has parts of; may be repeated.",
+        help="Python file that defines parts of the model, or stored: the run's own "
+        "copy; may be repeated.",
     ),
 ]
 DEBUG = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]
@@ -91,10 +92,10 @@ class ModelChoice:
         search = SearchOverrides(length_penalty=self.length_penalty)
         ensemble = self.ensemble or ()
         find_checkpoints(run, ensemble, self.checkpoint)
-        from aiayn.runs.extensions import register_extensions
+        from aiayn.runs.extensions import register_extensions, with_stored
         from aiayn.search.translator import Translator
 
-        register_extensions(self.extension or [])
+        register_extensions(with_stored(self.extension, run))
         return Translator.from_run(
             run, self.checkpoint, search, self.accelerator, self.precision, ensemble
         )
@@ -141,6 +142,7 @@ class ModelAndSearch(ModelChoice):
         search = SearchOverrides(
             beam_size=self.beam_size, length_penalty=self.length_penalty, patience=self.patience
         )
+        from aiayn.runs.extensions import with_stored
         from aiayn.search.engine import Choice, open_translator
 
         return open_translator(
@@ -151,7 +153,7 @@ class ModelAndSearch(ModelChoice):
                 accelerator=self.accelerator,
                 precision=self.precision,
                 devices=devices,
-                extensions=self.extension or [],
+                extensions=with_stored(self.extension, run),
                 only_torch=only_torch,
             )
         )

@@ -64,7 +64,7 @@ def export(
     one_of("--format", target, ("aiayn", *names_behind("aiayn.exporters")))
     path = find_checkpoint(run, checkpoint)
     from aiayn.runs import checkpoints
-    from aiayn.runs.extensions import register_extensions
+    from aiayn.runs.extensions import register_extensions, with_stored
 
     model = checkpoints.load(path)
     if target == "aiayn":
@@ -72,7 +72,7 @@ def export(
         checkpoints.save(folder, model if is_exact else checkpoints.in_bfloat16(model))
         print(f"{folder}  {folder.stat().st_size / 1e6:.1f} MB")
         return
-    register_extensions(extension or [])
+    register_extensions(with_stored(extension, run))
     write = load_from("aiayn.exporters", target)
     if target != "marian":
         write(model, folder)

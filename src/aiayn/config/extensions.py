@@ -6,9 +6,11 @@ A file's options are the fields of its dataclass `Options`; they are written
 on a command line or in a configuration file is imported.
 """
 
+import ast
 import hashlib
 import importlib.util
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
@@ -27,9 +29,11 @@ class Extension:
 
     name: str
     path: Path
-    sha256: str  # over the bytes of the file
+    source: bytes
+    sha256: str  # over these bytes
     module: ModuleType
     options: type | None  # the dataclass of its options, if it declares any
+    helpers: Mapping[str, bytes]  # what it imports, beside it: relative path -> content
 
 
 def load_extension(path: str) -> Extension:
@@ -56,6 +60,8 @@ def _imported(path: str, file: Path, source: bytes) -> Extension:
     assert spec is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # as dataclasses and loader processes expect
+    folder = str(file.parent.absolute())
+    sys.path.insert(0, folder)  # helpers beside the file are importable
     try:
         # The bytes that were read, and no __pycache__, which may hold others.
         exec(compile(source, str(file), "exec", dont_inherit=True), vars(module))
@@ -66,9 +72,62 @@ def _imported(path: str, file: Path, source: bytes) -> Extension:
         raise ConfigError(
             f"extensions: {path}: fails when imported ({reason:.200}); debug=true shows where"
         ) from error
+    finally:
+        sys.path.remove(folder)
+        if folder not in sys.path:
+            sys.path.append(folder)  # for imports inside functions
     options = getattr(module, "Options", None)
     options = options if is_section(options) else None
-    return Extension(file.stem, file, hashlib.sha256(source).hexdigest(), module, options)
+    sha256, helpers = hashlib.sha256(source).hexdigest(), helpers_of(source, file.parent)
+    return Extension(file.stem, file, source, sha256, module, options, helpers)
+
+
+def helpers_of(source: bytes, folder: Path) -> dict[str, bytes]:
+    """Returns the files that Python code imports, directly or through each other, from outside
+    site-packages and the standard library.
+
+    The key is the path of the module below its import root, such as `mine/layers.py`.
+    """
+    found: dict[str, bytes] = {}
+    pending = [(source, "")]
+    while pending:
+        code, package = pending.pop()
+        for module in _imported_modules(code, package):
+            name, file = _own_file(module, folder)
+            if file is not None and name not in found:
+                found[name] = file.read_bytes()
+                parent = Path(name).parent.as_posix().replace("/", ".")
+                pending.append((found[name], parent if parent != "." else ""))
+    return dict(sorted(found.items()))
+
+
+def _imported_modules(code: bytes, package: str) -> set[str]:
+    """Returns the dotted names of all modules that code may import, and of their packages."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - max(0, node.level - 1)]
+            base = ".".join([*(parents if node.level else []), *filter(None, [node.module])])
+            names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    parts = [name.split(".") for name in names]
+    own = [part for part in parts if part[0] not in {*sys.stdlib_module_names, "aiayn", "torch"}]
+    return {".".join(part[:end]) for part in own for end in range(1, len(part) + 1)}
+
+
+def _own_file(module: str, folder: Path) -> tuple[str, Path | None]:
+    """Returns a module's file and its path below its import root; no file for libraries."""
+    libraries = [Path(path).resolve() for path in sysconfig.get_paths().values()]
+    libraries.append(Path(__file__).resolve().parents[1])
+    below = module.replace(".", "/")
+    for root in dict.fromkeys([folder, *map(Path, sys.path)]):
+        for name in (f"{below}.py", f"{below}/__init__.py"):
+            file = (root / name).resolve()
+            if file.is_file():
+                is_library = any(file.is_relative_to(library) for library in libraries)
+                return name, None if is_library else file
+    return below, None
 
 
 def load_extensions(paths: Sequence[str]) -> list[Extension]:

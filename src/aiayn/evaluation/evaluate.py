@@ -22,7 +22,13 @@ from aiayn.files import atomic_write_text, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
-from aiayn.runs.extensions import id_of_file, measure, metrics_of, register_extensions
+from aiayn.runs.extensions import (
+    ids_of_files,
+    measure,
+    metrics_of,
+    register_extensions,
+    with_stored,
+)
 from aiayn.runs.results import Evaluation, read_evaluation
 from aiayn.runs.run_folder import (
     EvaluationFolder,
@@ -50,6 +56,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     parser, ResourceError if memory or disk run out.
     """
     # Whatever can be refused is refused before the search.
+    config = replace(config, extensions=with_stored(config.extensions, Path(config.run)))
     extensions = register_extensions(config.extensions)
     run, ensemble = Path(config.run), listed(config.ensemble)
     paths = find_checkpoints(run, ensemble, config.checkpoint)
@@ -100,7 +107,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         recomposed=scores.recomposed,
         brackets=scores.brackets,
         forced=forced,
-        extensions_sha256=[id_of_file(extension) for extension in extensions],
+        extensions_sha256=ids_of_files(extensions),
         text=test.option,
         test_set=test.of_paper,
         split=test.split,

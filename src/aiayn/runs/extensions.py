@@ -1,9 +1,11 @@
 """What a run stores of the files that `extensions` names, and whose parts a model may be built of.
 
-A run stores name and SHA-256 of each. A model that a file's code builds can be loaded only in a
-process that has named this very file, so that loading never runs code by itself.
+A run stores name and SHA-256 of each, and a copy of it with the files that it imports. A model that
+a file's code builds can be loaded only in a process that has named a file of this name, so that
+loading never runs code by itself. The hash is a record: a changed file loads, with a warning.
 """
 
+import functools
 import hashlib
 import inspect
 import logging
@@ -15,8 +17,9 @@ from typing import Any
 
 from aiayn.config.extensions import Extension, load_extensions
 from aiayn.errors import ConfigError, RefusedError
+from aiayn.files import atomic_file
 from aiayn.runs.metrics import METRICS
-from aiayn.runs.run_folder import is_number
+from aiayn.runs.run_folder import RunFolder, folder_of, is_number
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,7 @@ Metrics = Mapping[str, Callable[..., float]]
 # What this program measures itself, under val/NAME or in evaluation.json.
 OWN_METRICS = {name for name in METRICS if "/" not in name}
 OWN_METRICS |= {"loss", "ppl", "accuracy", "bleu", "length_ratio"}
+STORED = "stored"  # in the place of a file: the run's own copies
 _named: dict[
     str, Any
 ] = {}  # by file_id: what builds models in this process, with PARTS or a Module
@@ -34,6 +38,50 @@ _named: dict[
 def id_of_file(extension: Extension) -> str:
     """What a run stores of a file: FILE:SHA-256."""
     return f"{extension.path.name}:{extension.sha256}"
+
+
+def ids_of_files(extensions: Sequence[Extension]) -> list[str]:
+    """What a run stores of files and of what they import: FILE:SHA-256, each once."""
+    ids = [id_of_file(extension) for extension in extensions]
+    for extension in extensions:
+        ids += [
+            f"{name}:{hashlib.sha256(content).hexdigest()}"
+            for name, content in extension.helpers.items()
+        ]
+    return list(dict.fromkeys(ids))
+
+
+def store_sources(folder: RunFolder, extensions: Sequence[Extension]) -> None:
+    """Copies the files, and those that they import, into the run."""
+    for extension in extensions:
+        sources = {**extension.helpers, extension.path.name: extension.source}
+        for name, content in sources.items():
+            path = folder.extensions / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path) as file:
+                file.write(content)
+
+
+def with_stored(paths: Sequence[str] | None, run: Path) -> list[str]:
+    """Returns the paths of extensions, with the run's own copies in the place of `stored`.
+
+    Raises RefusedError if the run holds no copies.
+    """
+    found: list[str] = []
+    for path in paths or ():
+        if path != STORED:
+            found.append(path)
+            continue
+        folder = RunFolder(folder_of(run))
+        names = [Path(name).name for name in folder.read_config()["extensions"]]
+        copies = [folder.extensions / name for name in names]
+        if not copies or not all(copy.is_file() for copy in copies):
+            raise RefusedError(
+                f"extension {STORED}: {folder.extensions} holds no copies of this run's "
+                "extensions; name the file instead"
+            )
+        found += map(str, copies)
+    return found
 
 
 def register_extensions(paths: Sequence[str]) -> list[Extension]:
@@ -151,18 +199,31 @@ def ids_of_builders(extensions: Sequence[Extension], module: type | None = None)
     return ",".join(ids) or None
 
 
+@functools.cache  # one line a process
+def _warn_of_other_source(stored: str, named: str) -> None:
+    log.warning(
+        "warning  %s differs from the file that the model was trained with (SHA-256 %.16s..., "
+        "here %.16s...); --extension %s runs the run's own copy",
+        *(stored.partition(":")[0], stored.rpartition(":")[2], named.rpartition(":")[2], STORED),
+    )
+
+
 def builders_of(ids: str | None) -> list[Any]:
-    """Returns the modules that a model was built with. Raises RefusedError if a file of them is not
-    named.
+    """Returns the modules that a model was built with. Warns of a file that has changed. Raises
+    RefusedError if a file of this name is not named.
     """
     found = []
     for each in ids.split(",") if ids else []:
         if each not in _named:
             name, _, sha256 = each.partition(":")
+            if same_name := [other for other in _named if other.partition(":")[0] == name]:
+                _warn_of_other_source(each, same_name[-1])
+                found.append(_named[same_name[-1]])
+                continue
             raise RefusedError(
                 f"the model has parts of an extension, {name} (SHA-256 {sha256[:16]}...), and "
                 f"code runs only where it is named: add extensions=[FOLDER/{name}], with `aiayn` "
-                f"commands --extension FOLDER/{name}"
+                f"commands --extension FOLDER/{name}; --extension {STORED} runs the run's own copy"
             )
         found.append(_named[each])
     return found

@@ -65,6 +65,7 @@ class RunFolder:
         )  # of a training that ended before `max_steps`: step, reason, and its limits
         self.lock = path / ".lock"
         self.owner = path / ".owner"
+        self.extensions = path / "extensions"  # copies of the files that `extensions` names
         self.wandb_id = path / "wandb" / "run_id"
         # Measurements.
         self.metrics = (

@@ -26,7 +26,7 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import as_option, changed_options, filled, short_names, to_dict
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
-from aiayn.runs.extensions import id_of_file, ids_of_builders, metric_falls, metrics_of
+from aiayn.runs.extensions import ids_of_builders, ids_of_files, metric_falls, metrics_of
 from aiayn.runs.results import read_evaluation, without_batching
 from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
 from aiayn.runs.validations import ValidationHistory
@@ -288,9 +288,7 @@ def _with_code(config: Config) -> Config:
     """Returns the options with what a run stores of the files that `extensions` names."""
     extensions = load_extensions(config.extensions)
     model = replace(config.model, parts=ids_of_builders(extensions))
-    return replace(
-        config, extensions_sha256=[id_of_file(extension) for extension in extensions], model=model
-    )
+    return replace(config, extensions_sha256=ids_of_files(extensions), model=model)
 
 
 def _has_ended(run: RunFolder, config: Config) -> bool:

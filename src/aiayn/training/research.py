@@ -25,8 +25,8 @@ from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs.extensions import (
     Metrics,
     id_of_class,
-    id_of_file,
     ids_of_builders,
+    ids_of_files,
     metrics_of,
     register_extensions,
 )
@@ -66,7 +66,7 @@ class Research:
     @property
     def ids(self) -> list[str]:
         """FILE:SHA-256 of all the code, as a run stores it."""
-        ids = [id_of_file(each) for each in self.extensions]
+        ids = ids_of_files(self.extensions)
         for kind in dict.fromkeys([self.module, self.datamodule, *map(type, self.callbacks)]):
             if kind.__module__.partition(".")[0] not in ("aiayn", "pytorch_lightning", "lightning"):
                 found = id_of_class(kind)
