@@ -5,7 +5,9 @@
 It needs the packages of the tests. The notebook's metadata names the commit that made the outputs.
 """
 
+import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -21,8 +23,12 @@ NOTEBOOK = ROOT / "examples/tour.ipynb"
 def main() -> None:
     """Run the notebook in an empty folder, so that it trains anew, and write it back."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
+    # As in an active environment, in which printed commands name no path.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=3600, resources={"metadata": {"path": folder}}).execute()
+        NotebookClient(
+            notebook, timeout=3600, coalesce_streams=True, resources={"metadata": {"path": folder}}
+        ).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day, which differ each time
     notebook.metadata["language_info"] = {"name": "python"}
