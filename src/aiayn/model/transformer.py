@@ -17,8 +17,8 @@ from aiayn.model.overrides import has_own_reset
 class Positions(NamedTuple):
     """Where in their sentences the tokens of packed sentences stand."""
 
-    index: Tensor  # (1, L), from 0
-    count: int  # no sentence is longer
+    in_sentence: Tensor  # (1, L), from 0
+    max_length: int  # no sentence is longer
 
 
 class Transformer(nn.Module):
@@ -208,4 +208,4 @@ def _encoding(module: nn.Module, ids: Tensor, positions: Positions | None) -> Te
     if positions is None:
         return module(0, ids.size(1))
     # All that a sentence can have, so that a longer one changes neither shapes nor the table.
-    return F.embedding(positions.index, module(0, positions.count))
+    return F.embedding(positions.in_sentence, module(0, positions.max_length))
