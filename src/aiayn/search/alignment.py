@@ -102,22 +102,24 @@ def record_attention(
     def record(module: MultiHeadAttention, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         x, context, mask = inputs
         q, (k, v) = module.queries(x), module.keys_values(context)
-        attended, reason = module.heads(q, k, v, mask), ""
+        attended = module.heads(q, k, v, mask)
         try:
             weights = module.weights(q, k, mask)
             tolerance = 1e-3 if q.dtype in (torch.float32, torch.float64) else 0.05
-            if not torch.allclose(
+            agrees = torch.allclose(
                 weights @ v, attended, tolerance, tolerance * float(attended.abs().max())
-            ):
-                reason = "other weights than it attends with"
+            )
         except Exception as error:  # of a part that has none
             reason = summary_of(error)
-        if reason:
-            name = type(module).__name__
-            raise ConfigError(
-                f"{name}.weights gives {reason}; override it as heads(q, k, v, mask) is overridden"
-            )
-        recorded[module] = weights.float().cpu()
+        else:
+            if agrees:
+                recorded[module] = weights.float().cpu()
+                return
+            reason = "other weights than it attends with"
+        name = type(module).__name__
+        raise ConfigError(
+            f"{name}.weights gives {reason}; override it as heads(q, k, v, mask) is overridden"
+        )
 
     def weights_of(module: MultiHeadAttention) -> Tensor:
         if module not in recorded:
