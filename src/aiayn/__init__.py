@@ -69,7 +69,8 @@ def load(
     one_of("accelerator", accelerator, ("auto", "cpu", "gpu"))
     one_of("precision", precision, PRECISIONS)
     one_of("engine", engine, ENGINES)
-    overrides = SearchOverrides(**({} if engine == "torch" else {"patience": 2.0}) | search)
+    defaults: dict[str, Any] = {} if engine == "torch" else {"patience": 2.0}
+    overrides = SearchOverrides(**defaults | search)
     from aiayn.runs.extensions import name_class, register_extensions, with_stored
 
     extensions = with_stored(extensions, Path(run))

@@ -327,9 +327,10 @@ def peak_rate(device: torch.device, precision: str) -> float | None:
         for gpu, rates in PEAK_TFLOPS.items()
         if words.issuperset(gpu.split()) and "Laptop" not in words
     )
-    half, single = next(known, (None, None))
-    if half is None or precision == "64-true":
+    rates = next(known, None)
+    if rates is None or precision == "64-true":
         return None
+    half, single = rates
     if precision.startswith(("16", "bf16")):
         return half * 1e12
     return (half / 2 if torch.get_float32_matmul_precision() == "high" else single) * 1e12

@@ -79,6 +79,7 @@ class Grid(Sweeper):
         run.
         """
         assert self.launcher is not None, "setup has been called"
+        assert self.config is not None
         overrides = OverridesParser.create(
             config_loader=self.context.config_loader
         ).parse_overrides(arguments)

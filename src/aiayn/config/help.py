@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -37,7 +38,7 @@ def _option_lines(composed: DictConfig, schema: type) -> Iterator[str]:
     """Yields each option as YAML has it, `  d_k: null  # null: d_model / n_heads`, and before it
     its section.
     """
-    section, values = "", flatten(OmegaConf.to_container(composed))
+    section, values = "", flatten(cast(dict[str, Any], OmegaConf.to_container(composed)))
     for key, option in options_of(schema).items():
         home, _, name = key.rpartition(".")
         if home != section:

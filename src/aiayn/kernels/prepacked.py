@@ -31,10 +31,10 @@ class PrepackedLinear(nn.Linear):
     def weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.prepacked.to_dense()
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., D), also what autocast has made bfloat16. Returns (..., M)."""
+    def forward(self, input: Tensor) -> Tensor:
+        """input (..., D), also what autocast has made bfloat16. Returns (..., M)."""
         return torch.ops.mkldnn._linear_pointwise(
-            x.float(), self.prepacked, self.bias, "none", [], ""
+            input.float(), self.prepacked, self.bias, "none", [], ""
         )
 
 

@@ -214,7 +214,7 @@ def forward(
     q, k, v = (_with_dense_rows(x) for x in (q, k, v))
     constants = _constants(q, v, FORWARD_TILE)
     grid = triton.cdiv(n_queries, constants["QUERIES"]), n_heads
-    _forward_kernel[grid](
+    _forward_kernel[grid](  # pyright: ignore[reportIndexIssue]
         *(q, k, v, out, log_sums, key_start, key_end),
         *(n_queries, len(k), 1 / math.sqrt(d_k)),
         *(stride for x in (q, k, v, out) for stride in x.stride()[:2]),
@@ -236,13 +236,13 @@ def backward(
     deltas = torch.empty_like(log_sums)
     strides = [stride for x in (q, k, v, out) for stride in x.stride()[:2]]
     constants = _constants(q, v, QUERY_GRADIENT_TILE)
-    _query_gradient_kernel[triton.cdiv(n_queries, constants["QUERIES"]), n_heads](
+    _query_gradient_kernel[triton.cdiv(n_queries, constants["QUERIES"]), n_heads](  # pyright: ignore[reportIndexIssue]
         *(q, k, v, out, grad_out, grad_q, log_sums, deltas, ranges.key_start, ranges.key_end),
         *(n_queries, n_keys, scale, *strides),
         **constants,
     )
     constants = _constants(q, v, KEY_GRADIENT_TILE)
-    _key_value_gradient_kernel[triton.cdiv(n_keys, constants["KEYS"]), n_heads](
+    _key_value_gradient_kernel[triton.cdiv(n_keys, constants["KEYS"]), n_heads](  # pyright: ignore[reportIndexIssue]
         *(q, k, v, grad_out, grad_k, grad_v, log_sums, deltas, *ranges),
         *(n_queries, n_keys, scale, *strides),
         **constants,

@@ -88,7 +88,9 @@ def _workspace(entity: str, project: str) -> "Workspace":
         curves("peak memory (GB)", "perf/memory_gb"),
     ]
     # A bare name would be looked for among the measurements.
-    axes = {name: panels.Config(key) for name, key in OPTIONS.items()}
+    axes: dict[str, panels.Config | panels.SummaryMetric] = {
+        name: panels.Config(key) for name, key in OPTIONS.items()
+    }
     axes["perplexity"] = panels.SummaryMetric("val/ppl")
     axes["BLEU"] = panels.SummaryMetric("val/bleu")
     columns = [

@@ -21,7 +21,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor
 from torch.optim import Optimizer
 
-from aiayn.data.batch import PackedBatch
+from aiayn.data.batch import PackedBatch, TrainingBatch
 from aiayn.training.module import (
     TranslationModule,
     dropout_seed,
@@ -51,8 +51,9 @@ class GraphedModule(TranslationModule):
         self.gradients_are_used = True  # by an update: the next micro-batch begins a step
         self.replayed: dict[str, Callable[[], None]] = {}
 
-    def training_step(self, batch: PackedBatch, batch_idx: int) -> dict[str, Tensor]:
-        """As of TranslationModule; the gradients are computed here, too."""
+    def training_step(self, batch: TrainingBatch, batch_idx: int) -> dict[str, Tensor]:
+        """As of TranslationModule, for packed sentences; the gradients are computed here, too."""
+        assert isinstance(batch, PackedBatch)
         if self.static_batch is None:
             self._allocate(batch)
             if self.device.type == "cuda":
@@ -102,7 +103,7 @@ class GraphedModule(TranslationModule):
     def _adam(self) -> Optimizer:
         return self.trainer.optimizers[0]
 
-    def flops(self, batch: PackedBatch) -> float:
+    def flops(self, batch: TrainingBatch) -> float:
         return self.plain_flops(batch)
 
     def _allocate(self, batch: PackedBatch) -> None:
@@ -238,5 +239,7 @@ class SameStart(DDPStrategy):
     """Gives all ranks the weights of rank 0. The module adds up the gradients."""
 
     def configure_ddp(self) -> None:
-        for weight in (*self.lightning_module.parameters(), *self.lightning_module.buffers()):
+        module = self.lightning_module
+        assert module is not None
+        for weight in (*module.parameters(), *module.buffers()):
             torch.distributed.broadcast(weight.detach(), 0)

@@ -141,7 +141,7 @@ class TranslationModule(pl.LightningModule):
             "interval": "step",
         }
 
-    def flops(self, batch: Batch) -> float | None:
+    def flops(self, batch: TrainingBatch) -> float | None:
         """Returns the useful FLOPs of a training step with this batch, for `perf/mfu`; None: not
         known.
 
@@ -368,7 +368,7 @@ class TranslationModule(pl.LightningModule):
         }
         return {f"{split}/{name}": value for name, value in means.items()}
 
-    def plain_flops(self, batch: Batch) -> float:
+    def plain_flops(self, batch: TrainingBatch) -> float:
         """FLOPs of one pass, forward and back, over the real tokens of a batch: padding is not
         useful.
         """

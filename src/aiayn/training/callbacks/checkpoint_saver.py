@@ -94,7 +94,8 @@ class CheckpointSaver(StepCallback, Checkpoint):
             signal or self.services.validations.is_out_of_patience() or trainer.should_stop
         )
         if stopping and not signal and step < settings.max_steps:
-            [validate] = (c for c in trainer.callbacks if isinstance(c, Validate))
+            callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+            [validate] = (c for c in callbacks if isinstance(c, Validate))
             validate.validate_end(trainer, module, step)
             signal = self.services.stop.signal_of_any_rank()  # which may have interrupted that
         saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
@@ -109,7 +110,8 @@ class CheckpointSaver(StepCallback, Checkpoint):
             and trainer.is_global_zero
             and not self.services.validations.is_out_of_patience()
         ):
-            timers = [callback for callback in trainer.callbacks if isinstance(callback, Timer)]
+            callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+            timers = [callback for callback in callbacks if isinstance(callback, Timer)]
             is_over = any((timer.time_remaining() or 0.0) <= 0 for timer in timers)
             reason = f"trainer.max_time={settings.max_time}" if is_over else "a callback"
             self.services.writer.submit(self.services.folder.write_end, step, reason, settings)
