@@ -243,7 +243,7 @@ def test_weights_that_do_not_fit_are_refused(text, value):
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_text_is_the_same_after_encoding_and_symbols_are_one_subword_each(kind):
-    tokenizer = Tokenizer.train([LEARNED], 300, kind=kind, symbols=["<2de>", "<sep>"])
+    tokenizer = Tokenizer.train([LEARNED], 300, algorithm=kind, symbols=["<2de>", "<sep>"])
     assert tokenizer.vocab_size == 300
     ids = tokenizer.encode(TEXT)
     assert tokenizer.decode(ids) == TEXT
@@ -260,7 +260,7 @@ def test_text_is_the_same_after_encoding_and_symbols_are_one_subword_each(kind):
     [('["<pad>",0.0]', '["",0.0]'), ('["<s>",0.0]', '["<s>",NaN]'), ('"unk_id":3', '"unk_id":4')],
 )
 def test_a_unigram_file_that_was_tampered_with_is_refused(old, new):
-    stored = Tokenizer.train([LEARNED], 280, kind="unigram").to_json()
+    stored = Tokenizer.train([LEARNED], 280, algorithm="unigram").to_json()
     assert old in stored
     with pytest.raises(DataError, match="not a tokenizer of this program"):
         Tokenizer.from_json(stored.replace(old, new))
@@ -269,7 +269,7 @@ def test_a_unigram_file_that_was_tampered_with_is_refused(old, new):
 def test_a_given_tokenizer_is_used_and_refused_where_it_does_not_fit(text, tmp_path):
     given = tmp_path / "tokenizer.json"
     given.write_text(
-        Tokenizer.train([LEARNED], 290, kind="unigram", symbols=["<2de>", "<2fr>"]).to_json(),
+        Tokenizer.train([LEARNED], 290, algorithm="unigram", symbols=["<2de>", "<2fr>"]).to_json(),
         "utf-8",
     )
     run = aiayn.train(

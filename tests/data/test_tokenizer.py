@@ -245,7 +245,7 @@ def test_a_letter_has_the_same_subwords_however_unicode_stores_it(kind, lowercas
     )
     assert composed != decomposed
     learned = [
-        Tokenizer.train([text], 264, kind=kind, lowercase=lowercase)
+        Tokenizer.train([text], 264, algorithm=kind, lowercase=lowercase)
         for text in (composed, decomposed)
     ]
     for tokenizer in learned:

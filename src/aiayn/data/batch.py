@@ -275,7 +275,7 @@ def pack(
         n_slots = SLOTS_UNIT * math.ceil(n_tokens / SLOTS_UNIT)
     src_starts, tgt_starts = (lengths.cumsum() - lengths for lengths in (src_lengths, tgt_lengths))
     src_ends, tgt_ends = src_starts + src_lengths, tgt_starts + tgt_lengths
-    here = np.arange(n_slots, dtype=np.int32)
+    slot_numbers = np.arange(n_slots, dtype=np.int32)
     slots = np.full((len(Slot), n_slots), PAD_ID, np.int32)
 
     def fill(slot: Slot, values: np.ndarray, empty: np.ndarray | int) -> None:
@@ -289,14 +289,14 @@ def pack(
     fill(Slot.TGT_OUT, tgt, PAD_ID)
     fill(Slot.TGT_IN, np.append(BOS_ID, tgt)[: len(tgt)], PAD_ID)
     slots[Slot.TGT_IN, tgt_starts] = BOS_ID
-    fill(Slot.SRC_POSITION, here[: len(src)] - src_starts[of_src], 0)
-    fill(Slot.TGT_POSITION, here[: len(tgt)] - tgt_starts[of_tgt], 0)
-    fill(Slot.SRC_START, src_starts[of_src], here)
-    fill(Slot.SRC_END, src_ends[of_src], here + 1)
-    fill(Slot.TGT_START, tgt_starts[of_tgt], here)
-    fill(Slot.TGT_END, tgt_ends[of_tgt], here + 1)
-    fill(Slot.HERE, here, 0)
-    fill(Slot.NEXT, here + 1, 0)
+    fill(Slot.SRC_POSITION, slot_numbers[: len(src)] - src_starts[of_src], 0)
+    fill(Slot.TGT_POSITION, slot_numbers[: len(tgt)] - tgt_starts[of_tgt], 0)
+    fill(Slot.SRC_START, src_starts[of_src], slot_numbers)
+    fill(Slot.SRC_END, src_ends[of_src], slot_numbers + 1)
+    fill(Slot.TGT_START, tgt_starts[of_tgt], slot_numbers)
+    fill(Slot.TGT_END, tgt_ends[of_tgt], slot_numbers + 1)
+    fill(Slot.HERE, slot_numbers, 0)
+    fill(Slot.NEXT, slot_numbers + 1, 0)
     fill(Slot.SRC_START_OF_TGT, src_starts[of_tgt], len(src))
     fill(Slot.SRC_END_OF_TGT, src_ends[of_tgt], len(src))
     fill(Slot.TGT_START_OF_SRC, tgt_starts[of_src], len(tgt))

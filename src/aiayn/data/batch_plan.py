@@ -113,7 +113,7 @@ class BatchPlan:
 
     def micro_batch(self, number: int) -> MicroBatch:
         """Returns micro-batch `number` of the run."""
-        step, place = divmod(number, self.micro_batches)
+        step, index = divmod(number, self.micro_batches)
         if self._step is None or self._step[0] != step:
             parts = self.step(step)
             self._step = (
@@ -122,13 +122,13 @@ class BatchPlan:
                 max(1, int(sum(self.tgt_lengths[part].sum() for part in parts))),
             )
         _, parts, tokens = self._step
-        return MicroBatch(self._piece(parts, self.micro_batches, place), tokens, self.micro_batches)
+        return MicroBatch(self._piece(parts, self.micro_batches, index), tokens, self.micro_batches)
 
     def step(self, step: int) -> list[np.ndarray]:
         """Returns the pairs of each of the P parts of a step, shorter parts first."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        epoch, step_of_epoch = divmod(step, self.steps_per_epoch)
         order, cuts, dealt = self._drawn(epoch)
-        return [order[cuts[part] : cuts[part + 1]] for part in dealt[:, place]]
+        return [order[cuts[part] : cuts[part + 1]] for part in dealt[:, step_of_epoch]]
 
     def _drawn(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns an epoch's order of all pairs, the cuts between its parts, and the parts of each
@@ -166,17 +166,17 @@ class BatchPlan:
             yield pairs, steps
             return
         phase = (np.random.default_rng(self.seed).permutation(len(pairs)) + 0.5) / len(pairs)
-        before, after = (
+        copies_before, copies_after = (
             np.floor(epochs * self.repetitions + phase) for epochs in (epoch, epoch + 1)
         )
-        counts = (after - before).astype(int)
+        counts = (copies_after - copies_before).astype(int)
         copies = np.repeat(pairs, counts)
         number = np.arange(len(copies)) - np.repeat(counts.cumsum() - counts, counts)
-        places = (rng.random(len(pairs))[copies] + number / counts[copies]) % 1
+        positions = (rng.random(len(pairs))[copies] + number / counts[copies]) % 1
         width = max(1, steps // max(1, counts.max()))
         for first in range(0, steps, width):
             end = min(first + width, steps)
-            yield copies[(places >= first / steps) & (places < end / steps)], end - first
+            yield copies[(positions >= first / steps) & (positions < end / steps)], end - first
 
     def fits(self, micro_batches: int, max_tokens_per_device: int) -> bool:
         """Whether no micro-batch has more padded tokens on a side than allowed, in the first
@@ -188,17 +188,17 @@ class BatchPlan:
             self.src_lengths
         )
 
-    def _piece(self, parts: list[np.ndarray], micro_batches: int, place: int) -> np.ndarray:
-        """Returns the pairs of micro-batch `place` of a step that is computed in
+    def _piece(self, parts: list[np.ndarray], micro_batches: int, index: int) -> np.ndarray:
+        """Returns the pairs of micro-batch `index` of a step that is computed in
         `micro_batches`.
         """
         if self.packed:
-            return np.concatenate(parts)[place::micro_batches]
+            return np.concatenate(parts)[index::micro_batches]
         if micro_batches <= len(parts):
             together = len(parts) // micro_batches
-            return np.concatenate(parts[place * together : (place + 1) * together])
+            return np.concatenate(parts[index * together : (index + 1) * together])
         pieces = micro_batches // len(parts)
-        return np.array_split(parts[place // pieces], pieces)[place % pieces]
+        return np.array_split(parts[index // pieces], pieces)[index % pieces]
 
     @cached_property
     def n_slots(self) -> int:
@@ -237,7 +237,7 @@ class BatchPlan:
         ).astype(int)
         for step in {longest, *spread.tolist()}:
             parts = self.step(step)
-            pieces = (self._piece(parts, micro_batches, place) for place in range(micro_batches))
+            pieces = (self._piece(parts, micro_batches, index) for index in range(micro_batches))
             yield from (pairs for pairs in pieces if len(pairs))
 
 

@@ -100,9 +100,10 @@ class CleaningReport:
         """Returns why pairs were dropped, how many, and the place of the first: `3 empty (FILE:
         line 7), ...`.
         """
-        places = self.first_dropped
+        first_dropped = self.first_dropped
         return ", ".join(
-            f"{count:,} {reason} ({places[reason][0]})" for reason, count in self.dropped.items()
+            f"{count:,} {reason} ({first_dropped[reason][0]})"
+            for reason, count in self.dropped.items()
         )
 
     def check(self, text: RawText, config: "DataConfig") -> None:
@@ -117,7 +118,7 @@ class CleaningReport:
             )
 
     def as_dict(self) -> dict:
-        found = {
+        report = {
             "read": self.read,
             "kept": self.kept,
             "dropped": dict(sorted(self.dropped.items())),
@@ -125,8 +126,8 @@ class CleaningReport:
             "normalised": self.normalised,
         }
         if len(self.corpora) > 1:
-            found["corpora"] = [self.corpora[number] for number in sorted(self.corpora)]
-        return found
+            report["corpora"] = [self.corpora[number] for number in sorted(self.corpora)]
+        return report
 
 
 def with_plain_blanks(text: str) -> str:
@@ -286,8 +287,8 @@ class _Folded(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        self[code] = found = character if unicodedata.category(character)[0] in "LMNS" else " "
-        return found
+        self[code] = folded = character if unicodedata.category(character)[0] in "LMNS" else " "
+        return folded
 
 
 _FOLDED = _Folded()

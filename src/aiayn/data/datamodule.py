@@ -124,7 +124,10 @@ class TranslationDataModule(pl.LightningDataModule):
             sources, references = text_of(self.config, "test").read()
             targets = [learned_target(line, self.config.tags) for line in references]
             sides = (self.tokenizer.source, sources), (self.tokenizer, targets)
-            ids = (of.encode([of.normalise(line) for line in lines]) for of, lines in sides)
+            ids = (
+                tokenizer.encode([tokenizer.normalise(line) for line in lines])
+                for tokenizer, lines in sides
+            )
             self._test = PreparedSplit(Path(), "test", *map(Sentences.of, ids))
 
     def train_dataloader(self) -> DataLoader:
@@ -252,9 +255,9 @@ class TranslationDataModule(pl.LightningDataModule):
         """Loads what `make` returns for this rank's of `count` numbers, or of those that `numbers`
         returns.
         """
-        items: Any = range(sys.maxsize)  # each is its own number
+        indices: Any = range(sys.maxsize)  # each is its own number
         return StepLoader(
-            items,
+            indices,
             sampler=RankSampler(count, self.trainer, numbers),
             batch_size=None,
             collate_fn=make,

@@ -96,8 +96,8 @@ class CachedTokenizer:
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int64, len(words))
         new = list(islice(self._numbers, len(self._words), None))
         self._words += Sentences.of(self._tokenizer.encode(new), self._dtype)
-        found = self._words.take(numbers)  # one after the other
-        return Sentences(found.flat, found.starts[words_before])
+        sentences = self._words.take(numbers)  # one after the other
+        return Sentences(sentences.flat, sentences.starts[words_before])
 
 
 def encode_split(

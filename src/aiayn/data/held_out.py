@@ -102,22 +102,22 @@ def warn_of_leakage(
     wanted = np.concatenate([_signatures(*part) for parts in held_out.values() for part in parts])
     learned = set()
     for begin in range(0, len(prepared.train), LOOKED_AT):
-        places = slice(begin, begin + LOOKED_AT + 1)
+        bounds = slice(begin, begin + LOOKED_AT + 1)
         src, tgt = (
-            Sentences(side.flat, side.starts[places])
+            Sentences(side.flat, side.starts[bounds])
             for side in (prepared.train.src, prepared.train.tgt)
         )
         similar = np.flatnonzero(np.isin(_signatures(src, tgt), wanted))
         learned |= {_ids(src, tgt, number) for number in similar.tolist()}
-    said = []
+    overlaps = []
     for split, parts in held_out.items():
         pairs = {_ids(src, tgt, number) for src, tgt in parts for number in range(len(src))}
-        if found := pairs & learned:
-            said.append(f"{len(found):,} of {len(pairs):,} of {texts[split].option}")
-    if found := ", ".join(said):
+        if leaked := pairs & learned:
+            overlaps.append(f"{len(leaked):,} of {len(pairs):,} of {texts[split].option}")
+    if summary := ", ".join(overlaps):
         log.warning(
             "warning: train/test leakage: %s are also training pairs; scores on them say little",
-            found,
+            summary,
         )
     train = texts["train"]
     files = list(map(str, train.identity())) if isinstance(train, FileText) else []
@@ -133,10 +133,10 @@ def _signatures(*sides: Sentences) -> np.ndarray:
     """Returns a number that few pairs share, made of lengths and four tokens of each side, (pairs,)
     uint64.
     """
-    found = np.zeros(len(sides[0]), np.uint64)
+    signatures = np.zeros(len(sides[0]), np.uint64)
     for side in sides:
         starts, lengths = side.starts[:-1], np.diff(side.starts)
         tokens = (side.flat[starts + lengths * quarter // 4] for quarter in range(4))
         for values in (lengths, *tokens):
-            found = found * np.uint64(1_000_003) + values.astype(np.uint64)
-    return found
+            signatures = signatures * np.uint64(1_000_003) + values.astype(np.uint64)
+    return signatures

@@ -52,10 +52,10 @@ def best_match(code: str, langs: tuple[str, ...]) -> str | None:
     one of its variants.
     """
     code, *names = map(short_code, (code, *langs))
-    own = dict(zip(names, langs, strict=True))
-    wider = [name for name in own if f"{code}-".startswith(f"{name}-")]
-    narrower = [name for name in own if name.startswith(f"{code}-")]
-    return own[max(wider, key=len)] if wider else own[narrower[0]] if len(narrower) == 1 else None
+    full = dict(zip(names, langs, strict=True))
+    wider = [name for name in full if f"{code}-".startswith(f"{name}-")]
+    narrower = [name for name in full if name.startswith(f"{code}-")]
+    return full[max(wider, key=len)] if wider else full[narrower[0]] if len(narrower) == 1 else None
 
 
 def target_language(sources: Iterable[str], tgt_lang: str) -> str:
@@ -65,7 +65,7 @@ def target_language(sources: Iterable[str], tgt_lang: str) -> str:
     `SEVERAL` if they differ.
     """
     tags = {
-        found[1] if (found := TARGET_TAG.match(source)) else tgt_lang
+        tag[1] if (tag := TARGET_TAG.match(source)) else tgt_lang
         for source in sources
         if source.strip()
     }

@@ -95,8 +95,8 @@ class FileText(RawText):
         kinds = ([suffix(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
         hashes = ([scan(path)[1] for path in paths] for paths in self.files)
         return [
-            [tag] * bool(tag) + kind + found
-            for tag, kind, found in zip(self.tags, kinds, hashes, strict=True)
+            [tag] * bool(tag) + suffixes + digests
+            for tag, suffixes, digests in zip(self.tags, kinds, hashes, strict=True)
         ]
 
     def count(self) -> int:
@@ -184,10 +184,10 @@ def _language_file(prefix: str, lang: str, langs: tuple[str, str], key: str) -> 
                 "option so"
             )
     for code in langs:
-        if found := re.search(rf"\.{re.escape(code)}(\.gz|\.bz2|\.xz)?$", prefix):
-            rest = prefix[: found.start()]
+        if extension := re.search(rf"\.{re.escape(code)}(\.gz|\.bz2|\.xz)?$", prefix):
+            rest = prefix[: extension.start()]
             raise DataError(
-                f"{key}={prefix}: leave out {found[0]}: {key}={rest} names both languages"
+                f"{key}={prefix}: leave out {extension[0]}: {key}={rest} names both languages"
             )
     raise DataError(
         f"{key}={prefix}: there is neither {plain} nor {plain}.gz; {key} is the file name without "

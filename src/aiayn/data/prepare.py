@@ -96,20 +96,20 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
     wanted = _wanted(config, tokenizer)
     target = wanted.target
     with _explained(config, target):
-        found = open_verified(target)
-        is_new = isinstance(found, str)
-        if isinstance(found, str):
+        prepared = open_verified(target)
+        is_new = isinstance(prepared, str)
+        if isinstance(prepared, str):
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(_lock_file(target), config.prepare_per_node):
-                found = open_verified(
+                prepared = open_verified(
                     target
                 )  # again: another process may have built it while we waited
-                if isinstance(found, str):
+                if isinstance(prepared, str):
                     if target.exists():
-                        log.warning("%s is damaged (%s): building it again", target, found)
+                        log.warning("%s is damaged (%s): building it again", target, prepared)
                     _build(config, wanted)
-                    found = PreparedCorpus.open(target)
-        return _described(found, config, wanted, is_new)
+                    prepared = PreparedCorpus.open(target)
+        return _described(prepared, config, wanted, is_new)
 
 
 def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) -> PreparedCorpus:
@@ -123,10 +123,10 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
     target = wanted.target
     sign, since = None, time.monotonic()
     with _explained(config, target):
-        while isinstance(found := open_verified(target), str):
+        while isinstance(prepared := open_verified(target), str):
             lock = _lock_file(target)
-            if (now := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
-                sign, since = now, time.monotonic()
+            if (modified := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
+                sign, since = modified, time.monotonic()
             if time.monotonic() - since > silence:
                 raise DataError(
                     f"data.folder={config.folder}: no other process has prepared {target} or "
@@ -134,7 +134,7 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
                     "folder, or set data.prepare_per_node=true"
                 )
             time.sleep(POLL)
-        return _described(found, config, wanted, is_new=False)
+        return _described(prepared, config, wanted, is_new=False)
 
 
 @contextmanager
@@ -158,8 +158,8 @@ def _described(
     dropped = prepared.report["train"]["dropped"]
     reasons = ", ".join(f"{pairs:,} {reason}" for reason, pairs in dropped.items())
     counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
-    said = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
-    log.info("%s: %s%s", wanted.target, counts, said)
+    losses = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
+    log.info("%s: %s%s", wanted.target, counts, losses)
     if sum(dropped.values()) > len(prepared.train):
         most = max(dropped, key=lambda reason: dropped[reason])
         log.warning(
@@ -195,8 +195,8 @@ def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
         )
     size = tokenizer.source.vocab_size if tokenizer and tokenizer.source is not tokenizer else None
     if tokenizer and config.src_vocab_size != size:
-        said = f"data.src_vocab_size={as_option(config.src_vocab_size)}"
-        raise DataError(f"{said}: set {as_option(size)}, that of the given tokenizer")
+        option = f"data.src_vocab_size={as_option(config.src_vocab_size)}"
+        raise DataError(f"{option}: set {as_option(size)}, that of the given tokenizer")
     known_tags("data.val", config.val, tokenizer.symbols if tokenizer else config.all_symbols)
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}
@@ -285,12 +285,12 @@ def _write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: Prep
         return
 
     def write(split: str, pair: RawPair, reason: str) -> None:
-        found = {"split": split, "place": pair.place, "reason": reason}
-        found |= {
+        record = {"split": split, "place": pair.place, "reason": reason}
+        record |= {
             "source": pair.src.decode(errors="replace"),
             "target": pair.tgt.decode(errors="replace"),
         }
-        file.write((json.dumps(found, ensure_ascii=False) + "\n").encode())
+        file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
 
     with atomic_file(path) as file:
         for split in SPLITS:

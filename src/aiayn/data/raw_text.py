@@ -91,8 +91,8 @@ def remark(flaws: list[RawPair]) -> str:
     """Says what is wrong with the first few rows that are no pairs, in brackets; nothing without
     any.
     """
-    said = [f"line {pair.number} {FLAWS.get(pair.flaw, pair.flaw)}" for pair in flaws[:5]]
-    return f" ({', '.join(said)}{', ...' if len(flaws) > 5 else ''})" if flaws else ""
+    descriptions = [f"line {pair.number} {FLAWS.get(pair.flaw, pair.flaw)}" for pair in flaws[:5]]
+    return f" ({', '.join(descriptions)}{', ...' if len(flaws) > 5 else ''})" if flaws else ""
 
 
 def with_progress(pairs: Iterable, doing: str, total: int | None) -> Iterator:
@@ -102,12 +102,17 @@ def with_progress(pairs: Iterable, doing: str, total: int | None) -> Iterator:
     start = last = time.monotonic()
     for number, pair in enumerate(pairs, 1):
         yield pair
-        if number % 1000 == 0 and (now := time.monotonic()) - last > 10:
-            last, rate = now, number / (now - start)
-            of = f" of {total:,}" if total else ""
+        if number % 1000 == 0 and (clock := time.monotonic()) - last > 10:
+            last, rate = clock, number / (clock - start)
+            of_total = f" of {total:,}" if total else ""
             left = (
                 f", {timedelta(seconds=round(max(0, total - number) / rate))} left" if total else ""
             )
             log.info(
-                "%s: %s%s pairs, %s a second%s", doing, f"{number:,}", of, f"{rate:,.0f}", left
+                "%s: %s%s pairs, %s a second%s",
+                doing,
+                f"{number:,}",
+                of_total,
+                f"{rate:,.0f}",
+                left,
             )

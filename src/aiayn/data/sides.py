@@ -111,10 +111,11 @@ def _compare(text: TextProfile, val: TextProfile, config: DataConfig) -> None:
     """Raises DataError unless each side of a text is more like its side of the development text
     than like the other.
     """
-    own = [text.src.likeness(val.src), text.tgt.likeness(val.tgt)]
-    other = [text.src.likeness(val.tgt), text.tgt.likeness(val.src)]
+    own_sides = [text.src.likeness(val.src), text.tgt.likeness(val.tgt)]
+    crossed_sides = [text.src.likeness(val.tgt), text.tgt.likeness(val.src)]
     src_ratio, tgt_ratio = (
-        crossed / max(straight, 1e-6) for crossed, straight in zip(other, own, strict=True)
+        crossed / max(straight, 1e-6)
+        for crossed, straight in zip(crossed_sides, own_sides, strict=True)
     )
     remedy = "correct the names of the files or of the columns, or set data.check_sides=false"
     shown = (

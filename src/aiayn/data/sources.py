@@ -95,8 +95,9 @@ class HubText(RawText):
         """
         folder = Path(self.hub_path).expanduser()
         if folder.is_dir():
-            own = folder / (self.hub_name or "")  # a folder for each configuration, as WMT14 has
-            return (own, None) if own.is_dir() else (folder, self.hub_name)
+            # Such as WMT14's, which has a folder for each configuration.
+            config_folder = folder / (self.hub_name or "")
+            return (config_folder, None) if config_folder.is_dir() else (folder, self.hub_name)
         if self.hub_path.startswith(("/", ".", "~")) or self.hub_path.count("/") > 1:
             raise DataError(f"data.hub_path={self.hub_path}: no such folder")
         return None, self.hub_name

@@ -231,7 +231,8 @@ def opened(path: Path, is_text: bool = True) -> Iterator[BinaryIO]:
             )
         with open(path, "rb") as raw:
             compression = next(
-                (said for magic, said in COMPRESSED.items() if raw.peek(6).startswith(magic)), None
+                (advice for magic, advice in COMPRESSED.items() if raw.peek(6).startswith(magic)),
+                None,
             )
             opener = OPENERS.get(path.suffix)
             if is_text and compression and opener is None:

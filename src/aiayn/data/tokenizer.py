@@ -91,15 +91,15 @@ class Tokenizer:
         vocab_size: int,
         pretokenized: bool = False,
         lowercase: bool = False,
-        kind: str = "bpe",
+        algorithm: str = "bpe",
         symbols: Sequence[str] = (),
         option: str = "data.vocab_size",
     ) -> "Tokenizer":
         """Learns exactly `vocab_size` subwords, special tokens, the 256 bytes and the symbols
         included.
 
-        A word of `symbols` is one subword. kind: bpe, or unigram, whose last digits the library's
-        threads change.
+        A word of `symbols` is one subword. algorithm: bpe, or unigram, whose last digits the
+        library's threads change.
 
         With `pretokenized`, only spaces divide words before BPE merges bytes, so that a frequent
         symbol such as `(NP` becomes one subword; otherwise letters, digits and punctuation are
@@ -117,7 +117,7 @@ class Tokenizer:
             "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),
             "show_progress": False,
         }
-        if kind == "unigram":
+        if algorithm == "unigram":
             core.model = models.Unigram()
             core.train_from_iterator(texts, trainers.UnigramTrainer(unk_token="<unk>", **settings))
         else:
@@ -140,10 +140,10 @@ class Tokenizer:
         the merges, and must equal the JSON.
         """
         try:
-            found = json.loads(text)
-            model = found["model"]
-            kinds = [step["type"] for step in found["normalizer"]["normalizers"]]
-            core = _untrained(found["pre_tokenizer"]["type"] == "Sequence", "Lowercase" in kinds)
+            fields = json.loads(text)
+            model = fields["model"]
+            kinds = [step["type"] for step in fields["normalizer"]["normalizers"]]
+            core = _untrained(fields["pre_tokenizer"]["type"] == "Sequence", "Lowercase" in kinds)
             if model["type"] == "Unigram":
                 core.model = models.Unigram(_scored(model["vocab"]), UNK_ID, False)
             else:
@@ -151,9 +151,9 @@ class Tokenizer:
                 core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
             core.add_special_tokens(list(SPECIAL_IDS))
             _add(
-                core, [token["content"] for token in found["added_tokens"] if not token["special"]]
+                core, [token["content"] for token in fields["added_tokens"] if not token["special"]]
             )
-            source = cls.from_json(json.dumps(found["source"])) if "source" in found else None
+            source = cls.from_json(json.dumps(fields["source"])) if "source" in fields else None
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise DataError(
                 f"not a tokenizer of this program ({type(error).__name__}: {error!s:.80})"
@@ -161,20 +161,20 @@ class Tokenizer:
         tokenizer = cls(core, "NFC" in kinds, source)
         built = json.loads(tokenizer.to_json())
         if different := sorted(
-            key for key in built.keys() | found.keys() if built.get(key) != found.get(key)
+            key for key in built.keys() | fields.keys() if built.get(key) != fields.get(key)
         ):
             raise DataError(f"not a tokenizer of this program: its {', '.join(different)} differ")
         return tokenizer
 
     def to_json(self) -> str:
         """Returns the tokenizer as canonical JSON: equal tokenizers give equal text."""
-        found = json.loads(self._core.to_str())
-        steps = found["normalizer"].get("normalizers", [found["normalizer"]])
+        fields = json.loads(self._core.to_str())
+        steps = fields["normalizer"].get("normalizers", [fields["normalizer"]])
         first = [*REPLACEMENTS, *([COMPOSE] if self.composes else [])]
-        found["normalizer"] = {"type": "Sequence", "normalizers": [*first, *steps]}
+        fields["normalizer"] = {"type": "Sequence", "normalizers": [*first, *steps]}
         if self._own_source:
-            found["source"] = json.loads(self._own_source.to_json())
-        return json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+            fields["source"] = json.loads(self._own_source.to_json())
+        return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
     def __reduce__(self):
         return Tokenizer.from_json, (self.to_json(),)
@@ -353,7 +353,7 @@ def _learn(config: "DataConfig", text: RawText, size: str, sides: tuple[str, ...
         getattr(config, size),
         pretokenized=TASKS[config.task].splits_at_spaces,
         lowercase=config.lowercase,
-        kind=config.tokenizer,
+        algorithm=config.tokenizer,
         symbols=config.all_symbols,
         option=f"data.{size}",
     )
@@ -371,9 +371,13 @@ def given_tokenizer(config: "DataConfig") -> Tokenizer | None:
         raise DataError(
             f"data.tokenizer={config.tokenizer}: {error}; name the tokenizer.json of a corpus"
         ) from error
-    for name, own in (("vocab_size", tokenizer.vocab_size), ("lowercase", tokenizer.is_lowercase)):
-        if getattr(config, name) not in (None, own):
+    for name, stored in (
+        ("vocab_size", tokenizer.vocab_size),
+        ("lowercase", tokenizer.is_lowercase),
+    ):
+        if getattr(config, name) not in (None, stored):
             raise DataError(
-                f"data.tokenizer={config.tokenizer}: set data.{name}={str(own).lower()}, as it is"
+                f"data.tokenizer={config.tokenizer}: set data.{name}={str(stored).lower()}, "
+                "as it is"
             )
     return tokenizer
