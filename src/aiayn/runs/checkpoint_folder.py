@@ -41,8 +41,8 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
     Returns None if there is no checkpoint at all. Raises RefusedError if all are damaged or without
     that state.
     """
-    found = saved_steps(folder)
-    complete = _with_optimizer(folder, found)
+    steps = saved_steps(folder)
+    complete = _with_optimizer(folder, steps)
     for step in reversed(complete):
         path = step_path(folder, step)
         try:
@@ -53,9 +53,9 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
         raise RefusedError(
             f"{folder}: all checkpoints are damaged; remove the folder or choose another name="
         )
-    if found:
+    if steps:
         raise RefusedError(
-            f"{folder}: no checkpoint has its optimizer state, such as step_{found[-1]}.optim, "
+            f"{folder}: no checkpoint has its optimizer state, such as step_{steps[-1]}.optim, "
             "beside it; put it back, or begin another run from the weights with init_from= and "
             "name="
         )
@@ -109,12 +109,12 @@ def prune(folder: Path, keep: Collection[int]) -> None:
 
     All other optimizer states are removed, too.
     """
-    found = saved_steps(folder)
-    resumable = _with_optimizer(folder, found)[-2:]
-    for step in found:
+    steps = saved_steps(folder)
+    resumable = _with_optimizer(folder, steps)[-2:]
+    for step in steps:
         if step not in resumable:
             optimizer_path(step_path(folder, step)).unlink(missing_ok=True)
-            if step not in keep and step not in found[-2:]:
+            if step not in keep and step not in steps[-2:]:
                 step_path(folder, step).unlink(missing_ok=True)
 
 

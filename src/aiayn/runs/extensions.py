@@ -67,10 +67,10 @@ def with_stored(paths: Sequence[str] | None, run: Path) -> list[str]:
 
     Raises RefusedError if the run holds no copies.
     """
-    found: list[str] = []
+    files: list[str] = []
     for path in paths or ():
         if path != STORED:
-            found.append(path)
+            files.append(path)
             continue
         folder = RunFolder(folder_of(run))
         names = [Path(name).name for name in folder.read_config()["extensions"]]
@@ -80,39 +80,40 @@ def with_stored(paths: Sequence[str] | None, run: Path) -> list[str]:
                 f"extension {STORED}: {folder.extensions} holds no copies of this run's "
                 "extensions; name the file instead"
             )
-        found += map(str, copies)
-    return found
+        files += map(str, copies)
+    return files
 
 
 def register_extensions(paths: Sequence[str]) -> list[Extension]:
     """Imports the files, so that models with their parts can be loaded from now on. Raises as
     `load_extensions`.
     """
-    found = load_extensions(paths)
-    metrics_of(found)
-    _named.update({id_of_file(extension): extension.module for extension in found})
-    return found
+    extensions = load_extensions(paths)
+    metrics_of(extensions)
+    _named.update({id_of_file(extension): extension.module for extension in extensions})
+    return extensions
 
 
 def metrics_of(extensions: Sequence[Extension]) -> Metrics:
     """Returns the METRICS of all files. Raises ConfigError for names that are taken, and for what
     is no function.
     """
-    found: dict[str, Any] = {}
-    for each in extensions:
-        for name, metric in getattr(each.module, "METRICS", {}).items():
-            if name in OWN_METRICS or name in found:
+    metrics: dict[str, Any] = {}
+    for extension in extensions:
+        for name, metric in getattr(extension.module, "METRICS", {}).items():
+            if name in OWN_METRICS or name in metrics:
                 owner = "this program" if name in OWN_METRICS else "another extension"
                 raise ConfigError(
-                    f"extensions: {each.path}: METRICS has {name}, a score of {owner}; rename it"
+                    f"extensions: {extension.path}: METRICS has {name}, a score of {owner}; "
+                    "rename it"
                 )
             if not (isinstance(name, str) and callable(metric)):
                 raise ConfigError(
-                    f"extensions: {each.path}: METRICS must be functions by name, not {name!r}: "
-                    f"{metric!r}"
+                    f"extensions: {extension.path}: METRICS must be functions by name, not "
+                    f"{name!r}: {metric!r}"
                 )
-            found[name] = metric
-    return found
+            metrics[name] = metric
+    return metrics
 
 
 def metric_falls(metrics: Metrics, best_metric: str) -> bool:
@@ -131,7 +132,7 @@ def measure(
     hypotheses, references = (
         [unicodedata.normalize("NFC", line) for line in lines] for lines in (hypotheses, references)
     )
-    found: dict[str, float | None] = {}
+    scores: dict[str, float | None] = {}
     for name, metric in metrics.items():
         try:
             more = {"sources": sources} if "sources" in inspect.signature(metric).parameters else {}
@@ -141,45 +142,45 @@ def measure(
                 float("nan"),
                 f" ({type(error).__name__}: {' '.join(str(error).split())[:200]})",
             )
-        found[name] = value if is_number(value) else None
-        if found[name] is None:
+        scores[name] = value if is_number(value) else None
+        if scores[name] is None:
             log.warning(
                 "the extension's metric %s gave no finite number%s: it is left out", name, reason
             )
-    return found
+    return scores
 
 
-def id_of_class(kind: type) -> str:
+def id_of_class(cls: type) -> str:
     """What a run stores of a class that a caller in Python gave: FILE:SHA-256, or
     FILE#CLASS:SHA-256.
     """
     try:
-        path = Path(inspect.getsourcefile(kind) or "")
-        content = path.read_bytes() if path.is_file() else inspect.getsource(kind).encode()
+        path = Path(inspect.getsourcefile(cls) or "")
+        content = path.read_bytes() if path.is_file() else inspect.getsource(cls).encode()
     except (OSError, TypeError):
-        return f"{kind.__qualname__}:unknown"
+        return f"{cls.__qualname__}:unknown"
     name = path.name if path.is_file() else "notebook"
-    name += "" if kind.__qualname__ in ("Module", "DataModule") else f"#{kind.__qualname__}"
+    name += "" if cls.__qualname__ in ("Module", "DataModule") else f"#{cls.__qualname__}"
     return f"{name}:{hashlib.sha256(content).hexdigest()}"
 
 
-def name_class(kind: type) -> str:
+def name_class(cls: type) -> str:
     """Makes models that this Module builds loadable in this process. Returns its file_id.
 
     Of classes with one source, as a function or a notebook's cell makes them, the latest is taken.
     """
-    file_id = id_of_class(kind)
+    file_id = id_of_class(cls)
     if not isinstance(
         _named.get(file_id), ModuleType
     ):  # a file that brings the class may bring PARTS, too
-        _named[file_id] = SimpleNamespace(Module=kind)
+        _named[file_id] = SimpleNamespace(Module=cls)
     return file_id
 
 
-def builds_model(kind: type) -> bool:
+def builds_model(cls: type) -> bool:
     """Whether a Module builds its model itself, not by `build_model` of this program."""
-    owner = next((each for each in kind.__mro__ if "build_model" in vars(each)), kind)
-    return hasattr(kind, "build_model") and owner.__module__.partition(".")[0] != "aiayn"
+    owner = next((base for base in cls.__mro__ if "build_model" in vars(base)), cls)
+    return hasattr(cls, "build_model") and owner.__module__.partition(".")[0] != "aiayn"
 
 
 def ids_of_builders(extensions: Sequence[Extension], module: type | None = None) -> str | None:
@@ -189,11 +190,12 @@ def ids_of_builders(extensions: Sequence[Extension], module: type | None = None)
     `module`: the Module that is trained, if it comes from Python.
     """
     ids = [
-        id_of_file(each)
-        for each in extensions
-        if hasattr(each.module, "PARTS") or builds_model(getattr(each.module, "Module", object))
+        id_of_file(extension)
+        for extension in extensions
+        if hasattr(extension.module, "PARTS")
+        or builds_model(getattr(extension.module, "Module", object))
     ]
-    brought = [getattr(each.module, "Module", None) for each in extensions]
+    brought = [getattr(extension.module, "Module", None) for extension in extensions]
     if module and builds_model(module) and module not in brought:
         ids.append(name_class(module))
     return ",".join(ids) or None
@@ -212,18 +214,18 @@ def builders_of(ids: str | None) -> list[Any]:
     """Returns the modules that a model was built with. Warns of a file that has changed. Raises
     RefusedError if a file of this name is not named.
     """
-    found = []
-    for each in ids.split(",") if ids else []:
-        if each not in _named:
-            name, _, sha256 = each.partition(":")
+    builders = []
+    for file_id in ids.split(",") if ids else []:
+        if file_id not in _named:
+            name, _, sha256 = file_id.partition(":")
             if same_name := [other for other in _named if other.partition(":")[0] == name]:
-                _warn_of_other_source(each, same_name[-1])
-                found.append(_named[same_name[-1]])
+                _warn_of_other_source(file_id, same_name[-1])
+                builders.append(_named[same_name[-1]])
                 continue
             raise RefusedError(
                 f"the model has parts of an extension, {name} (SHA-256 {sha256[:16]}...), and "
                 f"code runs only where it is named: add extensions=[FOLDER/{name}], with `aiayn` "
                 f"commands --extension FOLDER/{name}; --extension {STORED} runs the run's own copy"
             )
-        found.append(_named[each])
-    return found
+        builders.append(_named[file_id])
+    return builders

@@ -16,15 +16,19 @@ def read_lightning(path: Path) -> dict[str, Any] | None:
     Raises RefusedError if it lacks what only our data module puts into it.
     """
     try:
-        found = (
+        checkpoint = (
             None if read_checksum(path) else torch.load(path, map_location="cpu", weights_only=True)
         )
     except Exception:  # no file of tensors either
         return None
-    if not isinstance(found, dict) or "pytorch-lightning_version" not in found:
+    if not isinstance(checkpoint, dict) or "pytorch-lightning_version" not in checkpoint:
         return None
-    options, state = found.get("hyper_parameters"), found.get("state_dict")
-    if not isinstance(options, dict) or not isinstance(state, dict) or "tokenizer" not in found:
+    options, state = checkpoint.get("hyper_parameters"), checkpoint.get("state_dict")
+    if (
+        not isinstance(options, dict)
+        or not isinstance(state, dict)
+        or "tokenizer" not in checkpoint
+    ):
         raise RefusedError(
             f"{path}: a checkpoint of Lightning without options or tokenizer; train with "
             "TranslationModule and, as `datamodule`, TranslationDataModule, or read it with "
@@ -35,6 +39,6 @@ def read_lightning(path: Path) -> dict[str, Any] | None:
         for name, value in state.items()
         if name.startswith("model.")
     }
-    fields = {name: found.get(name) for name in ("tokenizer", "corpus", "micro_batches")}
-    step = {"step": found.get("global_step"), "averaged": []}
+    fields = {name: checkpoint.get(name) for name in ("tokenizer", "corpus", "micro_batches")}
+    step = {"step": checkpoint.get("global_step"), "averaged": []}
     return {"config": options.get("config"), "weights": weights} | fields | step

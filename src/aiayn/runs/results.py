@@ -67,19 +67,21 @@ class Evaluation:
     def search_options(self) -> Record:
         return without_batching(self.search)
 
-    def score(self, kind: str) -> float | None:
+    def score(self, metric_name: str) -> float | None:
         """Return the score of a kind, or of the references' forced decoding; None if it was not
         measured.
         """
-        if kind in FORCED_KINDS:
-            return (self.forced or {}).get({"token_accuracy": "accuracy"}.get(kind, kind))
-        return self.metrics.get(kind)
+        if metric_name in FORCED_KINDS:
+            return (self.forced or {}).get(
+                {"token_accuracy": "accuracy"}.get(metric_name, metric_name)
+            )
+        return self.metrics.get(metric_name)
 
-    def length_ratio(self, kind: str) -> float | None:
+    def length_ratio(self, metric_name: str) -> float | None:
         """Return the tokens of the hypotheses divided by those of the references, as a kind of BLEU
         counts them.
         """
-        lengths = self.details.get(kind) or {}
+        lengths = self.details.get(metric_name) or {}
         tokens = lengths.get("reference_tokens")
         return lengths["hypothesis_tokens"] / tokens if tokens else None
 

@@ -275,10 +275,10 @@ def is_count(value: Any) -> TypeGuard[int]:
 def read_json(path: Path) -> Record:
     """Returns a JSON object; empty if the file is missing, damaged or holds something else."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        parsed = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

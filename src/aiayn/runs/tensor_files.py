@@ -50,14 +50,14 @@ class _HashedFile:
             None  # a disk error, which torch would replace by one of its own
         )
 
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
+    def write(self, chunk: bytes) -> int:
+        self.digest.update(chunk)
         try:
             if not self.error:
-                self._file.write(data)
+                self._file.write(chunk)
         except OSError as error:
             self.error = error
-        return len(data)
+        return len(chunk)
 
     def flush(self) -> None:
         """torch asks for it at the end; the file is flushed when it is complete."""
