@@ -38,7 +38,7 @@ PLAIN = (
 _described: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 
 
-def description(given: Any) -> str:
+def description(value: Any) -> str:
     """Returns class, attributes and closures of an object as text that is the same in every
     process.
 
@@ -46,9 +46,9 @@ def description(given: Any) -> str:
     keeps its first description: a training changes the state of callbacks.
     """
     try:
-        text = _described.setdefault(given, _text(given, ()))
+        text = _described.setdefault(value, _text(value, ()))
     except TypeError:  # no hash, or no weak references
-        text = _text(given, ())
+        text = _text(value, ())
     return (
         text
         if len(text) <= LONGEST
@@ -70,9 +70,9 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
         entries = (f"{_text(key, within)}: {_text(value[key], within)}" for key in value)
         return f"{{{', '.join(entries)}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_text(item, within) for item in value)}]"
+        return f"[{', '.join(_text(element, within) for element in value)}]"
     if isinstance(value, set | frozenset):
-        return f"{{{', '.join(sorted(_text(item, within) for item in value))}}}"
+        return f"{{{', '.join(sorted(_text(element, within) for element in value))}}}"
     if isinstance(value, types.FunctionType):
         return _of_function(value, within)
     if isinstance(value, types.BuiltinFunctionType):
@@ -83,28 +83,30 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
         return f"partial({_text([value.func, value.args, value.keywords], within)})"
     if not hasattr(value, "__dict__"):
         return UNKNOWN
-    kind = type(value)
-    is_library = kind.__module__.partition(".")[0] in ("torch", "pytorch_lightning", "lightning")
-    name = _name(kind) if is_library else _of_class(kind, within)
+    cls = type(value)
+    is_library = cls.__module__.partition(".")[0] in ("torch", "pytorch_lightning", "lightning")
+    name = _name(cls) if is_library else _of_class(cls, within)
     return f"{name}({_attributes(vars(value), within)})"
 
 
-def _of_class(kind: type, within: tuple[int, ...]) -> str:
+def _of_class(cls: type, within: tuple[int, ...]) -> str:
     """A class by its name, and what its functions close over; its code is stored by SHA-256 of its
     file.
     """
     closures = {
-        name: each for name, each in vars(kind).items() if getattr(each, "__closure__", None)
+        name: attribute
+        for name, attribute in vars(cls).items()
+        if getattr(attribute, "__closure__", None)
     }
     values = {
-        name: each
-        for name, each in vars(kind).items()
-        if isinstance(each, PLAIN) and not name.startswith("__")
+        name: attribute
+        for name, attribute in vars(cls).items()
+        if isinstance(attribute, PLAIN) and not name.startswith("__")
     }
     return (
-        f"{_name(kind)}({_attributes(values | closures, within)})"
+        f"{_name(cls)}({_attributes(values | closures, within)})"
         if values or closures
-        else _name(kind)
+        else _name(cls)
     )
 
 
@@ -125,7 +127,8 @@ def _of_function(function: types.FunctionType, within: tuple[int, ...]) -> str:
 
 def _code(code: types.CodeType) -> str:
     constants = [
-        _code(each) if isinstance(each, types.CodeType) else repr(each) for each in code.co_consts
+        _code(constant) if isinstance(constant, types.CodeType) else repr(constant)
+        for constant in code.co_consts
     ]
     return f"{code.co_code.hex()} {constants} {code.co_names}"
 

@@ -305,11 +305,11 @@ class TranslationModule(pl.LightningModule):
         """Raises RefusedError if the learning rates to come are not those that the training began
         with.
         """
-        rates, before = (
+        rates, planned_rates = (
             rate_table(self.trainer, self.config.trainer.max_steps, self.rates),
             self.rates,
         )
-        for step, planned in (before or {}).items():
+        for step, planned in (planned_rates or {}).items():
             if rates[step] != planned:
                 raise RefusedError(
                     f"the learning rate of step {step} was to be {planned} times its base when "
@@ -321,11 +321,12 @@ class TranslationModule(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["rates"] = self.rates or {}
-        data = getattr(self.trainer, "datamodule", None)  # the Trainer sets it without declaring it
-        if isinstance(data, TranslationDataModule):  # all that `aiayn.load` needs
-            checkpoint["corpus"] = data.corpus.fingerprint
-            checkpoint["tokenizer"] = data.tokenizer.to_json()
-            checkpoint["micro_batches"] = data.plan.micro_batches
+        # The Trainer sets `datamodule` without declaring it.
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if isinstance(datamodule, TranslationDataModule):  # all that `aiayn.load` needs
+            checkpoint["corpus"] = datamodule.corpus.fingerprint
+            checkpoint["tokenizer"] = datamodule.tokenizer.to_json()
+            checkpoint["micro_batches"] = datamodule.plan.micro_batches
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self._trainer is not None and self.trainer.precision == "64-true":
@@ -343,8 +344,8 @@ class TranslationModule(pl.LightningModule):
         src_positions = Positions(batch.src_positions, batch.max_length)
         tgt_positions = Positions(batch.tgt_positions, batch.max_length)
         memory = self.model.encode(batch.src, Ranges(*batch.src_ranges), src_positions)
-        cross, own = Ranges(*batch.cross_ranges), Ranges(*batch.tgt_ranges)
-        return self.model.decode(batch.tgt_in, memory, cross, own, tgt_positions)
+        cross, tgt_ranges = Ranges(*batch.cross_ranges), Ranges(*batch.tgt_ranges)
+        return self.model.decode(batch.tgt_in, memory, cross, tgt_ranges, tgt_positions)
 
     def evaluation_sums(self, batch: Batch) -> Tensor:
         """Returns (4,) float64, over this batch's target tokens: smoothed loss, negative

@@ -95,8 +95,8 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Bat
             ) from error
     if neighbours := faults.pop("neighbours", 0.0):
         log.warning(NEIGHBOURS, neighbours)
-    for kind, difference in faults.items():
-        raise ConfigError(f"{name}: {FAULTS[kind].format(difference)}")
+    for fault, difference in faults.items():
+        raise ConfigError(f"{name}: {FAULTS[fault].format(difference)}")
 
 
 def refuse_other_states(optimizers: Sequence[Optimizer], states: Sequence[dict[str, Any]]) -> None:
@@ -158,7 +158,7 @@ def reload_differences(
     if not expected.isfinite().all():
         return {}  # `NonFiniteGuard` ends such runs
     other = model.to(src.device, dtype)
-    found = {
+    outputs = {
         "reload": other.project(
             other.decode(tgt_in, other.encode(src, few.src_mask), few.src_mask)
         ),
@@ -167,7 +167,7 @@ def reload_differences(
     model.float()
     tolerance = 0.1 if dtype in (torch.bfloat16, torch.float16) else TOLERANCE[src.device.type]
     return _faults(
-        {name: logits.double().log_softmax(-1) for name, logits in found.items()},
+        {name: logits.double().log_softmax(-1) for name, logits in outputs.items()},
         expected,
         tolerance,
     )
@@ -190,8 +190,12 @@ def search_differences(
         ids = torch.randint(
             UNK_ID + 1, vocab_sizes[0], (len(lengths), max(lengths)), generator=draw
         )
-        ends, places = torch.tensor(lengths)[:, None] - 1, torch.arange(max(lengths))
-        return ids.masked_fill(places == ends, EOS_ID).masked_fill(places > ends, PAD_ID).to(device)
+        ends, positions = torch.tensor(lengths)[:, None] - 1, torch.arange(max(lengths))
+        return (
+            ids.masked_fill(positions == ends, EOS_ID)
+            .masked_fill(positions > ends, PAD_ID)
+            .to(device)
+        )
 
     def targets(rows: int, length: int) -> Tensor:
         ids = torch.randint(UNK_ID + 1, vocab_sizes[1], (rows, length), generator=draw)
@@ -263,7 +267,7 @@ def moved(model: Transformer, seed: int, noise: float = 0.5) -> Transformer:
     return model
 
 
-def _faults(found: dict[str, Tensor], expected: Tensor, tolerance: float) -> dict[str, float]:
+def _faults(outputs: dict[str, Tensor], expected: Tensor, tolerance: float) -> dict[str, float]:
     """Returns the largest differences that exceed the tolerance: NaN among them, shapes that differ
     as infinity.
     """
@@ -272,7 +276,7 @@ def _faults(found: dict[str, Tensor], expected: Tensor, tolerance: float) -> dic
         name: float((values - expected).abs().max())
         if values.shape == expected.shape
         else torch.inf
-        for name, values in found.items()
+        for name, values in outputs.items()
     }
     return {
         name: difference for name, difference in differences.items() if not difference <= tolerance
@@ -300,20 +304,20 @@ def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
         )
 
 
-def same(one: Any, other: Any) -> bool:
+def same(state: Any, other: Any) -> bool:
     """Whether two states hold the same keys and values, whatever device they are on."""
-    if isinstance(one, Tensor):
+    if isinstance(state, Tensor):
         return (
             isinstance(other, Tensor)
-            and one.shape == other.shape
-            and bool(torch.equal(one.cpu(), other.cpu()))
+            and state.shape == other.shape
+            and bool(torch.equal(state.cpu(), other.cpu()))
         )
-    if isinstance(one, dict):
+    if isinstance(state, dict):
         return (
             isinstance(other, dict)
-            and one.keys() == other.keys()
-            and all(same(one[key], other[key]) for key in one)
+            and state.keys() == other.keys()
+            and all(same(state[key], other[key]) for key in state)
         )
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other
+    if isinstance(state, list | tuple):
+        return len(state) == len(other) and all(map(same, state, other))
+    return state == other

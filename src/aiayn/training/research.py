@@ -67,10 +67,10 @@ class Research:
     def ids(self) -> list[str]:
         """FILE:SHA-256 of all the code, as a run stores it."""
         ids = ids_of_files(self.extensions)
-        for kind in dict.fromkeys([self.module, self.datamodule, *map(type, self.callbacks)]):
-            if kind.__module__.partition(".")[0] not in ("aiayn", "pytorch_lightning", "lightning"):
-                found = id_of_class(kind)
-                ids += [found] if found not in ids else []
+        for cls in dict.fromkeys([self.module, self.datamodule, *map(type, self.callbacks)]):
+            if cls.__module__.partition(".")[0] not in ("aiayn", "pytorch_lightning", "lightning"):
+                file_id = id_of_class(cls)
+                ids += [file_id] if file_id not in ids else []
         return ids
 
     @property
@@ -82,11 +82,13 @@ class Research:
         ConfigError.
         """
         makers = [
-            each.module.callbacks for each in self.extensions if hasattr(each.module, "callbacks")
+            extension.module.callbacks
+            for extension in self.extensions
+            if hasattr(extension.module, "callbacks")
         ]
-        found = [*self.callbacks, *(callback for make in makers for callback in make(run))]
-        refuse_unsupported(found)
-        return found
+        callbacks = [*self.callbacks, *(callback for make in makers for callback in make(run))]
+        refuse_unsupported(callbacks)
+        return callbacks
 
 
 def research_of(
@@ -126,7 +128,11 @@ def research_of(
                 name,
             )
     ids = research.ids
-    given = [description(each) for each in (module, datamodule, *callbacks) if each is not None]
+    descriptions = [
+        description(component)
+        for component in (module, datamodule, *callbacks)
+        if component is not None
+    ]
     if options.extensions_sha256 not in ([], ids):
         raise RefusedError(
             f"extensions_sha256={options.extensions_sha256}: the files are {ids} now"
@@ -143,10 +149,10 @@ def research_of(
         options.extensions, options.extension
     )  # `aiayn.train` has not checked it yet
     seen = (options.extensions_sha256, options.given, options.extension, options.model.parts)
-    if seen != (ids, given, extension, parts):
+    if seen != (ids, descriptions, extension, parts):
         model = replace(options.model, parts=parts)
         options = replace(
-            options, extensions_sha256=ids, given=given, extension=extension, model=model
+            options, extensions_sha256=ids, given=descriptions, extension=extension, model=model
         )
     return options, research
 
@@ -156,8 +162,8 @@ def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
     would be lost.
     """
     for callback in callbacks:
-        for kind, instead in UNSUPPORTED.items():
-            if isinstance(callback, kind):
+        for unsupported, instead in UNSUPPORTED.items():
+            if isinstance(callback, unsupported):
                 raise ConfigError(f"{type(callback).__name__} is not supported: {instead}")
 
 
@@ -192,12 +198,16 @@ def refuse_other_optimization(module: TranslationModule) -> None:
     module.configure_optimizers = configure_one
 
 
-def _chosen(name: str, extensions: Sequence[Extension], given: type | None) -> Any:
+def _chosen(name: str, extensions: Sequence[Extension], from_caller: type | None) -> Any:
     """The class of this name that an extension or the caller brings. Raises ConfigError for two of
     them.
     """
-    brought = [getattr(each.module, name) for each in extensions if hasattr(each.module, name)]
-    brought += [given] if given else []
+    brought = [
+        getattr(extension.module, name)
+        for extension in extensions
+        if hasattr(extension.module, name)
+    ]
+    brought += [from_caller] if from_caller else []
     if len(brought) > 1:
         raise ConfigError(
             f"extensions: two of them bring a {name}; make one a subclass of the other, in one file"
