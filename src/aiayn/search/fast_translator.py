@@ -80,7 +80,7 @@ class FastTranslator(LineTranslator):
         )
         # Where torch is loaded, both have one OpenMP, and CTranslate2 sets its threads.
         torch = sys.modules.get("torch")
-        before = torch.get_num_threads() if torch else 0
+        n_threads = torch.get_num_threads() if torch else 0
         self._engine = ctranslate2.Translator(
             str(folder),
             device,
@@ -89,7 +89,7 @@ class FastTranslator(LineTranslator):
             **parallel,
         )
         if torch:
-            torch.set_num_threads(before)
+            torch.set_num_threads(n_threads)
 
     def in_torch(self) -> "Translator":
         self._torch = self._torch or self._load_in_torch()
@@ -99,7 +99,7 @@ class FastTranslator(LineTranslator):
         self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
     ) -> list[list[Hypothesis]]:
         extra = self.search.max_extra_tokens
-        found: list[list[Hypothesis]] = [[] for _ in src_ids]
+        translations: list[list[Hypothesis]] = [[] for _ in src_ids]
         left = [
             line for line, ids in enumerate(src_ids) if len(ids) + extra + 1 > self.positions
         ]  # for torch
@@ -111,15 +111,20 @@ class FastTranslator(LineTranslator):
         batches, done = self._batches(lines, src_ids), len(src_ids) - len(left) - len(lines)
         while batches:
             again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
-            for batch, results in self._results(batches, src_ids, first_line):
+            for batch, batch_hypotheses in self._results(batches, src_ids, first_line):
                 longest = len(src_ids[batch[0]]) + extra
-                for line, hypotheses in zip(batch, results, strict=True):
+                for line, hypotheses in zip(batch, batch_hypotheses, strict=True):
                     limit = len(src_ids[line]) + extra
-                    if limit < longest and any(len(one.tokens) >= limit for one in hypotheses):
+                    if limit < longest and any(
+                        len(hypothesis.tokens) >= limit for hypothesis in hypotheses
+                    ):
                         again[limit].append(line)
                         continue
-                    found[line] = hypotheses
-                    if any(not {PAD_ID, BOS_ID}.isdisjoint(one.tokens) for one in hypotheses):
+                    translations[line] = hypotheses
+                    if any(
+                        not {PAD_ID, BOS_ID}.isdisjoint(hypothesis.tokens)
+                        for hypothesis in hypotheses
+                    ):
                         left.append(line)
                     done += 1
                 if on_batch:
@@ -128,8 +133,8 @@ class FastTranslator(LineTranslator):
         if left:
             slowly = self.in_torch().find([src_ids[line] for line in left], n, None, first_line)
             for line, hypotheses in zip(left, slowly, strict=True):
-                found[line] = hypotheses
-        return [hypotheses[:n] for hypotheses in found]
+                translations[line] = hypotheses
+        return [hypotheses[:n] for hypotheses in translations]
 
     def _batches(self, lines: list[int], src_ids: list[list[int]]) -> list[list[int]]:
         """Divides lines into batches of `batch_tokens`, the longest first; without numpy, which is

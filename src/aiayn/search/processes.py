@@ -71,7 +71,7 @@ class SplitTranslator(LineTranslator):
         """
         lines = len(columns[0])
         size = max(1, -(-lines // (1 + len(self.others))))
-        own, *parts = (
+        first_part, *parts = (
             [column[start : start + size] for column in columns]
             for start in range(0, max(lines, 1), size)
         )
@@ -80,16 +80,16 @@ class SplitTranslator(LineTranslator):
                 other.send((method, part, options, first_line + number * size))
         # The other processes are about as far as this one.
         shown: Progress | None = on_batch and (
-            lambda done, of: on_batch(done * lines // max(of, 1), lines)
+            lambda done, total: on_batch(done * lines // max(total, 1), lines)
         )
-        found = getattr(self.translator, method)(*own, *options, shown, first_line)
+        answers = getattr(self.translator, method)(*first_part, *options, shown, first_line)
         for other in self.others[: len(parts)]:
             with _alive():
                 answer = other.recv()
             if isinstance(answer, Exception):
                 raise answer
-            found += answer
-        return found
+            answers += answer
+        return answers
 
 
 @contextmanager

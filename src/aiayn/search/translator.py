@@ -73,7 +73,9 @@ class Translator(LineTranslator):
             [self.model] if isinstance(self.model, Transformer) else self.model.models
         )  # of an ensemble
         learned = [
-            one.config.max_positions for one in self.models if one.config.positions == "learned"
+            trained.config.max_positions
+            for trained in self.models
+            if trained.config.positions == "learned"
         ]
         super().__init__(tokenizer, search, task, languages, min(learned, default=None))
         self.device = torch.device(device)
@@ -110,7 +112,8 @@ class Translator(LineTranslator):
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = self.padded(src_ids, batch)
             return [
-                found[:n] for found in beam_search(self.model, src, source_mask(src), self.search)
+                hypotheses[:n]
+                for hypotheses in beam_search(self.model, src, source_mask(src), self.search)
             ]
 
         return self.in_batches(src_ids, self.search.beam_size, search, list, first_line, on_batch)
