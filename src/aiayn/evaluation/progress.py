@@ -30,13 +30,13 @@ class TranslationProgress:
             bar.start()
 
     def __call__(self, done: int, lines: int) -> None:
-        now = time.monotonic()
-        rate = max(done, 1) / max(now - self.start, 1e-9)
+        clock = time.monotonic()
+        rate = max(done, 1) / max(clock - self.start, 1e-9)
         text = f"{rate:,.0f} lines/s  ETA {timedelta(seconds=round((lines - done) / rate))}"
         if self.bar:
             self.bar.update(self.task, completed=done, total=lines, description=text)
-        elif now - self.last >= self.EVERY:
-            self.last = now
+        elif clock - self.last >= self.EVERY:
+            self.last = clock
             print(f"translated {done} of {lines} lines  {text}", file=sys.stderr, flush=True)
 
     def finish(self) -> float:

@@ -85,14 +85,14 @@ def score(
     metrics: dict[str, float | None] = dict.fromkeys(METRIC_KINDS)
     signatures: dict[str, str | None] = dict.fromkeys(METRIC_KINDS)
     details: dict[str, dict[str, Any] | None] = dict.fromkeys(METRIC_KINDS)
-    for kind in kinds:
-        if not kind_applies(kind, lang):
+    for metric_name in kinds:
+        if not kind_applies(metric_name, lang):
             continue
-        metric, prepare, tokens = _metric_of(kind, lang)
+        metric, prepare, tokens = _metric_of(metric_name, lang)
         lines, *prepared = ([prepare(line) for line in text] for text in texts)
         corpus_score: Any = metric.corpus_score(lines, prepared)
-        metrics[kind] = corpus_score.score
-        signatures[kind] = str(metric.get_signature()).replace("tok:none", tokens)
+        metrics[metric_name] = corpus_score.score
+        signatures[metric_name] = str(metric.get_signature()).replace("tok:none", tokens)
         if isinstance(metric, BLEU):
             counts = {
                 "precisions": corpus_score.precisions,
@@ -101,9 +101,9 @@ def score(
                 "hypothesis_tokens": corpus_score.sys_len,
                 "reference_tokens": corpus_score.ref_len,
             }
-            if kind == "bleu_compound_split":
+            if metric_name == "bleu_compound_split":
                 counts |= _bare_script(hypotheses, streams)
-            details[kind] = counts
+            details[metric_name] = counts
     changed_lines = list(map(_differing, untouched, texts))
     recomposed = {"hypotheses": changed_lines[0], "references": sum(changed_lines[1:])}
     return TaskScores(
@@ -116,14 +116,14 @@ def score(
     )
 
 
-def kind_applies(kind: str, tgt_lang: str) -> bool:
+def kind_applies(metric_name: str, tgt_lang: str) -> bool:
     """Whether a kind of score says anything about text in this language."""
     lang = _language_code(tgt_lang)
-    if kind == "bleu_compound_split":
+    if metric_name == "bleu_compound_split":
         return lang == "de"
-    if kind.startswith("bleu_tokenized"):
+    if metric_name.startswith("bleu_tokenized"):
         return lang not in TOKENIZERS and lang in _moses_languages()
-    return kind != "ter" or TOKENIZERS.get(lang) != "char"
+    return metric_name != "ter" or TOKENIZERS.get(lang) != "char"
 
 
 def check_tokenizer(tgt_lang: str) -> None:
@@ -163,15 +163,15 @@ def _bleu(lang: str) -> BLEU:
 
 
 def sufficient_statistics(
-    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, kind: str
+    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, metric_name: str
 ) -> tuple[list[list[float]], Callable[[Any], float], str]:
-    """Returns what the score of a kind is computed from: numbers for each line, and the score of
+    """Returns what the score of a metric is computed from: numbers for each line, and the score of
     their sums.
 
     The third is the signature. Raises as `score` does.
     """
     texts = _in_nfc(hypotheses, *_same_lines(hypotheses, references))
-    metric, prepare, tokens = _metric_of(kind, _language_of(tgt_lang, texts[1:]))
+    metric, prepare, tokens = _metric_of(metric_name, _language_of(tgt_lang, texts[1:]))
     lines, *prepared = ([prepare(line) for line in text] for text in texts)
     statistics = metric._extract_corpus_statistics(lines, prepared)
     signature = str(metric.get_signature()).replace("tok:none", tokens)
@@ -226,11 +226,11 @@ def _bare_script(hypotheses: list[str], streams: list[list[str]]) -> dict[str, A
     return {"bare_script": metric.corpus_score(texts[0], texts[1:]).score}
 
 
-def _metric_of(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
+def _metric_of(metric_name: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
     """Returns the metric, the function that prepares a line for it, and the name of its tokens in
     the signature.
     """
-    match kind:
+    match metric_name:
         case "sacrebleu":
             return _bleu(lang), str, ""
         case "bleu_tokenized":
@@ -246,7 +246,7 @@ def _metric_of(kind: str, lang: str) -> tuple[Metric, Callable[[str], str], str]
             return CHRF(), str, ""
         case "ter":
             return _ter(lang), str, ""
-    raise KeyError(kind)
+    raise KeyError(metric_name)
 
 
 def _ter(lang: str) -> TER:

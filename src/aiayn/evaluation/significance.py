@@ -78,10 +78,12 @@ def compare_systems(
 
 
 def output(
-    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, kind: str
+    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, metric_name: str
 ) -> tuple[Output, str]:
     """Return the output in one kind of score, and the signature of that kind."""
-    lines, score_of, signature = sufficient_statistics(hypotheses, references, tgt_lang, kind)
+    lines, score_of, signature = sufficient_statistics(
+        hypotheses, references, tgt_lang, metric_name
+    )
     return Output(np.array(lines, dtype=np.float64), score_of), signature
 
 
