@@ -34,7 +34,7 @@ def save_figure(figure: Any, *paths: Path) -> None:
             atomic_write(path, content)
 
 
-def render(figure: Any, kind: str) -> bytes:
+def render(figure: Any, image_format: str) -> bytes:
     """Returns the figure as png or svg. The same figure gives the same bytes; text in an SVG stays
     text.
     """
@@ -48,7 +48,9 @@ def render(figure: Any, kind: str) -> bytes:
         warnings.filterwarnings(
             "ignore", message="Glyph .* missing"
         )  # a script that the font lacks shows as boxes
-        figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        figure.savefig(
+            file, format=image_format, metadata={"Date": None} if image_format == "svg" else None
+        )
     return file.getvalue()
 
 

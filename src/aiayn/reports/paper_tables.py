@@ -243,7 +243,7 @@ def counted_flops(row: Row) -> float:
 
 def _table_2(records: list[Record]) -> Table:
     base, big = (f"{row.printed['flops'] / counted_flops(row):.1f}" for row in TABLE_2[:2])
-    after = [
+    footnotes = [
         "BLEU is cased and tokenised (bleu_tokenized), for German with hyphenated words in parts "
         "(bleu_compound_split), the kind of the authors' script. The paper itself states "
         "neither. sacreBLEU must not be compared with the paper's column.",
@@ -251,7 +251,7 @@ def _table_2(records: list[Record]) -> Table:
         f"the tokens seen. The paper's are device time times a sustained rate, and so {base} "
         f"(base) and {big} (big) times what its training computes.",
     ]
-    return Table("Table 2: newstest2014", TABLE_2_COLUMNS, records, _warning(records), after)
+    return Table("Table 2: newstest2014", TABLE_2_COLUMNS, records, _warning(records), footnotes)
 
 
 # Table 3, and what each row changes against base.
@@ -327,11 +327,13 @@ def _table_3(records: list[Record]) -> Table:
 
 
 def _table_3_quarter(records: list[Record]) -> Table:
-    before = (
+    introduction = (
         "Text, steps and widths are not the paper's, whose figures are those of the full row: "
         "only what a row changes against base can be compared."
     )
-    return replace(_table_3(records), title="Table 3 at a quarter of its widths", before=[before])
+    return replace(
+        _table_3(records), title="Table 3 at a quarter of its widths", before=[introduction]
+    )
 
 
 def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
@@ -420,7 +422,10 @@ def _table_4_record(line: Line) -> Record:
     row, group = line.row, line.group
     run, evaluation = group.first, group.evaluation("test")
     record: Record = {"parser": row.name, "training": row.label or None, **group.record()}
-    record |= _beside(row, {kind: group.sample(Metric(kind, "test")) for kind in BRACKET_KINDS})
+    record |= _beside(
+        row,
+        {metric_name: group.sample(Metric(metric_name, "test")) for metric_name in BRACKET_KINDS},
+    )
     record["malformed"] = (evaluation.brackets or {}).get("malformed") if evaluation else None
     record["test"] = evaluation.text if evaluation else None
     record |= _how_scored(evaluation, record["test"] or "", "sentences")
