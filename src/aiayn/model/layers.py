@@ -152,8 +152,8 @@ class DecoderLayer(nn.Module):
         belong to
         each beam. Returns (N, K, D).
         """
-        own, source = cache.self_attention, cache.cross_attention
-        x = self.norm_1(x, lambda x: self.self_attention.step(x, own, position, ancestry))
+        target, source = cache.self_attention, cache.cross_attention
+        x = self.norm_1(x, lambda x: self.self_attention.step(x, target, position, ancestry))
         # All beams of a sentence attend to the same keys and values, so they take the place of
         # target positions.
         x = self.norm_2(x, lambda x: self.cross_attention.step(x, source, position, src_mask))

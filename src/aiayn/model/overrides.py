@@ -9,17 +9,17 @@ M = TypeVar("M", bound=nn.Module)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def is_exactly(module: object, kind: type[M]) -> TypeGuard[M]:
+def is_exactly(module: object, cls: type[M]) -> TypeGuard[M]:
     """Whether a module is of this class and no subclass, without hooks, parametrizations or methods
     of its own.
 
     Only such a module may be computed in another way. A parametrization gives a module a class of
     its own. What its submodules are is another question.
     """
-    if type(module) is not kind:
+    if type(module) is not cls:
         return False
     has_hooks = any(getattr(module, hooks) for hooks in HOOKS)
-    return not has_hooks and not any(callable(getattr(kind, name, None)) for name in vars(module))
+    return not has_hooks and not any(callable(getattr(cls, name, None)) for name in vars(module))
 
 
 def has_own_reset(module: nn.Module) -> TypeGuard[nn.Linear]:
@@ -27,6 +27,6 @@ def has_own_reset(module: nn.Module) -> TypeGuard[nn.Linear]:
     weights are drawn.
     """
     owner = next(
-        (kind for kind in type(module).__mro__ if "reset_parameters" in vars(kind)), nn.Module
+        (base for base in type(module).__mro__ if "reset_parameters" in vars(base)), nn.Module
     )
     return owner.__module__.partition(".")[0] not in ("torch", "aiayn")
