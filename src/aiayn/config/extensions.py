@@ -88,17 +88,17 @@ def helpers_of(source: bytes, folder: Path) -> dict[str, bytes]:
 
     The key is the path of the module below its import root, such as `mine/layers.py`.
     """
-    found: dict[str, bytes] = {}
+    helpers: dict[str, bytes] = {}
     pending = [(source, "")]
     while pending:
         code, package = pending.pop()
         for module in _imported_modules(code, package):
             name, file = _own_file(module, folder)
-            if file is not None and name not in found:
-                found[name] = file.read_bytes()
+            if file is not None and name not in helpers:
+                helpers[name] = file.read_bytes()
                 parent = Path(name).parent.as_posix().replace("/", ".")
-                pending.append((found[name], parent if parent != "." else ""))
-    return dict(sorted(found.items()))
+                pending.append((helpers[name], parent if parent != "." else ""))
+    return dict(sorted(helpers.items()))
 
 
 def _imported_modules(code: bytes, package: str) -> set[str]:
@@ -112,8 +112,10 @@ def _imported_modules(code: bytes, package: str) -> set[str]:
             base = ".".join([*(parents if node.level else []), *filter(None, [node.module])])
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
     parts = [name.split(".") for name in names]
-    own = [part for part in parts if part[0] not in {*sys.stdlib_module_names, "aiayn", "torch"}]
-    return {".".join(part[:end]) for part in own for end in range(1, len(part) + 1)}
+    candidates = [
+        part for part in parts if part[0] not in {*sys.stdlib_module_names, "aiayn", "torch"}
+    ]
+    return {".".join(part[:end]) for part in candidates for end in range(1, len(part) + 1)}
 
 
 def _own_file(module: str, folder: Path) -> tuple[str, Path | None]:
