@@ -113,8 +113,8 @@ def summary_of(error: BaseException) -> str:
     """Returns an error as one short line: its message, after its class if the user cannot have
     caused it.
     """
-    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    return kind + " ".join(str(error).split())[:300]
+    prefix = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return prefix + " ".join(str(error).split())[:300]
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def writable_output() -> Iterator[None]:
     _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    before, logging.StreamHandler.handleError = (
+    handle_error, logging.StreamHandler.handleError = (
         logging.StreamHandler.handleError,
         _raise_output_errors,
     )
@@ -171,7 +171,7 @@ def writable_output() -> Iterator[None]:
             f"standard output cannot be written ({error.strerror}); make room and run again"
         ) from error
     finally:
-        logging.StreamHandler.handleError = before
+        logging.StreamHandler.handleError = handle_error
 
 
 def _raise_output_errors(self: logging.StreamHandler, record: logging.LogRecord) -> None:

@@ -75,11 +75,13 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
     handled = [
         number for number in TERMINATION_SIGNALS if signal.getsignal(number) != signal.SIG_IGN
     ]
-    before: dict[int, Any] = {number: signal.signal(number, handler) for number in handled}
+    previous_handlers: dict[int, Any] = {
+        number: signal.signal(number, handler) for number in handled
+    }
     try:
         yield
     finally:
-        for number, restored in before.items():
+        for number, restored in previous_handlers.items():
             signal.signal(number, restored)
 
 
@@ -92,7 +94,7 @@ def on_second_signal(end: Callable[[int], None]) -> Iterator[None]:
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    previous_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
     def watch() -> None:
         seen = set()
@@ -107,5 +109,5 @@ def on_second_signal(end: Callable[[int], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        signal.set_wakeup_fd(before)
+        signal.set_wakeup_fd(previous_fd)
         os.close(writing)
