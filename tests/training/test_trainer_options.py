@@ -216,6 +216,7 @@ def test_fast_dev_run_runs_all_and_keeps_nothing(config, tmp_path, monkeypatch, 
     assert not (tmp_path / "outputs").exists()
     assert "1 steps were trained, validated and saved; nothing of it is kept" in caplog.text
     assert "val/bleu" in caplog.text
+    assert "next     " not in caplog.text
 
 
 def test_a_validation_may_be_limited_or_left_out(config, tmp_path):

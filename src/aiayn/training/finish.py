@@ -28,8 +28,12 @@ from aiayn.training.trainer import quiet_trainer
 log = logging.getLogger(__name__)
 
 
-def finish(run: RunSpec, services: RunServices, datamodule: TranslationDataModule) -> None:
+def finish(
+    run: RunSpec, services: RunServices, datamodule: TranslationDataModule, *, summarizes: bool
+) -> None:
     """Averages the last checkpoints, validates the average and writes the report, in this order.
+
+    `summarizes`: also logs the summary, whose next command needs the run's folder.
 
     For a run that is finished it does what an earlier start could not do, and nothing else.
     Raises ConfigError if `trainer.max_time` was over before the first step.
@@ -58,8 +62,9 @@ def finish(run: RunSpec, services: RunServices, datamodule: TranslationDataModul
             from aiayn.training.wandb_run import upload
 
             upload(run.config, folder)
-    with optional("the summary"):
-        log.info(summary(folder.path))
+    if summarizes:
+        with optional("the summary"):
+            log.info(summary(folder.path))
 
 
 def average_last(run: RunSpec, services: RunServices) -> Checkpoint:

@@ -75,14 +75,21 @@ def train(
     """
     find_rank(options.trainer)
     configure_libraries()
+    added = (module, datamodule, callbacks)
     if options.trainer.fast_dev_run:
-        added = {"module": module, "callbacks": callbacks, "datamodule": datamodule}
-        return _try_steps(options, chosen, **added)
-    options, research = research_of(options, module, datamodule, callbacks)
-    folder, stop = RunFolder((outputs or options.outputs_folder) / options.run_name), StopRequest()
+        return _try_steps(options, chosen, *added)
+    return _train_in(outputs or options.outputs_folder, options, chosen, *added)
+
+
+def _train_in(
+    outputs: Path, options: Config, chosen: Collection[str] | None, *added: Any, kept: bool = True
+) -> Path:
+    """Trains in a folder of `outputs`; unless it is `kept`, without a summary at the end."""
+    options, research = research_of(options, *added)
+    folder, stop = RunFolder(outputs / options.run_name), StopRequest()
     try:
         with handle_signals(stop.on_signal):
-            _train_run(options, research, folder, chosen, stop)
+            _train_run(options, research, folder, chosen, stop, kept)
     except (InterruptedRunError, DivergedError) as error:
         if global_rank():
             # Before the ranks are connected, the exit code is all that rank 0 hears of it.
@@ -97,6 +104,7 @@ def _train_run(
     folder: RunFolder,
     chosen: Collection[str] | None,
     stop: StopRequest,
+    kept: bool,
 ) -> None:
     """Trains one run: data, module, callbacks, Trainer, fit, average."""
     hardware = choose_hardware(options.trainer)
@@ -126,7 +134,7 @@ def _train_run(
                 with supervised(trainer, services, loggers, failures, saver):
                     trainer.fit(module, datamodule, ckpt_path=resume_path if checkpoint else None)
             stop.enter_phase("stopped after the last step")
-            finish(run, services, datamodule)
+            finish(run, services, datamodule, summarizes=kept)
 
 
 def make_module(run: RunSpec, source: Checkpoint | None) -> TranslationModule:
@@ -181,7 +189,7 @@ def supervised(
     services.stop.enter_phase(f"stopped and saved at step {saver.done}")
 
 
-def _try_steps(options: Config, chosen: Collection[str] | None, **added: Any) -> Path:
+def _try_steps(options: Config, chosen: Collection[str] | None, *added: Any) -> Path:
     """Trains `trainer.fast_dev_run` steps, which validate, save, log and send nothing, in a folder
     that is removed.
     """
@@ -196,7 +204,7 @@ def _try_steps(options: Config, chosen: Collection[str] | None, **added: Any) ->
     )
     options = replace(options, trainer=trainer, logger=replace(options.logger, kind="none"))
     with TemporaryDirectory() as outputs:
-        folder = train(options, Path(outputs), chosen, **added)
+        folder = _train_in(Path(outputs), options, chosen, *added, kept=False)
     log.info(
         "trainer.fast_dev_run: %d steps were trained, validated and saved; nothing of it is kept",
         steps,
