@@ -215,7 +215,9 @@ def test_sources_that_are_missing_damaged_or_other_than_said_are_refused(child, 
     with pytest.raises(RefusedError, match="neither a run"):
         train(replace(child, init_from=str(tmp_path)), tmp_path)
     with pytest.raises(
-        RefusedError, match=f"init_fingerprint: {averaged_fingerprint(parent)} -> 0123"
+        RefusedError,
+        match=rf"^init_fingerprint=0123: the weights of init_from=\S+ have the SHA-256 "
+        rf"{averaged_fingerprint(parent)}; .* leave init_fingerprint out",
     ):
         train(replace(child, init_fingerprint="0123"), tmp_path)
     with open(parent / "checkpoints" / "averaged.ckpt", "r+b") as file:

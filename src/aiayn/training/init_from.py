@@ -63,12 +63,16 @@ def resolve_init_from(
         and current[key] != value
         and (chosen is None or key in chosen)
     ]
-    if config.init_fingerprint not in (None, fingerprint):
-        changed.append(f"init_fingerprint: {fingerprint} -> {config.init_fingerprint}")
     if changed:
         raise RefusedError(
             f"init_from={init_from} settles model and tokenizer ({'; '.join(changed)}); leave "
             "these options out"
+        )
+    if config.init_fingerprint not in (None, fingerprint):
+        raise RefusedError(
+            f"init_fingerprint={config.init_fingerprint}: the weights of init_from={init_from} "
+            f"have the SHA-256 {fingerprint}; name the source with these weights, or leave "
+            "init_fingerprint out to start from those of this one"
         )
     model = source.config.model
     if "model.dropout" not in unset and (chosen is None or "model.dropout" in chosen):
