@@ -1,5 +1,6 @@
-"""Nothing is written to a folder that was lost."""
+"""Nothing is written to a folder that was lost; an average of too few checkpoints says so."""
 
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.checkpoint_io import RunCheckpointIO
+from aiayn.training.finish import average_last
 
 
 @pytest.mark.parametrize("lost", range(6))
@@ -52,3 +54,22 @@ def test_no_file_is_written_once_the_folder_is_lost(tmp_path, tiny_config, lost)
     assert there == {*expected, "step_2.ckpt", *(["step_1.ckpt"] if lost < 5 else [])}
     if lost >= 4:
         assert checkpoints.load(folder.last).step == 3
+
+
+@pytest.mark.parametrize(("wanted", "few"), [(3, False), (99, True)])
+def test_an_average_of_fewer_checkpoints_than_asked_for_says_so(
+    tmp_path, monkeypatch, caplog, wanted, few
+):
+    folder = RunFolder(tmp_path)
+    folder.checkpoints.mkdir()
+    for step in (5, 10, 15):
+        (folder.checkpoints / f"step_{step}.ckpt").touch()
+    monkeypatch.setattr(checkpoints, "load", lambda path: path)
+    monkeypatch.setattr(checkpoints, "average", len)
+    schedule = ("trainer.max_steps=15", "trainer.checkpoint_every=5")
+    config = composed("experiment=quickstart", *schedule, f"trainer.average_last={wanted}")
+    validations = SimpleNamespace(is_out_of_patience=lambda: False)
+    services = SimpleNamespace(folder=folder, validations=validations, check_folder=lambda: None)
+    with caplog.at_level(logging.INFO):
+        assert average_last(SimpleNamespace(config=config), services) == 3
+    assert (f"trainer.average_last={wanted}: the run has only 3" in caplog.text) == few
