@@ -291,6 +291,19 @@ def test_text_without_the_tags_that_the_source_had_is_warned_of(config, caplog):
     assert "its sources began with <2de>, <2fr>; write a tag" in caplog.text
 
 
+def test_a_source_that_is_not_finished_is_said_to_be(config, tmp_path, caplog):
+    config = replace(config, init_from=str(tmp_path))
+    source = SimpleNamespace(config=config, step=4, averaged=[])
+    log_source(config, source)
+    steps = f"after step 4 of {config.trainer.max_steps}"
+    assert f"that run is not finished: these are its weights {steps}" in caplog.text
+    caplog.clear()
+    RunFolder(tmp_path).checkpoints.mkdir()
+    RunFolder(tmp_path).averaged.touch()
+    log_source(config, source)
+    assert "not finished" not in caplog.text
+
+
 def test_continuing_with_another_source_is_refused(child, parent, tmp_path):
     train(replace(child, trainer=replace(child.trainer, max_steps=1)), tmp_path)
     last = str(parent / "checkpoints" / "last.ckpt")

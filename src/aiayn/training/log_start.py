@@ -13,6 +13,7 @@ from aiayn.config.schema import Config
 from aiayn.hardware import days_on_cpus, has_bfloat16
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.run_folder import RunFolder
 from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunSpec
 
@@ -132,6 +133,12 @@ def log_source(config: Config, source: Checkpoint) -> None:
         source.step,
         ", averaged" if source.averaged else "",
     )
+    path = Path(config.init_from or "").expanduser()
+    if config.init_from and path.is_dir() and not RunFolder(path).averaged.exists():
+        log.warning(
+            "warning  that run is not finished: these are its weights after step %d of %d",
+            *(source.step, source.config.trainer.max_steps),
+        )
     theirs, ours = (
         f"{side.src_lang}-{side.tgt_lang}" for side in (source.config.data, config.data)
     )
