@@ -93,6 +93,8 @@ def writing(path: object, remedy: str = "make room or choose another folder") ->
     try:
         yield
     except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            remedy = "make it writable, or work on a copy in a folder that is"
         raise ResourceError(
             f"{path}: cannot be written ({error.strerror or error}); {remedy}"
         ) from error

@@ -1,5 +1,6 @@
 """Files that are whole or refused, that never run code, and means of weights."""
 
+import errno
 import fcntl
 import hashlib
 import itertools
@@ -26,7 +27,7 @@ import torch
 from applications import composed, composed_options
 
 from aiayn.config.stored import to_dict
-from aiayn.errors import RefusedError, ResourceError
+from aiayn.errors import RefusedError, ResourceError, writing
 from aiayn.files import atomic_write, host
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
@@ -581,3 +582,17 @@ def test_a_missing_run_is_answered_with_the_run_of_a_similar_name(tmp_path):
         find_checkpoint(tmp_path / "quickstrat", None)
     with pytest.raises(RefusedError, match=r"nor a checkpoint$"):
         find_checkpoint(tmp_path / "unlike", None)
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EROFS, "make it writable"),
+        (errno.EACCES, "make it writable"),
+        (errno.ENOSPC, "make room"),
+    ],
+)
+def test_a_folder_that_may_not_be_written_asks_for_no_room(number, remedy):
+    message = rf"^run: cannot be written \(.*\); {remedy}"
+    with pytest.raises(ResourceError, match=message), writing("run"):
+        raise OSError(number, os.strerror(number))
