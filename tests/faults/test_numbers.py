@@ -4,7 +4,9 @@ counted.
 
 import json
 import math
+from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,8 +14,10 @@ from applications import slow_but
 from faults.harness import acts_at, configured, dies_at, differences, measured, train
 
 from aiayn.data.batch import Batch
+from aiayn.errors import DivergedError
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import saved_steps
+from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
 from aiayn.training.module import TranslationModule
 
 
@@ -169,6 +173,17 @@ def test_a_finite_explosion_ends_the_run_as_diverged_and_again_at_the_next_start
         assert last.startswith("error: the training loss up to step ")
         assert "a uniform guess over the vocabulary would have 5.63: lower optim.lr_scale" in last
     assert not (tmp_path / "run" / "checkpoints" / "averaged.ckpt").exists()
+
+
+@pytest.mark.parametrize("key", ["lr_scale", "peak_lr"])
+def test_a_weight_that_is_not_finite_advises_the_rate_that_is_in_force(config, key):
+    config = replace(config, optim=replace(config.optim, **{key: 0.5}))
+    module = torch.nn.Linear(2, 3)
+    module.weight.data.fill_(torch.nan)
+    module.skipped = module.fatal_step = torch.tensor(0)
+    guard = NonFiniteGuard(SimpleNamespace(config=config, start_step=0), SimpleNamespace())
+    with pytest.raises(DivergedError, match=rf"saved: lower optim\.{key} or raise"):
+        guard.check(SimpleNamespace(global_step=4), module)
 
 
 def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(config, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
+from aiayn.config.optim import OptimConfig
 from aiayn.data.batch import Batch
 from aiayn.data.loaders import numbers_from
 from aiayn.errors import DivergedError
@@ -19,7 +20,11 @@ from aiayn.training.start import RunServices, RunSpec
 
 log = logging.getLogger(__name__)
 
-REMEDY = "lower optim.lr_scale or raise optim.warmup_steps and choose another name="
+
+def lower_rate(optim: OptimConfig) -> str:
+    """Returns the advice to lower the learning rate, by the option that sets it."""
+    key = "lr_scale" if optim.peak_lr is None else "peak_lr"
+    return f"lower optim.{key} or raise optim.warmup_steps and choose another name="
 
 
 class NonFiniteGuard(StepCallback):
@@ -65,6 +70,7 @@ class NonFiniteGuard(StepCallback):
             [module.skipped, module.fatal_step, finite.long()]
         ).tolist()
         step, allowed = trainer.global_step, self.run.config.trainer.max_skipped_steps
+        remedy = lower_rate(self.run.config.optim)
         if fatal:
             earlier = (
                 f" ({skipped} such steps, trainer.max_skipped_steps={allowed})" if allowed else ""
@@ -72,12 +78,12 @@ class NonFiniteGuard(StepCallback):
             raise DivergedError(
                 f"the loss or its gradient is NaN or infinite at step {fatal}{earlier}; nothing "
                 f"of it was saved, its sentences are in {self._write_pairs(trainer, fatal)}: "
-                f"{REMEDY}, or let the same command skip such steps with "
+                f"{remedy}, or let the same command skip such steps with "
                 f"trainer.max_skipped_steps={skipped}"
             )
         if not finite:
             raise DivergedError(
-                f"a weight is NaN or infinite at step {step}; nothing of it was saved: {REMEDY}"
+                f"a weight is NaN or infinite at step {step}; nothing of it was saved: {remedy}"
             )
         if skipped > self.seen:
             self.seen = skipped

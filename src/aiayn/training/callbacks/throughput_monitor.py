@@ -16,7 +16,7 @@ from aiayn.data.batch import Batch
 from aiayn.data.corpus import unigram_loss
 from aiayn.errors import DivergedError
 from aiayn.hardware import peak_memory, peak_rate
-from aiayn.training.callbacks.non_finite_guard import REMEDY
+from aiayn.training.callbacks.non_finite_guard import lower_rate
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunServices, RunSpec
@@ -152,7 +152,8 @@ class ThroughputMonitor(StepCallback):
         if loss > 2 * uniform + 10:
             raise DivergedError(
                 f"the training loss up to step {step} is {loss:.4g} per token, and a uniform "
-                f"guess over the vocabulary would have {uniform:.2f}: {REMEDY}"
+                f"guess over the vocabulary would have {uniform:.2f}: "
+                + lower_rate(self.run.config.optim)
             )
 
     def _warn_if_stuck(self, module: TranslationModule, step: int, loss: float) -> None:
