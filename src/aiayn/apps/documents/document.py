@@ -72,7 +72,8 @@ class Source:
         """
         pieces = parse_markup(text, self.markup)
         return [
-            write(one) if isinstance(one, str) else replace(one, finish=write) for one in pieces
+            write(piece) if isinstance(piece, str) else replace(piece, finish=write)
+            for piece in pieces
         ]
 
 
@@ -197,11 +198,12 @@ def _xliff(source: Source) -> Pieces:
             code and best_match(code, (lang,)) is None
             for code, lang in zip(unit.languages, source.langs, strict=True)
         ):
-            here, there = (
+            file_direction, model_direction = (
                 " to ".join(filter(None, pair)) for pair in (unit.languages, source.langs)
             )
             raise DataError(
-                f"{source.path}: line {unit.line}: it is {here}, and the model translates {there}"
+                f"{source.path}: line {unit.line}: it is {file_direction}, "
+                f"and the model translates {model_direction}"
             )
         if unit.is_kept or unit.translation or not unit.text or source.is_no_text(unit.text):
             continue
@@ -222,9 +224,9 @@ def _subtitles(source: Source) -> Pieces:
     """
     pieces: Pieces = []
     blocks = ["", *TIMES.split(source.text)]
-    for before, block in zip(blocks[::2], blocks[1::2], strict=True):
-        shown = block.rstrip() if "-->" in before else ""
-        pieces.append(before)
+    for timing, block in zip(blocks[::2], blocks[1::2], strict=True):
+        shown = block.rstrip() if "-->" in timing else ""
+        pieces.append(timing)
         lines = re.split(r"(\r?\n)", shown)
         if any(DASH.match(line) for line in lines):
             for line in lines:
@@ -235,10 +237,13 @@ def _subtitles(source: Source) -> Pieces:
             style = re.match(r"(?:\{\\[^{}]*\})*", shown)
             first = style.end() if style else 0
             finish = partial(in_lines, count=len(lines[::2]), end=(*lines, "")[1])
-            found = parse_markup(re.sub(rf"(?<=[{CJK}])\r?\n(?=[{CJK}])", "", shown)[first:])
+            text_pieces = parse_markup(re.sub(rf"(?<=[{CJK}])\r?\n(?=[{CJK}])", "", shown)[first:])
             pieces += [
                 shown[:first],
-                *(one if isinstance(one, str) else replace(one, finish=finish) for one in found),
+                *(
+                    piece if isinstance(piece, str) else replace(piece, finish=finish)
+                    for piece in text_pieces
+                ),
             ]
         pieces.append(block[len(shown) :])
     return pieces
@@ -298,11 +303,11 @@ def _table_pieces(source: Source) -> Pieces:
             if column != columns[1] or not text.strip():
                 pieces.append(raw)
             elif not by_rules:
-                pieces += source.field(text, lambda one: re.sub(r"[\t\n\r]", " ", one))
+                pieces += source.field(text, lambda cell: re.sub(r"[\t\n\r]", " ", cell))
             elif source.markup or row[columns[0]][0].startswith('"'):
-                pieces += ['"', *source.field(text, lambda one: one.replace('"', '""')), '"']
+                pieces += ['"', *source.field(text, lambda cell: cell.replace('"', '""')), '"']
             else:
-                pieces += source.field(text, lambda one: _quoted_if_needed(one, delimiter))
+                pieces += source.field(text, lambda cell: _quoted_if_needed(cell, delimiter))
             pieces.append(end)
             line += raw.count("\n") + end.count("\n")
     return pieces
@@ -317,8 +322,8 @@ def _rows(text: str, delimiter: str, by_rules: bool) -> Iterator[list[tuple[str,
     else:
         cells = re.compile(r"([^\t\n]*?)(\t|\r?\n|\Z)")
     row: list[tuple[str, str]] = []
-    for found in cells.finditer(text):
-        raw, end = found.groups()
+    for cell_match in cells.finditer(text):
+        raw, end = cell_match.groups()
         if row or raw or end:
             row.append((raw, end))
         if row and end != delimiter:
@@ -335,8 +340,8 @@ def _unquoted(raw: str) -> str:
     raw = raw.lstrip(" ")  # as for training
     if raw[:1] != '"':
         return raw
-    inside, _, after = raw[1:].rpartition('"')
-    return inside.replace('""', '"') + after
+    inside, _, tail = raw[1:].rpartition('"')
+    return inside.replace('""', '"') + tail
 
 
 def _json_lines(source: Source) -> Pieces:
@@ -350,13 +355,13 @@ def _json_lines(source: Source) -> Pieces:
         if not line.strip():
             pieces.append(line)
             continue
-        found = _json_field(line, src, tgt)
-        if found is None:
+        text_and_span = _json_field(line, src, tgt)
+        if text_and_span is None:
             raise DataError(
                 f"{source.path}: line {number} is not a JSON object with a text, "
                 f'{{"{src}": "..."}}; correct it'
             )
-        text, (start, stop) = found
+        text, (start, stop) = text_and_span
         if line[start:stop].strip(' \t"') not in ("", "null"):  # it has a translation
             pieces.append(line)
             continue
@@ -380,25 +385,25 @@ def _json_field(line: str, src_lang: str, tgt_lang: str) -> tuple[str, tuple[int
         """Returns the values of an object that begins here, and where they are; of equal names the
         last counts.
         """
-        found, end = {}, start + 1
+        values_by_name, end = {}, start + 1
         while line[start := _after_blanks(line, end)] != "}":
             name, end = decoder.raw_decode(line, start)
             start = _after_blanks(line, end)
             value, end = decoder.raw_decode(line, start)
-            found[name] = value, start, end
-        return found
+            values_by_name[name] = value, start, end
+        return values_by_name
 
     try:
         if not isinstance(decoder.decode(line), dict):
             return None
-        found = members(line.index("{"))
-        if "translation" in found:
-            found = members(found["translation"][1])
-        text, start, _ = found[src_lang]
+        fields = members(line.index("{"))
+        if "translation" in fields:
+            fields = members(fields["translation"][1])
+        text, start, _ = fields[src_lang]
     except (ValueError, RecursionError, KeyError, IndexError):
         return None
-    last = max(end for _, _, end in found.values())
-    return (text, found.get(tgt_lang, (None, last, last))[1:]) if line[start] == '"' else None
+    last = max(end for _, _, end in fields.values())
+    return (text, fields.get(tgt_lang, (None, last, last))[1:]) if line[start] == '"' else None
 
 
 def _after_blanks(line: str, start: int) -> int:
@@ -424,13 +429,13 @@ def _memory(source: Source) -> Pieces:
         f'creationtoolversion="{__version__}" segtype="sentence" o-tmf="aiayn" adminlang="en" '
         f'srclang={quoteattr(src)} datatype="plaintext"/>\n<body>\n'
     ]
-    left_out = found = 0
+    left_out = kept_units = 0
     for unit in read_memory(source.path, io.BytesIO(source.content), source.langs):
         text = unit.texts.get(src)
         if not text or unit.flaw:
             left_out += 1
             continue
-        found += 1
+        kept_units += 1
         name = f" tuid={quoteattr(unit.name)}" if unit.name else ""
         pieces += [
             f"<tu{name}><tuv xml:lang={quoteattr(src)}><seg>{_in_xml(text)}</seg></tuv>",
@@ -438,7 +443,7 @@ def _memory(source: Source) -> Pieces:
             *([_in_xml(unit.texts[tgt])] if unit.texts.get(tgt) else source.field(text, _in_xml)),
             "</seg></tuv></tu>\n",
         ]
-    if not found:
+    if not kept_units:
         raise DataError(
             f"{source.path}: there is no unit with one text in {src} in it; check file and "
             "languages"

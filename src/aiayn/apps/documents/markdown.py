@@ -55,47 +55,50 @@ def parse_markdown(text: str) -> Pieces:
         first, last = token.map
         if token.type == "html_block":
             begin, end = starts[first], starts[last]
-            found = parse_markup(text[begin:end], is_html=True)
+            block_pieces = parse_markup(text[begin:end], is_html=True)
         else:
             opening = tokens[number - 1]
             in_cell = opening.type in ("th_open", "td_open")
-            places = _places(token.content, in_cell, lines[first:last], starts[first:last], done)
-            if places is None:  # it is written in a way that cannot be found again
+            offsets = _offsets(token.content, in_cell, lines[first:last], starts[first:last], done)
+            if offsets is None:  # it is written in a way that cannot be found again
                 continue
-            begin, end = places[0], places[-1]
+            begin, end = offsets[0], offsets[-1]
             if re.fullmatch(r"\$\$[^$]*\$\$\s*", text[begin:end]):
                 continue
             begins_line = not in_cell and not opening.markup.startswith("#")
-            found = _inline(text, token, places, in_cell, _finish if begins_line else str)
-        pieces += [text[done:begin], *found]
+            block_pieces = _inline(text, token, offsets, in_cell, _finish if begins_line else str)
+        pieces += [text[done:begin], *block_pieces]
         done = end
     return [*pieces, text[done:]]
 
 
-def _places(
+def _offsets(
     content: str, in_cell: bool, lines: list[str], starts: list[int], done: int
 ) -> list[int] | None:
     """Returns where each character of a block's content, and its end, is in the text, after
     `done`.
     """
-    places: list[int] = []
+    offsets: list[int] = []
     for line, raw, start in zip(content.split("\n"), lines, starts, strict=False):
-        written = [f"\\{one}" if one == "|" and in_cell else one for one in line.lstrip()]
+        written = [
+            f"\\{character}" if character == "|" and in_cell else character
+            for character in line.lstrip()
+        ]
         whole, ended = "".join(written).rstrip(), raw.rstrip()
-        at = (
+        column = (
             len(ended) - len(whole)
             if not in_cell and ended.endswith(whole)
             else raw.find(whole, max(done - start, 0))
         )
-        if at < 0:
+        if column < 0:
             return None
-        places += [start + at] * (len(line) - len(line.lstrip()))
-        places += accumulate(map(len, written), initial=start + at)
-    return places if len(places) == len(content) + 1 else None
+        offsets += [start + column] * (len(line) - len(line.lstrip()))
+        offsets += accumulate(map(len, written), initial=start + column)
+    return offsets if len(offsets) == len(content) + 1 else None
 
 
 def _inline(
-    text: str, block: Mark, places: list[int], in_cell: bool, finish: Callable[[str], str]
+    text: str, block: Mark, offsets: list[int], in_cell: bool, finish: Callable[[str], str]
 ) -> Pieces:
     """Reads what is in a block; all of it is a slice of the text. `finish` is given the
     translations.
@@ -104,7 +107,7 @@ def _inline(
     done = 0
 
     def add_text(stop: int) -> None:
-        for line, lines in enumerate(DIRECTIVE.split(text[places[done] : places[stop]])):
+        for line, lines in enumerate(DIRECTIVE.split(text[offsets[done] : offsets[stop]])):
             for number, part in enumerate([lines] if line % 2 else FOOTNOTE.split(lines)):
                 if part:
                     tokens.append(
@@ -118,17 +121,17 @@ def _inline(
         if mark.markup in ("**", "__"):  # of which the rule notes the inner one
             start, stop = (start - 1, stop) if mark.nesting > 0 else (start, stop + 1)
         add_text(start)
-        raw = text[places[start] : places[stop]]
+        raw = text[offsets[start] : offsets[stop]]
         if mark.type == "link_close" and raw in (
             "]",
             "][]",
         ):  # what is in the brackets names the address, too
             opened, closing = mark.meta["label"]
-            raw = f"][{text[places[opened] : places[closing]]}]"
+            raw = f"][{text[offsets[opened] : offsets[closing]]}]"
         tokens += _marks(mark, raw)
         done = stop
     add_text(len(block.content))
-    written = "".join(raw for kind, _, raw in tokens if kind == "text")
+    written = "".join(raw for token_type, _, raw in tokens if token_type == "text")
     # What stands in the source as text, such as in `a[0]`, may stand in the translation.
     harmless = set(ESCAPED.sub("", written)) - set(ESCAPED.findall(written))
     special = set("\\`*_[]<" + "|" * in_cell) - harmless
@@ -137,9 +140,9 @@ def _inline(
 
 def _marks(mark: Mark, raw: str) -> Iterator[Token]:
     """Yields the tokens of a mark, which is written as `raw`."""
-    name, _, kind = mark.type.rpartition("_")
+    name, _, token_type = mark.type.rpartition("_")
     if name in PAIRED:
-        yield kind, PAIRED[name], raw
+        yield token_type, PAIRED[name], raw
     elif mark.type in ("code_inline", "autolink"):
         width = len(mark.markup) if mark.type == "code_inline" else 1
         yield from (
@@ -184,11 +187,11 @@ def _parser() -> MarkdownIt:
 
 def _formula(state: StateInline, silent: bool) -> bool:
     """The rule of `$a_b$`, which is kept as code is."""
-    found = FORMULA.match(state.src, state.pos)
-    if found and not silent:
+    formula = FORMULA.match(state.src, state.pos)
+    if formula and not silent:
         state.push("code_inline", "code", 0).markup = "$"
-    state.pos = found.end() if found else state.pos
-    return found is not None
+    state.pos = formula.end() if formula else state.pos
+    return formula is not None
 
 
 def _noted(name: str, rule: Rule) -> Rule:

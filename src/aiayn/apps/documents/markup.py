@@ -66,7 +66,7 @@ class Tag:
 
     name: str
     raw: str  # with the blanks beside it
-    place: int  # before which character of the part's text it stands
+    offset: int  # before which character of the part's text it stands
     partner: int  # the number of the other tag of its element, or its own
 
 
@@ -86,10 +86,10 @@ class Part:
 Pieces = list[Part | str]
 
 
-def changes_marks(before: str, after: str) -> bool:
+def changes_marks(left: str, right: str) -> bool:
     """Whether joining two texts changes their placeholders or tags, as it does for `%s` and `a`."""
-    before, after = before[-MARK_LENGTH:], after[:MARK_LENGTH]
-    return MARK.findall(before + after) != MARK.findall(before) + MARK.findall(after)
+    left, right = left[-MARK_LENGTH:], right[:MARK_LENGTH]
+    return MARK.findall(left + right) != MARK.findall(left) + MARK.findall(right)
 
 
 class Reader(HTMLParser):
@@ -100,7 +100,7 @@ class Reader(HTMLParser):
         self.tokens: list[Token] = []
         self._text, self._done = text, 0
         self._event: tuple[str, str] = ("alone", "")
-        head, end, tail = TEXT_TAG.sub(lambda found: "x" * len(found[0]), text).rpartition(">")
+        head, end, tail = TEXT_TAG.sub(lambda tag: "x" * len(tag[0]), text).rpartition(">")
         # Nothing after the last ">" is a tag; Python would look for an end from every "<" there.
         self.rawdata = head + end + re.sub("<(?![!?])", "x", tail)
         self.close()
@@ -172,9 +172,9 @@ def read_parts(
     """
     pieces: Pieces = []
     make = partial(Part, escape=escape, finish=finish)
-    for is_other, group in groupby(_joined(iter(tokens)), lambda one: one[0] == "other"):
-        here = list(group)
-        pieces += [raw for *_, raw in here] if is_other else _part(here, read, make)
+    for is_other, group in groupby(_joined(iter(tokens)), lambda token: token[0] == "other"):
+        group_tokens = list(group)
+        pieces += [raw for *_, raw in group_tokens] if is_other else _part(group_tokens, read, make)
     return pieces
 
 
@@ -184,25 +184,31 @@ def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
 
     What ends a sentence becomes `other`.
     """
-    for kind, name, raw in tokens:
-        if kind == "text":
+    for token_type, name, raw in tokens:
+        if token_type == "text":
             for number, text in enumerate(TEXT_TAG.split(raw)):
                 if number % 2:
                     end, inner = TEXT_TAG_NAME.findall(text)[0]
                     yield "close" if end else "open", text[:2] + inner, text
                 elif text:
-                    yield kind, "", text
-        elif kind == "keep":
+                    yield token_type, "", text
+        elif token_type == "keep":
             inside: list[Token] = []
             depth = 1
-            while depth and (one := next(tokens, None)):
-                inside.append(one)
-                depth += (one[1] == name) * ((one[0] in ("keep", "open")) - (one[0] == "close"))
+            while depth and (inner_token := next(tokens, None)):
+                inside.append(inner_token)
+                depth += (inner_token[1] == name) * (
+                    (inner_token[0] in ("keep", "open")) - (inner_token[0] == "close")
+                )
             texts = [text for *_, text in inside]
-            words = "".join(texts[:-1]) if {kind for kind, *_ in inside[:-1]} == {"text"} else ""
+            words = (
+                "".join(texts[:-1])
+                if {token_type for token_type, *_ in inside[:-1]} == {"text"}
+                else ""
+            )
             yield "other" if name in BLOCK else "kept", words, raw + "".join(texts)
         else:
-            yield "other" if name in BLOCK else kind, name, raw
+            yield "other" if name in BLOCK else token_type, name, raw
 
 
 def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., Part]) -> Pieces:
@@ -214,41 +220,47 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
     kept: list[tuple[int, int, str]] = []
     around: list[Tag] = []
     names: Counter[str] = Counter()  # of those around
-    for kind, name, raw in tokens:
-        words = read(raw) if kind == "text" else read(name).strip() if kind == "kept" else ""
-        between += "" if kind == "text" else "alone" if raw[0] == "{" else kind
+    for token_type, name, raw in tokens:
+        words = (
+            read(raw)
+            if token_type == "text"
+            else read(name).strip()
+            if token_type == "kept"
+            else ""
+        )
+        between += "" if token_type == "text" else "alone" if raw[0] == "{" else token_type
         if words:
             # Words of two elements are two, as are those beside a tag alone or code, but
             # `<b>S</b>ave` is one.
             divides = re.search("close.*open|alone|kept", between) and TWO_WORDS.fullmatch(
                 text[-1:] + words[0]
             )
-            if words[0] == " " and tags and tags[-1].place == len(text):
+            if words[0] == " " and tags and tags[-1].offset == len(text):
                 tags[-1].raw += " "
             if between and (divides or changes_marks(text, words)):
                 text += " "  # for the model, in the tag's place
             if text[-1:] in ("", " "):  # without the tag between them two blanks are one
                 words = words.lstrip()
-            if kind == "kept":
+            if token_type == "kept":
                 kept.append((len(text), len(text + words), raw))
-            text, between = text + words, "kept" * (kind == "kept")
+            text, between = text + words, "kept" * (token_type == "kept")
             continue
         tag = Tag(name, " " * (text[-1:] == " ") + raw, len(text), len(tags))
         if (
-            kind == "close" and names[name]
+            token_type == "close" and names[name]
         ):  # what was opened in an element and never closed is a tag alone
             while (opening := around.pop()).name != name:
                 names[opening.name] -= 1
             names[name] -= 1
-            if text[opening.place :].strip():
+            if text[opening.offset :].strip():
                 opening.partner, tag.partner = tag.partner, opening.partner
             else:  # without words it is one tag
                 opening.raw += "".join(
-                    one.raw.strip() for one in [*tags[opening.partner + 1 :], tag]
+                    empty_tag.raw.strip() for empty_tag in [*tags[opening.partner + 1 :], tag]
                 )
                 del tags[opening.partner + 1 :]
                 continue
-        elif kind == "open":
+        elif token_type == "open":
             around.append(tag)
             names[name] += 1
         tags.append(tag)
@@ -257,6 +269,6 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
         return [raw] if raw else []
     # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a
     # blank.
-    blanks = NO_BREAK.sub(lambda found: "\xa0" * len(found[0]), raw) if read is html_text else raw
+    blanks = NO_BREAK.sub(lambda entity: "\xa0" * len(entity[0]), raw) if read is html_text else raw
     front, back = len(raw) - len(blanks.lstrip()), len(blanks.rstrip())
     return [raw[:front], make(text, tags, kept), raw[back:]]

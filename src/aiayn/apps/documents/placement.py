@@ -88,8 +88,13 @@ def unit_weights(
         starts = (
             bytes_until[list(accumulate(map(len, pieces)))[::2]] - 1
         )  # the first subword has a space of its own
-        lengths = [np.array(one[number], int) for one in attention]
-        sides.append([_units_of(stops, *one) for one in zip(starts, lengths, strict=False)])
+        lengths = [np.array(sentence_attention[number], int) for sentence_attention in attention]
+        sides.append(
+            [
+                _units_of(stops, *start_and_lengths)
+                for start_and_lengths in zip(starts, lengths, strict=False)
+            ]
+        )
         counts.append(len(stops))
     weights = np.zeros(counts)
     for (rows, units, _), (columns, src_units, shares), (_, _, some) in zip(
@@ -111,8 +116,8 @@ def _composed_byte_lengths(text: str) -> list[int]:
     lengths = [len(letter.encode()) for letter in text]
     if composed(text) != text:
         for unit in UNIT.finditer(text):
-            before = [0] * (len(unit[0]) - 1)
-            lengths[unit.start() : unit.end()] = [*before, len(composed(unit[0]).encode())]
+            zeros = [0] * (len(unit[0]) - 1)
+            lengths[unit.start() : unit.end()] = [*zeros, len(composed(unit[0]).encode())]
     return lengths
 
 
@@ -136,39 +141,50 @@ def _units_of(
     return subwords, units, counts[subwords]
 
 
-def written(part: Part, text: str, weights: np.ndarray, places: Counter[str]) -> str:
+def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counter[str]) -> str:
     """Returns the translation of a part with its tags and placeholders; other text is passed
     through `part.escape`.
 
-    Adds to `places` how many the model wrote itself (by_model), were put where the alignment says
-    (by_alignment) or where it says nothing (guessed), and how many of the model's own were removed.
+    Adds to `placement_counts` how many the model wrote itself (by_model), were put where the
+    alignment says (by_alignment) or where it says nothing (guessed), and how many of the model's
+    own were removed.
     Takes Python steps in proportion to units and tags, and a few passes of numpy over the units for
     each tag.
     """
-    words = sorted(_fixed_words(part, text, weights, places), key=lambda word: word[:2])
+    words = sorted(_fixed_words(part, text, weights, placement_counts), key=lambda word: word[:2])
     word_weights = np.array([word.weights for word in words]).reshape(len(words), weights.shape[1])
-    events = list(_tags(part, word_weights, places))
-    before, done, was_new = "", 0, False
+    events = list(_tags(part, word_weights, placement_counts))
+    previous_text, done, was_new = "", 0, False
     for unit, word in enumerate(words):
         gap = text[done : word.start]
         if word.is_new or was_new or gap.strip():  # they were no neighbours
-            after = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
-            is_spaced = before and not any(map(BESIDE_NO_BLANK.match, (before[-1], after[0])))
-            gap = " " if is_spaced and after[0] not in CLOSING and before[-1] not in OPENING else ""
+            next_text = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
+            is_spaced = previous_text and not any(
+                map(BESIDE_NO_BLANK.match, (previous_text[-1], next_text[0]))
+            )
+            gap = (
+                " "
+                if is_spaced and next_text[0] not in CLOSING and previous_text[-1] not in OPENING
+                else ""
+            )
             # They and placeholders must not run together.
             gap = next(
-                (blank for blank in (gap, " ") if not changes_marks(before + blank, after)),
+                (
+                    blank
+                    for blank in (gap, " ")
+                    if not changes_marks(previous_text + blank, next_text)
+                ),
                 ZERO_WIDTH_SPACE,
             )
         events += [Event(unit, GAP, 0, 0, gap), Event(unit, UNIT_ITSELF, 0, 0, word.text)]
-        before = f"{before}{gap}{word.text}"[-MARK_LENGTH:]
+        previous_text = f"{previous_text}{gap}{word.text}"[-MARK_LENGTH:]
         done, was_new = word.stop, word.is_new
     blanks_at_end = "" if text[done:].strip() else text[done:]
     return "".join(event.text for event in sorted(events)) + blanks_at_end
 
 
 def _fixed_words(
-    part: Part, text: str, weights: np.ndarray, places: Counter[str]
+    part: Part, text: str, weights: np.ndarray, placement_counts: Counter[str]
 ) -> Iterator[Word]:
     """Yields the words of a translation with every placeholder of the source, and every element
     that is kept, once.
@@ -188,7 +204,7 @@ def _fixed_words(
     ranges = _units_in(
         part.text, [start for start, *_ in part.kept], [stop for _, stop, _ in part.kept]
     )
-    wanted = [(*found, raw) for found, (*_, raw) in zip(ranges, part.kept, strict=True)]
+    wanted = [(*unit_range, raw) for unit_range, (*_, raw) in zip(ranges, part.kept, strict=True)]
     inside = {unit for first, last, _ in wanted for unit in range(first, last)}
     wanted += [
         (number, number + 1, "")
@@ -205,14 +221,14 @@ def _fixed_words(
             if is_stray:
                 continue
             is_sure = mass.max(initial=0) >= SURE
-            places["by_alignment" if is_sure else "guessed"] += 1
+            placement_counts["by_alignment" if is_sure else "guessed"] += 1
             gain, start, stop = best_interval(mass - 0.5, (names != "") & ~is_wanted)
             if gain <= 0:
                 start = stop = int(mass.argmax()) if is_sure else len(units)
         else:
             start = int(np.where(copies, mass, -1).argmax())
             stop = start + last - first
-            places["by_model"] += not is_stray
+            placement_counts["by_model"] += not is_stray
         names[start:stop] = ""
         begin = edges[start][0]
         end = edges[stop - 1][1] if start < stop else begin
@@ -221,7 +237,7 @@ def _fixed_words(
     for number, unit in enumerate(units):
         if names[number] and not unit[1]:
             yield Word(*unit.span(), part.escape(unit[0]), weights[number], is_new=False)
-        places["removed"] += bool(names[number] and unit[1])
+        placement_counts["removed"] += bool(names[number] and unit[1])
 
 
 def _name(unit: re.Match[str]) -> str:
@@ -240,7 +256,7 @@ def _units_in(text: str, starts: list[int], stops: list[int]) -> Iterator[tuple[
     yield from zip(firsts.tolist(), lasts.tolist(), strict=True)
 
 
-def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Event]:
+def _tags(part: Part, weights: np.ndarray, placement_counts: Counter[str]) -> Iterator[Event]:
     """Yields the tags of a part, whose elements are in each other as they were.
 
     An element is around the units that attend to what it was around, as far as the one around it
@@ -255,8 +271,8 @@ def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Eve
     parents, around, alone = {}, [-1], []
     ranges = _units_in(
         part.text,
-        [tag.place for tag in part.tags],
-        [part.tags[tag.partner].place for tag in part.tags],
+        [tag.offset for tag in part.tags],
+        [part.tags[tag.partner].offset for tag in part.tags],
     )
     for number, (tag, (first, last)) in enumerate(zip(part.tags, ranges, strict=True)):
         if tag.partner < number:
@@ -275,7 +291,7 @@ def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Eve
         parents[number], spans[number] = around[-1], (start, stop)
         owners[start:stop] = number
         around.append(number)
-        places["by_alignment" if gain > SURE - 0.5 else "guessed"] += 1
+        placement_counts["by_alignment" if gain > SURE - 0.5 else "guessed"] += 1
         yield Event(start, BEGINS, number, number, tag.raw.strip(" "))
         yield Event(stop, ENDS, -number, number, closing)
     for number, parent, unit, raw in alone:
@@ -285,15 +301,17 @@ def _tags(part: Part, weights: np.ndarray, places: Counter[str]) -> Iterator[Eve
             1
         )  # of nothing, at the ends of the source
         is_sure = mass.max(initial=0) >= SURE
-        places["by_alignment" if is_sure or unit in (0, weights.shape[1]) else "guessed"] += 1
+        placement_counts[
+            "by_alignment" if is_sure or unit in (0, weights.shape[1]) else "guessed"
+        ] += 1
         if is_sure:
-            place = begin + int(mass.argmax())
+            neighbour = begin + int(mass.argmax())
         else:
-            place, follows = (begin, False) if unit == 0 else (end - 1, True)
-        (start, stop), owner = (place, place + 1), owners[place]
+            neighbour, follows = (begin, False) if unit == 0 else (end - 1, True)
+        (start, stop), owner = (neighbour, neighbour + 1), owners[neighbour]
         while owner != parent:  # it is in another, which it goes before or after
             (start, stop), owner = spans[owner], parents[owner]
-        if follows or place > start:
+        if follows or neighbour > start:
             yield Event(stop, ENDS, -parent - 0.5, number, raw.rstrip(" "))
         else:
             yield Event(start, BEGINS, parent + 0.5, number, raw.lstrip(" "))

@@ -50,9 +50,11 @@ def split_paragraph(text: str, language: str) -> list[str]:
         cuts.append(line.end())
     pieces = [""]
     for start, stop in pairwise([*cuts, len(text)]):
-        before, sentence, after = re.findall(r"(?s)(\s*)(.*\S)?(\s*)", text[start:stop])[0]
-        pieces[-1] += before
-        pieces += [sentence, after] if sentence else []
+        leading_blank, sentence, trailing_blank = re.findall(
+            r"(?s)(\s*)(.*\S)?(\s*)", text[start:stop]
+        )[0]
+        pieces[-1] += leading_blank
+        pieces += [sentence, trailing_blank] if sentence else []
     return pieces
 
 
@@ -110,15 +112,15 @@ class Texts:
                         "as <p>, or into lines"
                     )
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
-                here = range(len(self.sentences), len(self.sentences) + len(cut) // 2)
-                self._cuts.append((part, cut, here))
+                sentence_numbers = range(len(self.sentences), len(self.sentences) + len(cut) // 2)
+                self._cuts.append((part, cut, sentence_numbers))
                 # A blank one is not translated; `restore` copies it.
                 self.sentences += [
                     f"{start}{sentence}" if has_letters(sentence) else "" for sentence in cut[1::2]
                 ]
-                self.tagged.update(here if start else ())
+                self.tagged.update(sentence_numbers if start else ())
                 if markup and (part.tags or part.kept or MARK.search(part.text)):
-                    self.marked += here
+                    self.marked += sentence_numbers
 
     def attend(
         self, translator: LineTranslator, best: list[Translation], numbers: list[int]
@@ -132,13 +134,15 @@ class Texts:
         )
         outputs = [best[number].tokens for number in numbers]
         lengths = map(tokenizer.byte_lengths, outputs), map(tokenizer.source.byte_lengths, src_ids)
-        found = zip(numbers, *lengths, alignment_weights(translator, src_ids, outputs), strict=True)
+        weights_by_sentence = zip(
+            numbers, *lengths, alignment_weights(translator, src_ids, outputs), strict=True
+        )
         return [
             # Without the tag, which is one subword.
-            (there, here[1:], some if some is None else some[:, 1:])
+            (tgt_lengths, src_lengths[1:], weights if weights is None else weights[:, 1:])
             if n in self.tagged
-            else (there, here, some)
-            for n, there, here, some in found
+            else (tgt_lengths, src_lengths, weights)
+            for n, tgt_lengths, src_lengths, weights in weights_by_sentence
         ]
 
     def restore(
@@ -148,26 +152,35 @@ class Texts:
 
         Given are all translations, and the attention of those that are `marked`.
         """
-        found, cuts = dict(zip(self.marked, attention, strict=True)), iter(self._cuts)
-        texts, places = [], Counter[str]()
+        attention_by_sentence, cuts = (
+            dict(zip(self.marked, attention, strict=True)),
+            iter(self._cuts),
+        )
+        texts, placement_counts = [], Counter[str]()
         for pieces in self._texts:
             texts.append("")
             for piece in pieces:
                 if isinstance(piece, Part):
-                    part, cut, here = next(cuts)
+                    part, cut, sentence_numbers = next(cuts)
                     translated = list(cut)
-                    for place, number in enumerate(here):
+                    for sentence_index, number in enumerate(sentence_numbers):
                         if self.sentences[number]:
-                            translated[2 * place + 1] = best[number].text
+                            translated[2 * sentence_index + 1] = best[number].text
                     text = "".join(translated)
                     if self._markup:
                         weights = unit_weights(
-                            translated, cut, [found[number] for number in here if number in found]
+                            translated,
+                            cut,
+                            [
+                                attention_by_sentence[number]
+                                for number in sentence_numbers
+                                if number in attention_by_sentence
+                            ],
                         )
-                        text = written(part, text, weights, places)
+                        text = written(part, text, weights, placement_counts)
                     piece = part.finish(text if self._markup else part.escape(text))
                 texts[-1] += piece
-        return texts, places
+        return texts, placement_counts
 
 
 def translate_texts(
@@ -189,5 +202,5 @@ def translate_texts(
     read = Texts(
         texts, translator.languages[0], markup, paragraphs, first_line, symbols=symbols, tag=tag
     )
-    best = [found for found, *_ in translator.n_best(read.sentences, 1, on_batch)]
+    best = [translation for translation, *_ in translator.n_best(read.sentences, 1, on_batch)]
     return read.restore(best, read.attend(translator, best, read.marked) if read.marked else [])
