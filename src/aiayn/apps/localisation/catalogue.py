@@ -38,8 +38,10 @@ class Message:
     @property
     def language(self) -> str:
         """Of a header the language that it names; empty without one."""
-        found = re.search(r"^Language:[ \t]*([^\s;]+)", self.texts.get("msgstr", ""), re.MULTILINE)
-        return found[1] if found else ""
+        language_header = re.search(
+            r"^Language:[ \t]*([^\s;]+)", self.texts.get("msgstr", ""), re.MULTILINE
+        )
+        return language_header[1] if language_header else ""
 
     def source(self, target: str) -> str:
         """Returns the text that a translation is of: `msgstr[0]` of the singular, unless it is the
@@ -59,30 +61,30 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
     """
     message, is_fuzzy, keyword, start = Message(0), False, "", 0
     for number, line in enumerate(text.split("\n"), 1):
-        found = LINE.match(line)
-        name = found[1] if found else None
+        line_match = LINE.match(line)
+        name = line_match[1] if line_match else None
         is_complete = "msgstr" in message.lines or "msgstr[0]" in message.lines
         if is_complete and (name in ("msgctxt", "msgid") or line.lstrip().startswith("#")):
             yield _whole(message, path)
             message = Message(0)
-        if found and (name or keyword):
+        if line_match and (name or keyword):
             if name in message.lines or (
                 name and name != "msgctxt" and name != "msgid" and not message.lines
             ):
                 raise DataError(
                     f"{path}: line {number}: {name} is not where it belongs; correct it"
                 )
-            keyword, begin = name or keyword, start + found.start(2)
+            keyword, begin = name or keyword, start + line_match.start(2)
             if not message.lines:
                 message, is_fuzzy = Message(number, is_fuzzy), False
             if len(message.lines) > MOST_FORMS:
                 raise DataError(
                     f"{path}: line {number}: a message has more than {MOST_FORMS} forms; correct it"
                 )
-            message.lines.setdefault(keyword, []).append(unquoted(found[2]))
+            message.lines.setdefault(keyword, []).append(unquoted(line_match[2]))
             message.spans[keyword] = (
                 message.spans.get(keyword, (begin, 0))[0],
-                start + found.end(2),
+                start + line_match.end(2),
             )
         elif not line.strip() or line.lstrip().startswith("#"):
             # An obsolete message, whose lines are comments, takes its flags with it.
@@ -107,8 +109,8 @@ def _whole(message: Message, path: Path) -> Message:
 
 
 def unquoted(quoted: str) -> str:
-    def character(found: re.Match[str]) -> str:
-        code = found[1]
+    def character(escape: re.Match[str]) -> str:
+        code = escape[1]
         if code[0] == "x" and len(code) > 1:
             return chr(int(code[1:], 16))
         return chr(int(code, 8)) if code[0] in "01234567" else CHARACTERS.get(code, code)

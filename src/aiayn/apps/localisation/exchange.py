@@ -102,10 +102,10 @@ def read_memory(path: Path, content: BinaryIO, langs: tuple[str, ...]) -> Iterat
             while tu.getprevious() is not None:
                 del tu.getparent()[0]
     except etree.XMLSyntaxError as error:
-        said = [(entry.message, entry.line) for entry in elements.error_log] or [
+        errors = [(entry.message, entry.line) for entry in elements.error_log] or [
             (error.msg, error.lineno)
         ]
-        message, line = " ".join(str(said[0][0]).split()), said[0][1]
+        message, line = " ".join(str(errors[0][0]).split()), errors[0][1]
         raise DataError(
             f"{path}: line {line} is not well-formed XML ({message:.200}); correct it"
         ) from error
@@ -148,7 +148,7 @@ class Node:
     children: list["Node"] = field(default_factory=list)
 
     def child(self, name: str) -> "Node | None":
-        return next((one for one in self.children if one.name == name), None)
+        return next((child_node for child_node in self.children if child_node.name == name), None)
 
 
 @dataclass
@@ -159,7 +159,7 @@ class XliffUnit:
 
     line: int
     languages: tuple[str, str]  # of source and target as the file says, or ""
-    source: list[tuple[str, str, str]]  # tokens (kind, name, raw) as those of mark-up
+    source: list[tuple[str, str, str]]  # tokens (type, name, raw) as those of mark-up
     text: str  # of the source, without codes
     translation: str  # empty if there is none
     span: tuple[int, int]
@@ -177,10 +177,10 @@ def read_xliff(content: bytes, path: Path) -> Iterator[XliffUnit]:
     waiting = [(root, False, ("", ""))]
     while waiting:
         node, is_kept, (src, tgt) = waiting.pop()
-        given = node.attributes
-        src = given.get("source-language") or given.get("srcLang") or src
-        tgt = given.get("target-language") or given.get("trgLang") or tgt
-        is_kept = given.get("translate", "no" if is_kept else "yes") == "no"
+        attributes = node.attributes
+        src = attributes.get("source-language") or attributes.get("srcLang") or src
+        tgt = attributes.get("target-language") or attributes.get("trgLang") or tgt
+        is_kept = attributes.get("translate", "no" if is_kept else "yes") == "no"
         if node.name not in UNITS:
             waiting += [(child, is_kept, (src, tgt)) for child in reversed(node.children)]
         elif source := node.child("source"):
@@ -200,8 +200,8 @@ def _parse_xml(content: bytes, path: Path) -> Node:
         return tag.end()
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        line, here = parser.CurrentLineNumber, parser.CurrentByteIndex
-        node = Node(name.rpartition(":")[2], attributes, line, here, after_tag(here))
+        line, byte_index = parser.CurrentLineNumber, parser.CurrentByteIndex
+        node = Node(name.rpartition(":")[2], attributes, line, byte_index, after_tag(byte_index))
         open_nodes[-1].children.append(node)
         if len(open_nodes) > MAX_DEPTH:
             raise DataError(
@@ -210,9 +210,11 @@ def _parse_xml(content: bytes, path: Path) -> Node:
         open_nodes.append(node)
 
     def end(name: str) -> None:
-        node, here = open_nodes.pop(), parser.CurrentByteIndex
+        node, byte_index = open_nodes.pop(), parser.CurrentByteIndex
         is_empty = content[node.inner - 2 : node.inner] == b"/>"
-        node.stop, node.end = (node.inner, node.inner) if is_empty else (here, after_tag(here))
+        node.stop, node.end = (
+            (node.inner, node.inner) if is_empty else (byte_index, after_tag(byte_index))
+        )
 
     def refuse(*_: object) -> None:
         raise DataError(f"{path}: custom XML entities are not supported; remove their declarations")
@@ -242,8 +244,8 @@ def _xliff_unit(
         _text_without_codes(target, content) if target and state not in OPEN_STATES else ""
     )
     if target is None:
-        before = content[max(source.start - 200, 0) : source.start]
-        blank = before[len(before.rstrip()) :].decode()
+        preceding = content[max(source.start - 200, 0) : source.start]
+        blank = preceding[len(preceding.rstrip()) :].decode()
         name = (
             content[source.start + 1 : source.inner]
             .decode()
@@ -259,8 +261,8 @@ def _xliff_unit(
     else:
         span, tags = (target.inner, target.stop), ("", "")
     tokens, text = list(_coded_tokens(segments, content)), _text_without_codes(source, content)
-    before = STATE.sub(r"\1translated", content[node.start : span[0]].decode() + tags[0])
-    span, tags = (node.start, span[1]), (before, tags[1])
+    opening_text = STATE.sub(r"\1translated", content[node.start : span[0]].decode() + tags[0])
+    span, tags = (node.start, span[1]), (opening_text, tags[1])
     return XliffUnit(node.line, languages, tokens, text, translation, span, tags, is_kept)
 
 
@@ -268,8 +270,8 @@ def _text_without_codes(node: Node, content: bytes) -> str:
     """Returns the text of an element without codes; one between two letters is a blank."""
     tokens = _coded_tokens(node, content)
     parts = [
-        raw if kind == "text" else CODE * (kind == "alone" or name[:1] == CODE)
-        for kind, name, raw in tokens
+        raw if token_type == "text" else CODE * (token_type == "alone" or name[:1] == CODE)
+        for token_type, name, raw in tokens
     ]
     return without_codes(html.unescape("".join(parts)))
 
@@ -281,21 +283,21 @@ def _coded_tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
     start = node.inner
     for child in node.children:
         yield from _text_tokens(content[start : child.start].decode())
-        given, start = child.attributes, child.end
+        attributes, start = child.attributes, child.end
         opening, closing = (
             content[child.start : child.inner].decode(),
             content[child.stop : child.end].decode(),
         )
         if child.name not in PAIRED or child.inner == child.end:
-            number = given.get("rid") or given.get("startRef") or given.get("id")
-            kind, name = (
+            number = attributes.get("rid") or attributes.get("startRef") or attributes.get("id")
+            token_type, name = (
                 HALVES.get(child.name, "alone"),
                 f"{CODE}{number}" if child.name in HALVES else child.name,
             )
-            yield kind, name, content[child.start : child.end].decode()
+            yield token_type, name, content[child.start : child.end].decode()
             continue
-        is_segment = given.get("mtype") == "seg"
-        is_kept = given.get("mtype") == "protected" or given.get("translate") == "no"
+        is_segment = attributes.get("mtype") == "seg"
+        is_kept = attributes.get("mtype") == "protected" or attributes.get("translate") == "no"
         yield "other" if is_segment else "keep" if is_kept else "open", child.name, opening
         yield from _coded_tokens(child, content)
         yield "other" if is_segment else "close", child.name, closing
@@ -303,7 +305,7 @@ def _coded_tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
 
 
 def _text_tokens(raw: str) -> Iterator[tuple[str, str, str]]:
-    raw = CDATA.sub(lambda found: html.escape(found[1], quote=False), raw)
+    raw = CDATA.sub(lambda cdata: html.escape(cdata[1], quote=False), raw)
     for number, part in enumerate(NOT_TEXT.split(raw)):
         if part:
             yield "alone" if number % 2 else "text", "", part

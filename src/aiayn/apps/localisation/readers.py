@@ -30,10 +30,12 @@ def read_memory_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawP
             else:
                 incomplete += 1
     if not pairs:
-        found = (
+        explanation = (
             f"its languages are {', '.join(sorted(seen)[:20])}" if seen else "it has no unit (tu)"
         )
-        raise DataError(f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it; {found}")
+        raise DataError(
+            f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it; {explanation}"
+        )
     if incomplete:
         log.info("%s: %d units without %s or %s left out", path, incomplete, src_lang, tgt_lang)
 
@@ -61,8 +63,10 @@ def read_xliff_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPa
     for unit in read_xliff(content, path):
         src, tgt = (code and best_match(code, (src_lang, tgt_lang)) for code in unit.languages)
         if None in (src, tgt) or (src and src == tgt):
-            said = " to ".join(filter(None, unit.languages))
-            raise DataError(f"{path}: line {unit.line}: it is {said}, not {src_lang} to {tgt_lang}")
+            direction = " to ".join(filter(None, unit.languages))
+            raise DataError(
+                f"{path}: line {unit.line}: it is {direction}, not {src_lang} to {tgt_lang}"
+            )
         texts = [] if unit.is_kept else [(unit.text, unit.translation)]
         yield from _pairs(path, unit.line, texts, src == tgt_lang or tgt == src_lang)
 
