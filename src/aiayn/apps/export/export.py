@@ -116,9 +116,9 @@ def _why_not_marian(model: Transformer) -> str | None:
         "other sizes than the options say": (len(model.encoder), len(model.decoder))
         != (config.n_layers, config.decoder_layers)
         or any(
-            len(each.w_1.weight) != config.d_ff
-            for each in model.modules()
-            if isinstance(each, FeedForward)
+            len(feed_forward.w_1.weight) != config.d_ff
+            for feed_forward in model.modules()
+            if isinstance(feed_forward, FeedForward)
         ),
     }
     return next((option for option, applies in unsupported.items() if applies), None)
@@ -226,7 +226,7 @@ def _marian_weights(model: Transformer) -> dict[str, Tensor]:
     function.
     """
     order = torch.arange(model.config.d_model).view(-1, 2).T.flatten()  # 0, 2, 4, ..., 1, 3, 5, ...
-    found = {}
+    marian_weights = {}
     for name, weight in model.state_dict().items():
         if name.endswith(
             ("w_q.weight", "w_k.weight", "w_v.weight", "w_1.weight", "embedding.weight")
@@ -236,5 +236,5 @@ def _marian_weights(model: Transformer) -> dict[str, Tensor]:
             weight = weight[order]  # writes channels
         for pattern, marian in MARIAN_NAMES.items():
             name = re.sub(pattern, marian, name)
-        found[name] = weight.float()
-    return found
+        marian_weights[name] = weight.float()
+    return marian_weights

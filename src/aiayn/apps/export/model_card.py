@@ -27,25 +27,25 @@ def model_card(
     """Returns the card of a Marian export; `evaluations` holds the evaluation.json of this
     checkpoint by test set.
     """
-    data, model = checkpoint.config.data, checkpoint.config.model
+    corpus, model = checkpoint.config.data, checkpoint.config.model
     weights = (
         f"the average of {len(checkpoint.averaged)} checkpoints"
         if checkpoint.averaged
         else "one checkpoint"
     )
-    targets = tags_of_targets(data.all_symbols, data.tgt_lang)
+    targets = tags_of_targets(corpus.all_symbols, corpus.tgt_lang)
     tags = ", ".join(filter(None, targets.values()))
     tags = f" A text begins with the tag of its target: {tags}." if tags else ""
     began = " from the weights of another model" if checkpoint.config.init_from else ""
-    before = " The training data of that model is not listed here." if began else ""
+    missing_data_note = " The training data of that model is not listed here." if began else ""
     parameters = sum(weight.numel() for weight in checkpoint.weights.values()) / 1e6
     return f"""---
-{_header(data, name, evaluations, licence)}
+{_header(corpus, name, evaluations, licence)}
 ---
 
 # {name}
 
-Translates {data.src_lang} to {", ".join(targets)}: a Transformer ("Attention Is All You Need")
+Translates {corpus.src_lang} to {", ".join(targets)}: a Transformer ("Attention Is All You Need")
 with {parameters:.1f} M parameters, {model.n_layers} + {model.decoder_layers} layers, d_model
 {model.d_model}, trained for {checkpoint.step:,} steps{began}; {weights}, in float32.{tags}
 
@@ -63,7 +63,7 @@ PATH is this folder, or the name of the model on the hub. The tokenizer takes ra
 
 ## Training data
 
-{_data(data)}{before}
+{_data(corpus)}{missing_data_note}
 
 ## Scores
 
@@ -76,39 +76,44 @@ PATH is this folder, or the name of the model on the hub. The tokenizer takes ra
 
 
 def _header(
-    data: DataConfig, name: str, evaluations: Mapping[str, Evaluation], licence: str
+    corpus: DataConfig, name: str, evaluations: Mapping[str, Evaluation], licence: str
 ) -> str:
     """Returns the YAML at the beginning of the card; its values are JSON, which is YAML, too."""
     header = {
-        "language": [data.src_lang, *tags_of_targets(data.all_symbols, data.tgt_lang)],
+        "language": [
+            corpus.src_lang,
+            *tags_of_targets(corpus.all_symbols, corpus.tgt_lang),
+        ],
         "license": licence,
         "library_name": "transformers",
         "pipeline_tag": "translation",
         "tags": ["translation", "marian", "aiayn"],
     }
-    if data.hub_path and data.source == "hub" and not Path(data.hub_path).is_absolute():
-        header["datasets"] = [data.hub_path]
+    if corpus.hub_path and corpus.source == "hub" and not Path(corpus.hub_path).is_absolute():
+        header["datasets"] = [corpus.hub_path]
     if evaluations:
-        results = [_hub_result(result, test, data) for test, result in evaluations.items()]
-        header["model-index"] = [{"name": name, "results": results}]
+        hub_results = [
+            _hub_result(evaluation, test, corpus) for test, evaluation in evaluations.items()
+        ]
+        header["model-index"] = [{"name": name, "results": hub_results}]
     return "\n".join(
         f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items()
     )
 
 
-def _hub_result(result: Evaluation, test: str, data: DataConfig) -> dict[str, Any]:
+def _hub_result(evaluation: Evaluation, test: str, corpus: DataConfig) -> dict[str, Any]:
     """Returns one entry of the header's model-index, in the hub's layout."""
     metrics = [
         {
-            "type": HUB_METRICS.get(kind, "bleu"),
-            "name": kind,
+            "type": HUB_METRICS.get(metric, "bleu"),
+            "name": metric,
             "value": score,
             "args": {"signature": signature},
         }
-        for kind, score, signature in _scores(result)
+        for metric, score, signature in _scores(evaluation)
     ]
-    pair = f"{data.src_lang}-{result.tgt_lang or data.tgt_lang}"
-    dataset = {"name": result.test_set or test, "type": "text", "args": pair}
+    pair = f"{corpus.src_lang}-{evaluation.tgt_lang or corpus.tgt_lang}"
+    dataset = {"name": evaluation.test_set or test, "type": "text", "args": pair}
     return {
         "task": {"type": "translation", "name": "Translation"},
         "dataset": dataset,
@@ -116,31 +121,32 @@ def _hub_result(result: Evaluation, test: str, data: DataConfig) -> dict[str, An
     }
 
 
-def _scores(result: Evaluation) -> Iterator[tuple[str, float, str]]:
+def _scores(evaluation: Evaluation) -> Iterator[tuple[str, float, str]]:
     """Yields kind, score and signature of every score that an evaluation has."""
-    for kind in METRIC_KINDS:
-        if (score := result.metrics.get(kind)) is not None:
-            yield kind, score, result.signatures.get(kind) or ""
+    for metric in METRIC_KINDS:
+        if (score := evaluation.metrics.get(metric)) is not None:
+            yield metric, score, evaluation.signatures.get(metric) or ""
 
 
-def _data(data: DataConfig) -> str:
+def _data(corpus: DataConfig) -> str:
     """Says what the model was trained on, without paths of the machine."""
-    if data.source == "hub":
+    if corpus.source == "hub":
         parts = [
-            data.hub_path,
-            data.hub_name,
-            data.hub_revision and f"revision {data.hub_revision}",
+            corpus.hub_path,
+            corpus.hub_name,
+            corpus.hub_revision and f"revision {corpus.hub_revision}",
         ]
         where = ", ".join(
             Path(part).name if Path(part).is_absolute() else part for part in parts if part
         )
-        text = f"`{where}`, split(s) {_names(data.train)}"
-    elif data.source == "files":
-        text = f"text files of the person who trained it ({_names(data.train)})"
+        text = f"`{where}`, split(s) {_names(corpus.train)}"
+    elif corpus.source == "files":
+        text = f"text files of the person who trained it ({_names(corpus.train)})"
     else:
         text = "the generated phrasebook that is built into aiayn"
     return (
-        f"{text[0].upper()}{text[1:]}. Pairs of more than {data.max_length} subwords were left out."
+        f"{text[0].upper()}{text[1:]}. "
+        f"Pairs of more than {corpus.max_length} subwords were left out."
     )
 
 
@@ -152,10 +158,10 @@ def _table(evaluations: Mapping[str, Evaluation]) -> str:
     if not evaluations:
         return "This checkpoint has not been scored: run evaluate.py and export again."
     records = [
-        {"test set": result.test_set or test, "lines": result.lines}
-        | {"kind": kind, "score": score, "signature": signature}
-        for test, result in evaluations.items()
-        for kind, score, signature in _scores(result)
+        {"test set": evaluation.test_set or test, "lines": evaluation.lines}
+        | {"kind": metric, "score": score, "signature": signature}
+        for test, evaluation in evaluations.items()
+        for metric, score, signature in _scores(evaluation)
     ]
     keys = ("test set", "lines", "kind", "score", "signature")
     columns = [Column(key, key, 2 if key == "score" else None) for key in keys]
