@@ -629,8 +629,8 @@ import aiayn.apps.server.serve as module
 from aiayn.cli import main
 
 def serve(service, run, options):
-    print(service.now.translator.translate(["the old man"])[0], "torch" in sys.modules)
-    print(service.now.describe())
+    print(service.served.translator.translate(["the old man"])[0], "torch" in sys.modules)
+    print(service.served.describe())
 
 module.serve = serve
 sys.argv = ["aiayn", "serve", *sys.argv[1:]]

@@ -233,9 +233,9 @@ def test_the_command_loads_model_and_keys_and_outlives_clients_that_close_their_
         "run",
         ServeOptions(api_key_file=tmp_path / "keys"),
     )
-    assert service.now.api_keys == ["one", "two"]
-    assert service.now.translator.search.beam_size == 2
-    assert service.now.source.endswith(".ckpt")
+    assert service.served.api_keys == ["one", "two"]
+    assert service.served.translator.search.beam_size == 2
+    assert service.served.source.endswith(".ckpt")
 
 
 def test_the_systemd_unit_of_the_docs_is_a_command_that_runs_and_waits_long_enough_for_its_end(

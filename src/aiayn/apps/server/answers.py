@@ -53,7 +53,7 @@ class Answers:
 
     def languages(self) -> list[Answer]:
         """The source language, which can be translated into the target languages, and those."""
-        translator = self.service.now.translator
+        translator = self.service.served.translator
         targets = list(_targets(translator))
         source = _language(translator.languages[0]) | {"targets": targets}
         return [source, *(_language(target) | {"targets": []} for target in targets)]
@@ -62,7 +62,7 @@ class Answers:
         """What LibreTranslate tells its clients, and for our page the run and the number of
         alternatives.
         """
-        served = self.service.now
+        served = self.service.served
         source, target = served.translator.languages
         return {
             "apiKeys": bool(served.api_keys),
@@ -81,7 +81,7 @@ class Answers:
         """LibreTranslate's POST /translate: a text or a list of texts, each of a sentence or
         more.
         """
-        translator = self.service.now.translator
+        translator = self.service.served.translator
         texts, n = (
             texts_of(fields),
             1 + count_of(fields, "alternatives", translator.search.beam_size - 1),
@@ -111,7 +111,7 @@ class Answers:
         """LibreTranslate's POST /translate_file: a document, of which the answer is the address to
         load it from.
         """
-        translator = self.service.now.translator
+        translator = self.service.served.translator
         name, content = await file_of(fields)
         target = _target_of(fields, translator)
         langs = (translator.languages[0], target)
@@ -121,8 +121,8 @@ class Answers:
             )
             [best] = await self._searched(translator, document.texts, 1, state)
             attention = await self._attention(translator, document.texts, best)
-            translated, places, remarks = await document.write(best, attention)
-        self.metrics.on_markup(places)
+            translated, placement_counts, remarks = await document.write(best, attention)
+        self.metrics.on_markup(placement_counts)
         # Names and entries count, too: empty files would otherwise gather without limit.
         sizes = (len(address) + len(content) + ENTRY for address, content in self.files.items())
         room = MAX_FILES - sum(sizes) - len(translated) - len(document.name) - ENTRY
@@ -162,35 +162,37 @@ class Answers:
         subwords = await self._subwords(translator, sentences, translator.source_ids)
         state.lines, state.subwords = len(sentences), sum(map(len, subwords))
         sizes = list(map(len, subwords))
-        found: list[list[Translation]] = []
+        translations: list[list[Translation]] = []
         with self.batcher.admitted(state.subwords) as admission:
             for start in range(
                 0, len(sentences), BATCH_LINES
             ):  # so that a long text does not fill up the queue
                 some = slice(start, start + BATCH_LINES)
                 lines = sentences[some]
-                found += await self.batcher.n_best(
+                translations += await self.batcher.n_best(
                     translator.n_best, lines, n, sizes[some], admission
                 )
-        return [[best[min(k, len(best) - 1)] for best in found] for k in range(n)]
+        return [[best[min(k, len(best) - 1)] for best in translations] for k in range(n)]
 
     async def _written(
-        self, translator: LineTranslator, texts: Texts, found: list[Translation]
+        self, translator: LineTranslator, texts: Texts, translations: list[Translation]
     ) -> list[str]:
         """Returns the translation of every text, given those of all sentences."""
-        attention = await self._attention(translator, texts, found)
-        restored, places = await asyncio.to_thread(texts.restore, found, attention)
-        self.metrics.on_markup(places)
+        attention = await self._attention(translator, texts, translations)
+        restored, placement_counts = await asyncio.to_thread(texts.restore, translations, attention)
+        self.metrics.on_markup(placement_counts)
         return restored
 
     async def _attention(
-        self, translator: LineTranslator, texts: Texts, found: list[Translation]
+        self, translator: LineTranslator, texts: Texts, translations: list[Translation]
     ) -> list[Attention]:
         """Returns the attention of the sentences with mark-up."""
         attention: list[Attention] = []
         for start in range(0, len(texts.marked), BATCH_LINES):
-            here = texts.marked[start : start + BATCH_LINES]
-            attention += await self.batcher.call(texts.attend, translator, found, here)
+            sentence_numbers = texts.marked[start : start + BATCH_LINES]
+            attention += await self.batcher.call(
+                texts.attend, translator, translations, sentence_numbers
+            )
         return attention
 
     async def detect(self, fields: Fields, state: State) -> list[Answer]:
@@ -198,7 +200,7 @@ class Answers:
         every text.
         """
         texts_of(fields)
-        return _detected(self.service.now.translator)
+        return _detected(self.service.served.translator)
 
     async def attention(self, fields: Fields, state: State) -> Answer:
         """Where the model looks in the line `q` as it writes the line `translation`: see
@@ -206,7 +208,7 @@ class Answers:
         """
         from aiayn.search.alignment import word_attention  # torch, which translation does without
 
-        translator = self.service.now.translator
+        translator = self.service.served.translator
         lines = [line_of(fields, "q"), line_of(fields, "translation")]
         target = (
             _target_of({"source": "auto", **fields}, translator)
@@ -231,15 +233,15 @@ class Answers:
         """
         limits = (self.options.max_line, translator.longest_source)
         most = min(limit for limit in limits if limit is not None)
-        found = await asyncio.to_thread(encode, lines)
-        for number, ids in enumerate(found, 1):
+        ids_by_line = await asyncio.to_thread(encode, lines)
+        for number, ids in enumerate(ids_by_line, 1):
             if len(ids) > most:
-                said = (
+                message = (
                     f"sentence {number} has {len(ids)} subwords, at most {most} are allowed; "
                     "split it"
                 )
-                raise HTTPException(413, said)
-        return found
+                raise HTTPException(413, message)
+        return ids_by_line
 
 
 def _cut(texts: list[str], translator: LineTranslator, is_html: bool, tag: str) -> Texts:
@@ -271,16 +273,16 @@ def _target_of(fields: Fields, translator: LineTranslator) -> str:
     formats.
     """
     source, target = fields.get("source"), fields.get("target")
-    own, targets = translator.languages[0], list(_targets(translator))
-    found = [code for code in targets if is_language(target, code, own)]
-    if not found or not (source == "auto" or is_language(source, own, targets[0])):
-        pair = f"source {own} (or auto) and target {' or '.join(targets)}"
+    src_lang, targets = translator.languages[0], list(_targets(translator))
+    matching_targets = [code for code in targets if is_language(target, code, src_lang)]
+    if not matching_targets or not (source == "auto" or is_language(source, src_lang, targets[0])):
+        pair = f"source {src_lang} (or auto) and target {' or '.join(targets)}"
         raise HTTPException(
             400, f"source {source!r:.40} and target {target!r:.40}: this server has {pair}"
         )
     if fields.get("format") not in (None, "", "text", "html"):
         raise HTTPException(400, f"format {fields['format']!r:.40}: choose text or html")
-    return best_match(str(target), tuple(found)) or found[0]
+    return best_match(str(target), tuple(matching_targets)) or matching_targets[0]
 
 
 def _detected(translator: LineTranslator) -> list[Answer]:

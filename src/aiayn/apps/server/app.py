@@ -195,12 +195,12 @@ def _limited(
 
 
 def _check_key(key: str, service: Service) -> None:
-    known, given = service.now.api_keys, key.encode("utf-8", "surrogatepass")
+    known, key_bytes = service.served.api_keys, key.encode("utf-8", "surrogatepass")
     if known and not key:
         message = "this server asks for an API key: send it as api_key, or as Authorization: Bearer"
         raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
     # All are compared, so that the time tells nothing about any of them.
-    if known and not sum(hmac.compare_digest(given, one.encode()) for one in known):
+    if known and not sum(hmac.compare_digest(key_bytes, known_key.encode()) for known_key in known):
         raise HTTPException(403, "this API key is not known here")
 
 

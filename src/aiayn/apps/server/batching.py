@@ -40,20 +40,20 @@ class Admission:
 class _Request:
     n_best: NBest  # belongs to the model that was served when the request came
     n: int  # translations of each line
-    lines: deque[tuple[int, str, int]]  # that no batch has taken yet: place, text, subwords
-    found: list[list[Translation]]  # of each line; empty until it is translated
+    lines: deque[tuple[int, str, int]]  # that no batch has taken yet: index, text, subwords
+    translations: list[list[Translation]]  # of each line; empty until it is translated
     answer: asyncio.Future[list[list[Translation]]]
 
-    def take(self, place: int, result: list[Translation] | BaseException) -> None:
+    def take(self, line_index: int, outcome: list[Translation] | BaseException) -> None:
         """Takes what became of a line; that of the last line, or an error, makes the answer."""
         if self.answer.done():
             return
-        if isinstance(result, BaseException):
-            self.answer.set_exception(result)
+        if isinstance(outcome, BaseException):
+            self.answer.set_exception(outcome)
             return
-        self.found[place] = result[: self.n]
-        if all(self.found):
-            self.answer.set_result(self.found)
+        self.translations[line_index] = outcome[: self.n]
+        if all(self.translations):
+            self.answer.set_result(self.translations)
 
 
 class Batcher:
@@ -180,9 +180,9 @@ class Batcher:
             await self._arrived.wait()
             self._arrived.clear()
             while batch := self._next_batch():
-                requests, places, texts, sizes = zip(*batch, strict=True)
+                requests, line_indices, texts, sizes = zip(*batch, strict=True)
                 start, n = self._clock(), max(request.n for request in requests)
-                found = await loop.run_in_executor(
+                outcomes = await loop.run_in_executor(
                     self._thread, _translate, requests[0].n_best, list(texts), n
                 )
                 seconds = self._clock() - start
@@ -190,8 +190,10 @@ class Batcher:
                 if sum(sizes):
                     self._subwords = FORGET * self._subwords + sum(sizes)
                     self._seconds = FORGET * self._seconds + seconds
-                for request, place, result in zip(requests, places, found, strict=True):
-                    request.take(place, result)
+                for request, line_index, outcome in zip(
+                    requests, line_indices, outcomes, strict=True
+                ):
+                    request.take(line_index, outcome)
 
     def _next_batch(self) -> list[tuple[_Request, int, str, int]]:
         """Takes a line of each request for one model in turn until the batch is full or nothing
@@ -227,5 +229,5 @@ def _translate(n_best: NBest, lines: list[str], n: int) -> list[list[Translation
         return (
             [error]
             if len(lines) == 1
-            else [one for line in lines for one in _translate(n_best, [line], n)]
+            else [outcome for line in lines for outcome in _translate(n_best, [line], n)]
         )

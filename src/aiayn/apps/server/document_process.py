@@ -53,8 +53,8 @@ class ReadDocument:
     ) -> tuple[bytes, Counter[str], list[str]]:
         """Returns the translated document, how mark-up was placed, and what is to be said of it."""
         plain = [
-            (there, here, None if some is None else some.tolist())
-            for there, here, some in attention
+            (tgt_lengths, src_lengths, None if weights is None else weights.tolist())
+            for tgt_lengths, src_lengths, weights in attention
         ]
         answer = await self._ask([[translation.text for translation in best], plain])
         return b64decode(answer["content"]), Counter(answer["places"]), answer["remarks"]
@@ -132,11 +132,13 @@ def main() -> None:
         }
         _send(answers, {"name": document.path.name, **shared})
         translations, attention = _receive(questions)
-        [translated], places = texts.restore(
+        [translated], placement_counts = texts.restore(
             [Translation(text) for text in translations], attention
         )
         written = b64encode(document.encode(translated)).decode()
-        _send(answers, {"content": written, "places": places, "remarks": document.remarks})
+        _send(
+            answers, {"content": written, "places": placement_counts, "remarks": document.remarks}
+        )
     except EOFError:  # the server needs no answer any more
         return
     except DataError as error:

@@ -27,9 +27,9 @@ class Metrics:
     """The counts of one server, from zero at its start."""
 
     def __init__(self) -> None:
-        self.registry = here = CollectorRegistry()
-        ProcessCollector(registry=here)  # memory and processor seconds
-        count, spread = partial(Counter, registry=here), partial(Histogram, registry=here)
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)  # memory and processor seconds
+        count, spread = partial(Counter, registry=registry), partial(Histogram, registry=registry)
         self.requests = count("aiayn_requests", "Requests answered.", ["path", "status"])
         self.seconds = spread(
             "aiayn_request_seconds", "Time to an answer.", ["path"], buckets=SECONDS
@@ -49,14 +49,14 @@ class Metrics:
         self.batch_lines.observe(lines)
         self.batch_seconds.inc(seconds)
 
-    def on_markup(self, places: Mapping[str, int]) -> None:
+    def on_markup(self, placement_counts: Mapping[str, int]) -> None:
         for by, name in (
             ("model", "by_model"),
             ("alignment", "by_alignment"),
             ("guess", "guessed"),
         ):
-            self.markup.labels(by).inc(places[name])
-        self.removed.inc(places["removed"])
+            self.markup.labels(by).inc(placement_counts[name])
+        self.removed.inc(placement_counts["removed"])
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
         """Adds a number that is looked up when the metrics are read."""

@@ -15,8 +15,10 @@ def flag(default: Any, help: str, metavar: str | None = None) -> Any:
     """Returns the field of an option, as `cli/arguments.py` reads it; default may be `list`, for an
     empty one.
     """
-    given: dict[str, Any] = {"default_factory": list} if default is list else {"default": default}
-    return field(**given, metadata={"help": help, "metavar": metavar})
+    default_arguments: dict[str, Any] = (
+        {"default_factory": list} if default is list else {"default": default}
+    )
+    return field(**default_arguments, metadata={"help": help, "metavar": metavar})
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -29,19 +29,19 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     another content type.
     """
     body = await _body(request, max_body)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     # An empty text keeps its place among others.
     read = partial(parse_qsl, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     try:
-        if kind == "application/json":
+        if content_type == "application/json":
             fields = json.loads(body.decode(), object_pairs_hook=_once)
             if not isinstance(fields, dict):
                 raise HTTPException(400, "the request must be a JSON object")
             return fields
         query = request.scope["query_string"].decode()
-        if kind in ("application/x-www-form-urlencoded", ""):
+        if content_type in ("application/x-www-form-urlencoded", ""):
             pairs = read(f"{query}&{body.decode()}")
-        elif kind == "multipart/form-data":
+        elif content_type == "multipart/form-data":
 
             async def receive() -> Message:
                 return {"type": "http.request", "body": body}
@@ -94,9 +94,9 @@ def texts_of(fields: Fields) -> list[str]:
     for nothing.
     """
     q = fields.get("q")
-    items = q if isinstance(q, list) else [q]
-    texts = [text for text in items if isinstance(text, str)]
-    if not q or len(texts) < len(items):
+    values = q if isinstance(q, list) else [q]
+    texts = [text for text in values if isinstance(text, str)]
+    if not q or len(texts) < len(values):
         raise HTTPException(400, "q must be a text, or a list of texts, and not empty")
     return texts
 
@@ -113,8 +113,8 @@ def count_of(fields: Fields, name: str, most: int) -> int:
     """Returns a field that must be a whole number up to `most`; 0 without it. Forms send digits.
     Raises 400.
     """
-    given = fields.get(name)
-    digits = "0" if given is None or given == "" else str(given)
+    value = fields.get(name)
+    digits = "0" if value is None or value == "" else str(value)
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 10 and int(digits) <= most):
         raise HTTPException(400, f"{name} must be a whole number from 0 to {most}")
     return int(digits)
@@ -130,14 +130,14 @@ async def file_of(fields: Fields) -> tuple[str, bytes]:
     return file.filename, await file.read()
 
 
-def is_language(given: object, code: str, other: str) -> bool:
+def is_language(requested: object, code: str, other: str) -> bool:
     """Whether a language is the one with this code: EN and en-US are en, if the other language is
     not English.
     """
-    if not isinstance(given, str):
+    if not isinstance(requested, str):
         return False
-    return short_code(given) == short_code(code) or (
-        primary(given) == primary(code) != primary(other)
+    return short_code(requested) == short_code(code) or (
+        primary(requested) == primary(code) != primary(other)
     )
 
 

@@ -66,7 +66,7 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
             signal.signal(signal.SIGHUP, lambda *_: _on_hangup(service, on_terminal))
         host, port = listener.getsockname()[:2]
         print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-        log.info("serving %s", service.now.describe())
+        log.info("serving %s", service.served.describe())
         server.run([listener])
 
 

@@ -43,7 +43,7 @@ class Service:
         """Loads at once, and again for each `reload`. Raises what `load` raises."""
         self._load = load
         self._loading = threading.Lock()
-        self.now = load()
+        self.served = load()
         self.loads, self.failures = 1, 0
 
     def reload(self) -> None:
@@ -52,18 +52,18 @@ class Service:
         """
         with self._loading:
             try:
-                loaded, languages = self._load(), self.now.translator.languages
+                loaded, languages = self._load(), self.served.translator.languages
                 if loaded.translator.languages != languages:
                     raise RefusedError(
                         f"{loaded.source} translates {' to '.join(loaded.translator.languages)}, "
                         f"and clients of this server ask for {' to '.join(languages)}: start "
                         "another server for it"
                     )
-                self.now = loaded
+                self.served = loaded
             except Exception as error:
                 self.failures += 1
                 name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
                 log.error("not reloaded, what was served before still is: %s%s", name, error)
             else:
                 self.loads += 1
-                log.info("reloaded: %s", self.now.describe())
+                log.info("reloaded: %s", self.served.describe())
