@@ -31,7 +31,7 @@ from aiayn.apps.server.service import Service
 from aiayn.errors import DataError, ResourceError, UserError
 
 PAGE = Path(__file__).parent
-DRAWING = PAGE.parent / "visualize"  # what the page shares with the attention explorer
+DRAWING = PAGE.parents[1] / "visualize"  # what the page shares with the attention explorer
 FILES = {
     "/": PAGE / "page.html",
     "/page.css": PAGE / "page.css",
