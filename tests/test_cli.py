@@ -613,7 +613,7 @@ def test_attention_reads_the_words_of_a_parser_as_translate_does(run, tmp_path, 
     [
         (
             ["translate", "{run}/nope"],
-            4,
+            2,
             "error: {run}/nope: neither a run (no checkpoints/) nor a checkpoint\n",
         ),
         (["translate", "{run}", "{run}/checkpoints"], 3, None),

@@ -14,7 +14,7 @@ from scipy import stats
 from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config
 from aiayn.config.stored import to_dict
-from aiayn.errors import RefusedError
+from aiayn.errors import ConfigError
 from aiayn.model.flops import training_flops
 from aiayn.reports import tables as writers
 from aiayn.reports.differences import Difference, Sample
@@ -156,7 +156,7 @@ def by_row(records: list[dict]) -> dict[str, dict]:
 
 @pytest.mark.parametrize("name", ["missing", "never_started", "base.log"])
 def test_a_folder_without_runs_is_refused(sweep, name):
-    with pytest.raises(RefusedError, match=rf"{name}: neither a run nor a folder of runs"):
+    with pytest.raises(ConfigError, match=rf"{name}: neither a run nor a folder of runs"):
         find_runs([sweep / "one", sweep / name])
 
 

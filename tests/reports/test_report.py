@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiayn.config.stored import to_dict
-from aiayn.errors import RefusedError
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.reports.page import marked_difference
 from aiayn.reports.plots import panels
 from aiayn.reports.report import summary, write_report
@@ -192,7 +192,7 @@ def test_of_a_run_that_has_hardly_begun_there_is_a_page_too(tmp_path):
 
 def test_what_is_no_run_is_refused_in_one_line(run):
     with pytest.raises(
-        RefusedError, match=r"evaluation: neither a run nor a folder of runs \(no config\.yaml\)$"
+        ConfigError, match=r"evaluation: neither a run nor a folder of runs \(no config\.yaml\)$"
     ):
         write_report(run / "evaluation")
     (run / "config.yaml").write_text("just: text")
@@ -201,7 +201,7 @@ def test_what_is_no_run_is_refused_in_one_line(run):
     ):
         write_report(run)
     outcome = run_application("aiayn", "report", str(run / "evaluation"))
-    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (4, "", 1)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
 
 
 def write_sweep(folder, *rows):

@@ -27,7 +27,7 @@ import torch
 from applications import composed, composed_options
 
 from aiayn.config.stored import to_dict
-from aiayn.errors import RefusedError, ResourceError, writing
+from aiayn.errors import ConfigError, RefusedError, ResourceError, writing
 from aiayn.files import atomic_write, host
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
@@ -530,7 +530,7 @@ def test_what_is_measured_of_a_checkpoint_file_goes_to_its_run_or_beside_it(tmp_
 
 def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_path):
     folder = tmp_path / "run" / "checkpoints"
-    with pytest.raises(RefusedError, match="neither a run"):
+    with pytest.raises(ConfigError, match="neither a run"):
         find_checkpoint(tmp_path / "run", None)
     folder.mkdir(parents=True)
     with pytest.raises(RefusedError, match=r"last\.ckpt: no such checkpoint"):
@@ -577,10 +577,10 @@ def test_a_missing_run_is_answered_with_the_run_of_a_similar_name(tmp_path):
     for name in ("captions", "quickstart"):
         (tmp_path / name / "checkpoints").mkdir(parents=True)
     with pytest.raises(
-        RefusedError, match=r"quickstrat: neither a run .*; did you mean .*/quickstart\?$"
+        ConfigError, match=r"quickstrat: neither a run .*; did you mean .*/quickstart\?$"
     ):
         find_checkpoint(tmp_path / "quickstrat", None)
-    with pytest.raises(RefusedError, match=r"nor a checkpoint$"):
+    with pytest.raises(ConfigError, match=r"nor a checkpoint$"):
         find_checkpoint(tmp_path / "unlike", None)
 
 

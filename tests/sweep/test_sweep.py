@@ -133,12 +133,12 @@ def test_torchrun_and_a_sweep_exclude_each_other(folder, monkeypatch):
 
 def test_several_runs_are_scored_one_after_the_other_and_a_failure_ends_with_its_code(folder, warm):
     ended = in_new_interpreter(folder, "evaluate.py", "-m", "run=x,y")
-    assert ended.returncode == 4
+    assert ended.returncode == 2
     errors = [line for line in ended.stderr.split("\n") if line.startswith("error: ")]
     assert errors[0].startswith("error: x: neither a run")
     assert errors[1].startswith("error: y: neither a run")
     assert errors[2] == (
-        "error: 2 of 2 jobs failed: run=x (exit 4), run=y (exit 4); the same command tries them "
+        "error: 2 of 2 jobs failed: run=x (exit 2), run=y (exit 2); the same command tries them "
         "again"
     )
     assert not list(folder.glob("multirun*"))

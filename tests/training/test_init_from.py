@@ -19,7 +19,7 @@ from aiayn.config.stored import changed_options, to_dict
 from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import RefusedError
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.search.translator import load_translator
@@ -209,10 +209,10 @@ def test_options_that_contradict_the_source_are_refused_and_nothing_is_written(
 
 def test_sources_that_are_missing_damaged_or_other_than_said_are_refused(child, parent, tmp_path):
     with pytest.raises(
-        RefusedError, match="nowhere: there is no such run or checkpoint; name the folder of a run"
+        ConfigError, match="nowhere: there is no such run or checkpoint; name the folder of a run"
     ):
         train(replace(child, init_from=str(tmp_path / "nowhere")), tmp_path)
-    with pytest.raises(RefusedError, match="neither a run"):
+    with pytest.raises(ConfigError, match="neither a run"):
         train(replace(child, init_from=str(tmp_path)), tmp_path)
     with pytest.raises(
         RefusedError,

@@ -8,19 +8,19 @@ from pathlib import Path
 
 from aiayn.config import program
 from aiayn.config.tasks import VAL_METRICS
-from aiayn.errors import RefusedError, writing
+from aiayn.errors import ConfigError, writing
 from aiayn.files import atomic_write
 from aiayn.reports.run_page import run_page
 from aiayn.reports.sweep_page import sweep_page
 from aiayn.runs.results import best_and_last, last_step, runs_within
-from aiayn.runs.run_folder import RunFolder
+from aiayn.runs.run_folder import RunFolder, similar_run
 
 
 def write_report(folder: Path) -> Path:
     """Write FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its
     path.
 
-    Raises RefusedError for a folder that is neither, ResourceError where the page cannot be
+    Raises ConfigError for a folder that is neither, ResourceError where the page cannot be
     written.
     """
     run = RunFolder(folder)
@@ -29,7 +29,9 @@ def write_report(folder: Path) -> Path:
     elif any(runs_within(folder)):
         page = sweep_page(folder)
     else:
-        raise RefusedError(f"{folder}: neither a run nor a folder of runs (no config.yaml)")
+        raise ConfigError(
+            f"{folder}: neither a run nor a folder of runs (no config.yaml){similar_run(folder)}"
+        )
     with writing(run.report, "make room and run again"):
         atomic_write(
             run.report, page.encode(errors="replace")

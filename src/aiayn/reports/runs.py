@@ -13,7 +13,7 @@ from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.results import Evaluation, last_step, read_evaluations, runs_within
-from aiayn.runs.run_folder import Record, RunFolder, read_json, saved_steps, series
+from aiayn.runs.run_folder import Record, RunFolder, read_json, saved_steps, series, similar_run
 from aiayn.runs.validations import ValidationHistory
 
 PARAMETERS = "parameters (M)"
@@ -169,15 +169,16 @@ class MeasuredRun:
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
-    """Return every run among these folders and within them once. Raises RefusedError for a folder
+    """Return every run among these folders and within them once. Raises ConfigError for a folder
     without any.
     """
     by_place: dict[Path, RunFolder] = {}
     for folder in folders:
         runs = list(runs_within(folder))
         if not runs:
-            raise RefusedError(
-                f"{folder}: neither a run nor a folder of runs (no checkpoints/ and no config.yaml)"
+            raise ConfigError(
+                f"{folder}: neither a run nor a folder of runs (no checkpoints/ and no "
+                f"config.yaml){similar_run(folder)}"
             )
         for run in runs:
             by_place.setdefault(run.path.resolve(), run)

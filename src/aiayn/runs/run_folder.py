@@ -171,8 +171,8 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     """Returns the file of `averaged`, `best`, `last` or a path; for None that of
     `RunFolder.default_checkpoint`.
 
-    `run` may be a checkpoint file itself. Raises RefusedError if there is no such run or file, or
-    it is something else.
+    `run` may be a checkpoint file itself. Raises ConfigError if there is no such run, RefusedError
+    if it has no such checkpoint or the file is something else.
     """
     if run.is_file():
         path = run
@@ -184,7 +184,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     else:
         folder = RunFolder(run)
         if not folder.checkpoints.is_dir():
-            raise RefusedError(
+            raise ConfigError(
                 f"{run}: neither a run (no checkpoints/) nor a checkpoint{similar_run(run)}"
             )
         if checkpoint is None:

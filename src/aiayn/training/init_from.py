@@ -14,7 +14,7 @@ from aiayn.config.data import OF_VOCABULARY
 from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
 from aiayn.config.stored import as_option, flatten, to_dict
-from aiayn.errors import RefusedError
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, saved_steps
@@ -97,14 +97,14 @@ def _load(init_from: str) -> Checkpoint:
     """Loads the file, or of a run's folder `RunFolder.default_checkpoint`."""
     path = Path(init_from).expanduser()
     if not path.exists():
-        raise RefusedError(
+        raise ConfigError(
             f"init_from={init_from}: there is no such run or checkpoint; name the folder of a "
             "run, outputs/NAME, or a file of its checkpoints/"
         )
     try:
         return checkpoints.load(find_checkpoint(path, None))
-    except RefusedError as error:
-        raise RefusedError(f"init_from={init_from}: {error}") from error
+    except (ConfigError, RefusedError) as error:
+        raise type(error)(f"init_from={init_from}: {error}") from error
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
