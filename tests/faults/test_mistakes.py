@@ -101,7 +101,8 @@ MISTAKES = [
     ("train.py model.d_model='${nothing}'", "model.d_model:", "'nothing' not found"),
     # types
     ("train.py model.n_heads=eight", "model.n_heads:", "Integer"),
-    ("train.py trainer.max_steps=1e5", "trainer.max_steps:", "Integer"),
+    ("train.py trainer.max_steps=1e5", "trainer.max_steps=100000.0:", "write 100000"),
+    ("train.py trainer.max_steps=1.5", "trainer.max_steps=1.5:", "must be a whole number"),
     ("train.py model.attention_dropout=null", "model.attention_dropout", "not Optional"),
     ("train.py optim.beta1=high", "optim.beta1:", "Float"),
     ("train.py debug=perhaps", "debug:", "bool"),

@@ -53,6 +53,16 @@ def test_options_that_do_not_fit_are_named_with_what_is_usual():
     ]
 
 
+@pytest.mark.parametrize(("parts", "is_said"), [(309, False), (310, True)])
+def test_more_parts_than_a_step_has_pairs_are_said(parts, is_said):
+    options = infer_sizes(composed_options(*OPEN, f"data.parts_per_step={parts}"), lambda: 9283)
+    config = resolve.resolve(options, CorpusSize(9283, 30))
+
+    lines = [line for line in unusual_options(config, 9283, 30, 4000) if "parts_per_step" in line]
+
+    assert len(lines) == is_said  # 9283 / 30 = 309.4 pairs a step
+
+
 @pytest.fixture
 def small(tmp_path, write_pairs, monkeypatch):
     """A configuration whose steps and dropout are left to the program, on text of 60 pairs, a step

@@ -174,6 +174,10 @@ def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
     if isinstance(error, (ConfigKeyError, ConfigAttributeError)):
         return no_such_option(key, schema)
     reason = (error.msg or str(error)).strip().splitlines()[0]
+    if fraction := re.match("Value '(.+)' of type 'float' could not be converted to Int", reason):
+        number = float(fraction[1])
+        remedy = f"write {number:.0f}" if number.is_integer() else "choose one"
+        return f"{key}={fraction[1]}: must be a whole number; {remedy}"
     return f"{key}: {reason}" if key and key not in reason else reason
 
 

@@ -173,6 +173,12 @@ def unusual_options(config: Config, pairs: int, steps_per_epoch: int, vocab_size
             f"trainer.val_every={trainer.val_every}: validated at the last step only "
             f"({trainer.max_steps})"
         )
+    parts, pairs_per_step = config.data.parts_per_step, pairs / steps_per_epoch
+    if pairs_per_step < parts:
+        lines.append(
+            f"data.parts_per_step={parts}: a step has about {pairs_per_step:.0f} pairs, so most "
+            "micro-batches are empty; 4 is usual"
+        )
     if pairs < FEW_PAIRS and config.init_from is None and config.data.task == "translation":
         lines.append(
             f"{pairs:,} training pairs are few (with {FEW_PAIRS:,} expect about 15 BLEU): train "
