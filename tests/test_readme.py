@@ -112,7 +112,7 @@ def in_miniature(words: list[str], data: Path) -> list[str] | None:
         return [
             script,
             *options,
-            *TINY,
+            *(option for option in TINY if option not in options),
             f"data.folder={data}",
             *(["data.tokenizer_pairs=400"] if learnt else []),
         ]
