@@ -51,12 +51,10 @@ def calls(model: Transformer, src: Tensor, tgt_in: Tensor) -> list[Call]:
     before.
     """
     seen: list[Call] = []
-    made: dict[
-        int, tuple[str, Tensor]
-    ] = {}  # by id; the tensors are kept, so that no id is used twice
-    added: dict[
-        str, list[str]
-    ] = {}  # by path of an AddNorm: the sub-layers that gave it their outputs
+    # By id; the tensors are kept, so that no id is used twice
+    made: dict[int, tuple[str, Tensor]] = {}
+    # By path of an AddNorm: the sub-layers that gave it their outputs
+    added: dict[str, list[str]] = {}
 
     def sources(inputs: tuple[Any, ...]) -> list[str]:
         found = [made[id(one)][0] for one in inputs if isinstance(one, Tensor) and id(one) in made]

@@ -100,9 +100,8 @@ def joey(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, Forward]:
     special = {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID, "unk": UNK_ID}
     entries = [f"<{name}>" for name in sorted(special, key=special.get)]
     entries += [f"w{i}" for i in range(len(special), vocab_size)]
-    vocabulary = Vocabulary.__new__(
-        Vocabulary
-    )  # its constructor fixes another order of the special tokens
+    # Its constructor fixes another order of the special tokens
+    vocabulary = Vocabulary.__new__(Vocabulary)
     vocabulary.__dict__.update(
         _itos=entries,
         _stoi={entry: i for i, entry in enumerate(entries)},

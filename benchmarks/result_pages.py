@@ -400,7 +400,8 @@ def _preparing() -> str:
     return f"Preparing takes {'; '.join(sentences)}."
 
 
-# Hours of the paper's trainings, computed from steps that were measured on one H200. Another card is
+# Hours of the paper's trainings, computed from steps that were measured on one H200. Another card
+# is
 # slower by a factor between the ratio of memory bandwidths and that of bfloat16 products, whichever
 # order they are in; eight cards add up float32 gradients in a ring.
 H200_TFLOPS, H200_TERABYTES = 989.4, 4.8

@@ -5,8 +5,8 @@
 
 Layers of equal width d (a multiple of 64): self-attention over all n positions, restricted to a
 window of r, recurrent (LSTM) and convolutional (kernel k, odd). Whole layers are measured, with the
-projections of attention (n d²), which
-the paper's table leaves out: so full attention grows as n² only once n is well above d.
+projections of attention (n d²), which the paper's table leaves out: so full attention grows as n²
+only once n is well above d.
 """
 
 from collections.abc import Callable

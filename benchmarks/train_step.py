@@ -8,9 +8,9 @@ PREFIX names raw text, as for `train.py data=files`; the default is the generate
 implementations take the first steps of `train.py`, each of --parts micro-batches of other lengths,
 whose gradients they accumulate, with the same loss (label smoothing 0.1), Adam (fused) and dropout,
 in bfloat16 autocast (or --float32). Our step is that of `train.py`, dropout reseeding included;
---compile adds it with `trainer.compile=true`. The matrix rate is the
-speed of the feed-forward network's first product, measured in turn with the steps; the share of it
-that a step reaches counts matrix products only (`aiayn.model.flops`, real tokens).
+--compile adds it with `trainer.compile=true`. The matrix rate is the speed of the feed-forward
+network's first product, measured in turn with the steps; the share of it that a step reaches counts
+matrix products only (`aiayn.model.flops`, real tokens).
 """
 
 from collections.abc import Callable

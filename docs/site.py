@@ -110,8 +110,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Sets formulas as MathML, and links pages of the site and classes of the API; other links
-    out of docs/ become their text.
+    """Sets formulas as MathML, and links pages of the site and classes of the API; other links out
+    of docs/ become their text.
     """
     above = page.file.src_uri in PAGES  # these are written for the folder above
 

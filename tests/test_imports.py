@@ -84,11 +84,12 @@ WALLS = {
     }
     | {"parsing", "phrasebook", "sweep", "doors", "apps"},
 }
+# These know nothing of files and scores
 LEARNING = {
     "training/module",
     "training/loss",
     "training/schedule",
-}  # these know nothing of files and scores
+}
 
 # Library: the modules, or rooms, that may import it.
 HYDRA = {
@@ -178,9 +179,8 @@ LIGHT = {
         "apps/server/__init__",
         "apps/server/options",
     ),
-    *(
-        name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")
-    ),  # Hydra loads plugins
+    # Hydra loads plugins
+    *(name for name in MODULES if room(name) in ("config", "cli", "sweep", "hydra_plugins")),
 }
 INSTALLED_WITH = {
     "lightning_fabric": "pytorch_lightning",

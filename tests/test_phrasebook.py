@@ -78,9 +78,8 @@ def test_no_held_out_combination_can_be_read_in_the_english_text_of_training():
                 f"{adjective} {form}" for adjective in ADJECTIVE if held_out((adjective, noun.en))
             }
             for verb in VERB.values():
-                if verb.lemma not in ("have", "like") and held_out(
-                    (verb.lemma, noun.en)
-                ):  # not "would like to"
+                # Not "would like to"
+                if verb.lemma not in ("have", "like") and held_out((verb.lemma, noun.en)):
                     said = {f"{verb_form} {verb.particle}".rstrip() for verb_form in verb.en}
                     forbidden |= {
                         f"{verb_form} {the} {form}" for verb_form in said for the in determiners

@@ -35,9 +35,8 @@ def test_a_run_is_composed_trained_scored_and_loaded_from_python(folder):
     with pytest.raises(ConfigError, match="engine=ctranslate2: an exact search"):
         aiayn.load(run, accelerator="cpu", beam_size=2, engine="ctranslate2", patience=0)
     assert len(translator.translate(["one two", ""])) == 2
-    assert (
-        aiayn.train(*TEXT, *TINY, "name=mine", "outputs=runs") == run
-    )  # finished: nothing is trained again
+    # finished: nothing is trained again
+    assert aiayn.train(*TEXT, *TINY, "name=mine", "outputs=runs") == run
 
 
 def test_a_mode_that_wandb_does_not_know_is_refused_before_anything_starts(monkeypatch):

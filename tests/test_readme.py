@@ -209,9 +209,8 @@ def test_what_make_quickstart_runs_works_and_makes_pictures(folder, data):
     ]
     outcomes = []
     for step in steps:
-        few = (
-            ["test=my/other"] if step[1] == "evaluate.py" else []
-        )  # scoring nonsense takes its time
+        # Scoring nonsense takes its time
+        few = ["test=my/other"] if step[1] == "evaluate.py" else []
         outcomes.append(run_application(*in_miniature(step, data), *few))
         assert outcomes[-1].code == 0, f"{shlex.join(step)}\n{outcomes[-1].err}"
 

@@ -102,9 +102,8 @@ def _answer(connection: socket.socket) -> None:
     os.environ.clear()
     # After a fork tokenizers would wait for ever for its threads.
     os.environ.update(environment | {"TOKENIZERS_PARALLELISM": "false"})
-    torch.set_num_threads(
-        1
-    )  # the same holds for OpenMP's threads, should a test have started them in this process
+    # The same holds for OpenMP's threads, should a test have started them in this process
+    torch.set_num_threads(1)
     rank_zero_only.rank = int(environment.get("LOCAL_RANK", 0))  # as Lightning has it on import
     GlobalHydra.instance().clear()
     logging.getLogger("aiayn").handlers.clear()

@@ -31,9 +31,8 @@ class ALiBi(MultiHeadAttention):
         return super().weights(q, k, self.factors(k, mask))
 
     def factors(self, k: Tensor, mask: Tensor) -> Tensor:
-        if (
-            self.causal
-        ):  # in a search beams take the place of T: only the mask knows which keys are a beam's own
+        # In a search beams take the place of T: only the mask knows which keys are a beam's own
+        if self.causal:
             distance = mask.sum(-1, keepdim=True) - mask.cumsum(-1)
         else:
             rows = torch.arange(k.size(2), device=k.device)

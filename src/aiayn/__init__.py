@@ -51,9 +51,8 @@ def load(
     """Returns the translator of a run's folder.
 
     engine: auto takes CTranslate2, several times as fast, wherever it can express the model and the
-    search, as
-    `aiayn translate` does; torch is exact, and has `score`, `sample` and `model` as well;
-    ctranslate2 forces that one.
+    search, as `aiayn translate` does; torch is exact, and has `score`, `sample` and `model` as
+    well; ctranslate2 forces that one.
 
     checkpoint is averaged, best, last or a file; None: averaged (best if that validated better),
     else last.

@@ -131,10 +131,11 @@ def one_line_errors() -> Iterator[None]:
         if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
             traceback.print_exc()
         if isinstance(error, KeyboardInterrupt):
+            # Python's own has no arguments
             message, code = (
                 "interrupted",
                 128 + (error.args or (signal.SIGINT,))[0],
-            )  # Python's own has no arguments
+            )
         else:
             message, code = str(error), error.exit_code
         print(f"error: {message}", file=sys.stderr)

@@ -111,9 +111,8 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
     """Resolves accelerator=auto and precision=auto.
 
     Raises ConfigError if there are too few GPUs, or none that the precision needs. Training moves
-    to CPUs without
-    being told only where nothing speaks for a GPU: neither several devices nor a driver or a job
-    that has GPUs.
+    to CPUs without being told only where nothing speaks for a GPU: neither several devices nor a
+    driver or a job that has GPUs.
     """
     gpus, accelerator = torch.cuda.device_count(), settings.accelerator
     on_cpu = "set trainer.accelerator=cpu to train on CPUs"
@@ -248,9 +247,8 @@ def has_bfloat16(accelerator: str) -> bool:
     """Whether the hardware itself computes in bfloat16: emulation is slower than float32."""
     if accelerator == "gpu":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    is_supported = getattr(
-        torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None
-    )  # not in macOS' wheels
+    # Not in macOS' wheels
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return is_supported is not None and is_supported()
 
 

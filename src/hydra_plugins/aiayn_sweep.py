@@ -3,8 +3,7 @@ for them here.
 
 The launchers check all jobs, then run each in a process, or a SLURM job, of its own. Jobs in one
 process would share leftover state of distributed training, loggers and allocators: with several
-devices the second job would silently
-train on a part of its data.
+devices the second job would silently train on a part of its data.
 """
 
 import math
@@ -43,9 +42,8 @@ from aiayn.sweep.slurm import check_slurm, submit
 class ProcessesConfig:
     _target_: str = "hydra_plugins.aiayn_sweep.ProcessLauncher"
     jobs: int = 1  # that run at the same time
-    score: list[str] = field(
-        default_factory=lambda: ["val"]
-    )  # val, test; with another checkpoint: test:last
+    # Val, test; with another checkpoint: test:last
+    score: list[str] = field(default_factory=lambda: ["val"])
 
 
 @dataclass
@@ -58,9 +56,8 @@ class SlurmConfig:
     memory: float | None = None  # GB a node; null: the cluster's default
     requeue: bool = True  # requeue a job after a time-out or preemption
     score: list[str] = field(default_factory=lambda: ["val"])  # as above
-    sbatch: dict[str, Any] = field(
-        default_factory=dict
-    )  # any other option of sbatch: {account: mine}
+    # Any other option of sbatch: {account: mine}
+    sbatch: dict[str, Any] = field(default_factory=dict)
 
 
 class Grid(Sweeper):
@@ -91,9 +88,8 @@ class Grid(Sweeper):
             jobs = checked_jobs(self.context, self.config, batch, ["val"])
             batch = [job.overrides for job in {job.name: job for job in jobs}.values()]
         job_returns = self.launcher.launch(batch, initial_job_idx=0)
-        job_returns = {
-            id(job_return): job_return for job_return in job_returns
-        }.values()  # equal points have one job, and its result
+        # Equal points have one job, and its result
+        job_returns = {id(job_return): job_return for job_return in job_returns}.values()
         failed = [error for error in map(_error_of, job_returns) if error is not None]
         if failed:
             raise FailedJobsError(
@@ -206,9 +202,8 @@ def checked_jobs(
         raise ConfigError(
             "-m starts processes of its own: use it without torchrun, with trainer.devices=N"
         )
-    typed: Any = OmegaConf.to_container(
-        config.hydra.overrides.task
-    )  # as typed: iterating would interpolate
+    # As typed: iterating would interpolate
+    typed: Any = OmegaConf.to_container(config.hydra.overrides.task)
     _refuse_fixed_and_searched(config, typed)
     jobs = make_jobs(
         lambda overrides: context.config_loader.load_sweep_config(config, overrides), batch, typed
@@ -224,9 +219,8 @@ def checked_jobs(
         )
     check_texts(jobs)
     with read_write(config), open_dict(config):
-        config.hydra.sweep.dir = str(
-            jobs[0].folder.parent
-        )  # where a sweeper may write what it found
+        # Where a sweeper may write what it found
+        config.hydra.sweep.dir = str(jobs[0].folder.parent)
     return jobs
 
 

@@ -1,5 +1,7 @@
-"""Doors for apps: what is built in stays, and a broken package costs no other. What another package can add
-is in tests/apps/test_doors.py."""
+"""Doors for apps: what is built in stays, and a broken package costs no other. What another package
+can add
+is in tests/apps/test_doors.py.
+"""
 
 import os
 import subprocess

@@ -8,9 +8,8 @@ import pytest
 from pages import ROOT, replaced
 from result_pages import PAGES, blocks_of
 
-GPU = (
-    ROOT / "docs/results/gpu.md"
-)  # its rows are written by hand from benchmarks/results/gpu_*.json
+# Its rows are written by hand from benchmarks/results/gpu_*.json
+GPU = ROOT / "docs/results/gpu.md"
 FIGURE = re.compile(
     r"(?<![\w.-])\d[\d,]*\.\d+(?![.\w])|\b\d[\d,.]*(?= ?(?:ms|MB|GB|processor seconds)\b)"
 )

@@ -249,9 +249,8 @@ def test_an_experiment_on_a_data_set_of_the_hub_reads_files_where_files_are_name
         == source
     )
     assert aiayn.compose("experiment=multi30k").data.source == "hub"  # though there is a train.en
-    assert aiayn.compose("+experiment=multi30k") == aiayn.compose(
-        "experiment=multi30k"
-    )  # as other programs have it
+    # As other programs have it
+    assert aiayn.compose("+experiment=multi30k") == aiayn.compose("experiment=multi30k")
     shown = run_application(
         "train.py", "experiment=multi30k", f"data.train='{train}'", "--cfg", "job"
     )

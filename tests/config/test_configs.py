@@ -217,9 +217,8 @@ def test_each_row_at_a_quarter_changes_one_option_to_a_quarter_of_the_papers_row
     ]
     assert quarter.model.positions == full.model.positions
     first, second, *_ = (CONF / f"ablation/quarter/{row}.yaml").read_text().split("\n")
-    assert (
-        first == "# @package _global_"
-    )  # anywhere else it is silently ignored, and base is trained
+    # Anywhere else it is silently ignored, and base is trained
+    assert first == "# @package _global_"
     assert f"row {paper}, at a quarter of its width" in second.replace("first row", "row base")
 
 
@@ -274,9 +273,8 @@ def test_the_experiments_of_table_2_are_the_papers_models_and_state_its_figures(
 
     changed = changes(base, composed_options(f"experiment={experiment}"))
 
-    changed.pop(
-        "data.tokenizer_pairs", None
-    )  # says how much text the vocabulary is learnt on, not how large it is
+    # Says how much text the vocabulary is learnt on, not how large it is
+    changed.pop("data.tokenizer_pairs", None)
     assert changed == expected
     assert f"newstest2014 BLEU {bleu}" in (CONF / "experiment" / f"{experiment}.yaml").read_text()
 
@@ -302,11 +300,12 @@ SEMI = {
     "data.vocab_size": 32_000,
     "data.tokenizer_pairs": 2_000_000,
 }
+# Of semi-supervised training
 AS_BASE = {
     "model.dropout",
     "model.attention_dropout",
     "optim.warmup_steps",
-}  # of semi-supervised training
+}
 TABLE_4 = {
     "table4_wsj": (WSJ, "F1 91.3"),
     "table4_semi": (WSJ | SEMI, "F1 92.7"),

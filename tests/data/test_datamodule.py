@@ -94,9 +94,8 @@ def test_with_a_limit_every_epoch_has_the_first_steps_of_its_own_order(data, kin
     epoch = 4 * data.plan.steps_per_epoch
     limit = 8 if kind is int else 8.5 / epoch
     data.trainer = trainer(5, accumulate=4, limit_train_batches=limit)
-    assert numbers(data)[:8] == list(
-        range(2 * epoch + 4, 2 * epoch + 12)
-    )  # from the second step of epoch 2 on
+    # From the second step of epoch 2 on
+    assert numbers(data)[:8] == list(range(2 * epoch + 4, 2 * epoch + 12))
 
 
 def test_to_overfit_every_epoch_is_the_first_one(data):

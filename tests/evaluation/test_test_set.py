@@ -59,9 +59,8 @@ def test_several_references_are_all_scored_against():
         f"{forced['perplexity']:6.2f}  of the reference, for each of its {forced['tokens']:,} "
         "subwords" in first
     )
-    assert several["metrics"]["chrf"] == pytest.approx(
-        100
-    )  # of each line the best reference counts
+    # Of each line the best reference counts
+    assert several["metrics"]["chrf"] == pytest.approx(100)
     assert (one["n_references"], several["n_references"]) == (1, 3)
     assert several["signature"].startswith("nrefs:3|")
     assert "split=test references=[ref.B.de,own.de], en -> de, 5 lines, 3 references" in out
@@ -216,9 +215,8 @@ def test_a_run_that_this_user_trained_may_name_text_anywhere_and_a_changed_one_m
     assert lines() == lines("val") == 5
     with pytest.raises(RefusedError, match="leads out"):
         lines(data=replace(data, test=str(tmp_path / "other")))
-    monkeypatch.setenv(
-        "XDG_STATE_HOME", str(tmp_path / "state")
-    )  # another user, or another machine
+    # Another user, or another machine
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(RefusedError, match="leads out"):
         lines()
 

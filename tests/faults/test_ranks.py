@@ -146,9 +146,8 @@ def test_with_an_optimizer_state_that_is_saved_by_time_a_killed_run_continues_to
 def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(
     config, pair, unbroken, tmp_path, before
 ):
-    dies = dies_at(
-        TranslationModule, "training_step", 9 if before == 1 else 5
-    )  # after an odd step, 3
+    # After an odd step, 3
+    dies = dies_at(TranslationModule, "training_step", 9 if before == 1 else 5)
     if before == 1:
         assert train(config, tmp_path, dies).code == -signal.SIGKILL
         assert codes(pair, tmp_path) == [0, 0]
@@ -189,9 +188,8 @@ def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ra
 def test_a_signal_that_comes_while_they_are_agreeing_counts_from_the_next_step_on(
     pair, whole, tmp_path, ranks
 ):
-    preludes = {
-        rank: signals((ControlGroup, "max_over_ranks"), 6, True) for rank in ranks
-    }  # they agree twice before the first step
+    # They agree twice before the first step
+    preludes = {rank: signals((ControlGroup, "max_over_ranks"), 6, True) for rank in ranks}
     first, second = ends(pair, tmp_path, preludes)
     assert (first.code, second.code) == (143, 0), first.said + second.said
     assert "error: stopped and saved at step 5; continue with: " in first.said

@@ -201,9 +201,8 @@ def test_a_dev_sentence_longer_than_the_learned_positions_is_found_before_traini
 ):
     """Row E. With two sentences translated for val/bleu, their translations must fit as well."""
     lines = Path(f"dev.{lang}").read_text(encoding="utf-8").split("\n")
-    lines[1] = "q" * (
-        words - 1
-    )  # a byte the text does not have: one subword each, and one of the line's beginning
+    # A byte the text does not have: one subword each, and one of the line's beginning
+    lines[1] = "q" * (words - 1)
     Path(f"dev.{lang}").write_text("\n".join(lines), encoding="utf-8")
     row_e = ("model.positions=learned", "model.max_positions=54", "data.max_length=50")
     translated = "trainer.val_bleu_sentences"

@@ -355,9 +355,8 @@ def test_a_prepacked_product_is_that_of_the_plain_layer(biased):
     quick, x = PrepackedLinear(linear.weight, linear.bias), torch.randn(5, 3, 6)
     torch.testing.assert_close(quick(x), linear(x))
     assert torch.equal(quick.weight, linear.weight)
-    with torch.autocast(
-        "cpu", torch.bfloat16
-    ):  # a teacher in a training with trainer.precision=bf16-mixed
+    # A teacher in a training with trainer.precision=bf16-mixed
+    with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(
             quick(x.bfloat16()), linear(x.bfloat16()).float(), rtol=0.02, atol=0.02
         )

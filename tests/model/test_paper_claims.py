@@ -156,9 +156,8 @@ def test_embeddings_are_learned_with_the_model_and_are_one_matrix(model):
     assert len(tables) == 1
     gradient = tables[0].grad
     assert gradient is not None
-    assert (
-        gradient[[5, 8, 9]].abs().sum(1) > 0
-    ).all()  # a source token, a target token and the one that is predicted
+    # A source token, a target token and the one that is predicted
+    assert (gradient[[5, 8, 9]].abs().sum(1) > 0).all()
 
 
 @torch.no_grad()

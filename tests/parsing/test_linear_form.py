@@ -55,10 +55,11 @@ def test_whatever_a_model_writes_becomes_a_tree_of_exactly_the_words(words, symb
     tree, malformed = repaired_tree(" ".join(words), " ".join(symbols))
 
     assert [leaf.word for leaf in leaves(tree)] == words
+    # No empty constituent is left
     assert repaired_tree(sentence(tree), linear_form(tree)) == (
         tree,
         False,
-    )  # no empty constituent is left
+    )
     assert malformed == (linear_form(tree) != " ".join(symbols))
 
 

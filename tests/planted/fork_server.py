@@ -76,9 +76,8 @@ def run_job(
     os.dup2(log, 2)
     os.chdir(root)
     # The copy comes first, here and in the interpreters that tests start. Examples are the same
-    # every time. No
-    # bytecode of a bug is left for the next one, which may be as long and planted in the same
-    # second.
+    # every time. No bytecode of a bug is left for the next one, which may be as long and planted in
+    # the same second.
     os.environ.update(
         PYTHONPATH=source, CI="1", OMP_NUM_THREADS="1", PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"
     )

@@ -144,9 +144,8 @@ def draw(generator: random.Random, of_seed: list[float], mean: float, sd: float 
 
 
 TRIALS = 300
-SLACK = 3.5 * math.sqrt(
-    0.05 * 0.95 / TRIALS
-)  # three and a half standard errors of the share of false alarms
+# Three and a half standard errors of the share of false alarms
+SLACK = 3.5 * math.sqrt(0.05 * 0.95 / TRIALS)
 
 
 @pytest.mark.slow
@@ -196,6 +195,5 @@ def test_intervals_hold_the_true_difference_in_95_per_cent_of_cases(n):
         held["blocked"] += blocked.low <= 1 <= blocked.high
         held["welch"] += welch.low <= 1 <= welch.high
     assert held["blocked"] / TRIALS == pytest.approx(0.95, abs=SLACK)
-    assert (
-        held["welch"] / TRIALS > 0.95 - SLACK - 0.01
-    )  # Welch's own approximation is off by up to a point
+    # Welch's own approximation is off by up to a point
+    assert held["welch"] / TRIALS > 0.95 - SLACK - 0.01

@@ -110,9 +110,8 @@ def test_runs_that_differ_in_seed_name_and_devices_are_seeds_of_each_other(tmp_p
         replace(base, seed=1, trainer=replace(base.trainer, devices=2)),
         7.0,
     )
-    store(
-        tmp_path / "again", replace(base, seed=0), 6.0
-    )  # the same seed, other weights: seed 0 is their mean
+    # The same seed, other weights: seed 0 is their mean
+    store(tmp_path / "again", replace(base, seed=0), 6.0)
     assert grouped(tmp_path) == [("again", Sample({0: 5.5, 1: 7.0}))]
 
 
@@ -250,9 +249,8 @@ def test_groups_have_means_spreads_and_intervals_by_seed_and_what_survives_is_ma
     assert difference.p_holm == pytest.approx(2 * by_hand.pvalue)
     assert difference.is_significant
     assert not found["dropout-0.3"]["val/sacrebleu difference"].is_significant
-    assert found["dropout-0.4"]["val/ppl difference"] == Difference(
-        4.49
-    )  # a single run claims nothing
+    # A single run claims nothing
+    assert found["dropout-0.4"]["val/ppl difference"] == Difference(4.49)
     assert found["base"]["val/ppl difference"] is None
 
 

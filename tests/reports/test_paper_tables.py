@@ -382,11 +382,12 @@ def test_pairs_that_an_epoch_has_several_times_make_no_step_cheaper(tmp_path, co
         tmp_path / "run", replace(configs["base"], data=replace(configs["base"].data, **more))
     )
     full = read_run(RunFolder(run)).flops()
+    # Of pairs of which each counts once
     train = {
         "kept": 6,
         "src_tokens": 3620,
         "tgt_tokens": 3630,
-    }  # of pairs of which each counts once
+    }
     (run / "corpus.json").write_text(json.dumps({"splits": {"train": train}, "steps_per_epoch": 6}))
     assert read_run(RunFolder(run)).flops() == full
 
@@ -520,9 +521,8 @@ def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path,
             ppl=12.0 + len(name),
             val=evaluation(40, 9.0),
         )
-        (
-            run / "checkpoints/step_40.ckpt"
-        ).unlink()  # a folder of collected results has no checkpoints
+        # A folder of collected results has no checkpoints
+        (run / "checkpoints/step_40.ckpt").unlink()
         (run / "checkpoints").rmdir()
 
     tables = collect(tmp_path)

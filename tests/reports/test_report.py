@@ -341,11 +341,12 @@ def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
     targets = re.findall('<a href="([^"]*)"', page)
     assert targets == ["a_h1/report.html", "a_h16/report.html"]
     assert all((sweep / target).is_file() for target in targets)
+    # Neither run's first hypothesis
     assert [text for text in shown if "Haus" in text] == [
         REFERENCE,
         NASTY,
         NASTY,
-    ]  # neither run's first hypothesis
+    ]
     assert "nichts" not in page
     assert "model.dropout: 0.1\n" in page
 

@@ -301,9 +301,8 @@ def test_hypotheses_are_sorted_distinct_within_the_limit_and_free_of_special_tok
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
 def test_at_its_own_limit_each_sentence_ends_and_pays_for_its_end(beam_size):
-    model = ScriptedModel(
-        lambda source, prefix: [0.0, 0.0, -20.0, 1.0, 3.0, 2.0]
-    )  # never ends by itself
+    # Never ends by itself
+    model = ScriptedModel(lambda source, prefix: [0.0, 0.0, -20.0, 1.0, 3.0, 2.0])
     norm = math.log(2 + math.exp(-20) + math.exp(1) + math.exp(3) + math.exp(2))
     sentences = [[3, 3, 3], [], [5]]
     config = replace(SEARCH, beam_size=beam_size, max_extra_tokens=2)

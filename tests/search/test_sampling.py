@@ -79,9 +79,8 @@ def test_frequencies_of_whole_outputs_are_the_models_probabilities():
     for token in words:
         second = next_probabilities(model, (token,), temperature)
         expected[(token,)] = first[token] * second[EOS_ID]
-        expected |= {
-            (token, other): first[token] * second[other] for other in words
-        }  # then the limit ends it
+        # Then the limit ends it
+        expected |= {(token, other): first[token] * second[other] for other in words}
     assert sum(expected.values()) == pytest.approx(1)
     assert len(expected) == 21
 

@@ -180,9 +180,8 @@ def test_a_model_that_has_translated_long_lines_can_still_be_trained(tokenizer):
 def test_a_line_beyond_the_learned_positions_is_refused_by_its_number_before_translating(
     tokenizer, echo
 ):
-    model = transformer(
-        tokenizer.vocab_size, positions="learned"
-    )  # 20 positions: 15 subwords + 4 extra + 1
+    # 20 positions: 15 subwords + 4 extra + 1
+    model = transformer(tokenizer.vocab_size, positions="learned")
     ready = Translator(model, tokenizer, SEARCH, "cpu")
     fits, too_long = "the" + " the" * 14, "the" + " the" * 15
     assert [len(ids) for ids in tokenizer.encode([fits, too_long])] == [15, 16]

@@ -202,9 +202,8 @@ def test_a_row_that_ended_before_max_steps_is_finished_if_the_same_command_would
     scored, options, finished
 ):
     (scored.folder / "corpus.json").write_text('{"steps_per_epoch": 2}')
-    losses = [
-        {"step": step, "val/loss": loss} for step, loss in ((1, 3.0), (2, 4.0), (3, 9.0))
-    ]  # 3: lost by a kill
+    # 3: lost by a kill
+    losses = [{"step": step, "val/loss": loss} for step, loss in ((1, 3.0), (2, 4.0), (3, 9.0))]
     (scored.folder / "metrics.jsonl").write_text(
         "".join(f"{json.dumps(record)}\n" for record in losses)
     )
@@ -254,9 +253,8 @@ def test_scores_that_stand_are_not_made_again_where_a_row_is_trained_on_in_vain(
         [sys.executable, str(folder / script)] for script in ("train.py", "evaluate.py")
     )
     assert Processes([row], train, evaluate).run() == {}
-    assert (
-        row.folder.with_name(f"{row.name}.log").read_text().count("working on") == 2
-    )  # training, and test
+    # Training, and test
+    assert row.folder.with_name(f"{row.name}.log").read_text().count("working on") == 2
 
 
 # Names of folders.
@@ -588,9 +586,8 @@ def test_parallel_jobs_have_gpus_of_their_own(
 
 
 def test_a_job_whose_log_cannot_be_written_fails_and_says_why_before_it_starts(folder, capsys):
-    (folder / "outputs/sweeps/s/a_h1.log").mkdir(
-        parents=True
-    )  # as in a folder that is read-only, also for root
+    # As in a folder that is read-only, also for root
+    (folder / "outputs/sweeps/s/a_h1.log").mkdir(parents=True)
 
     assert fake_sweep(folder, ["a_h1", "base"]).run() == {"a_h1": 6}
 

@@ -61,9 +61,8 @@ def test_a_terminal_shows_a_bar_with_loss_rate_time_left_and_the_last_validation
     [raw] = written
     assert "\x1b[?25l" in raw  # a live display hides the cursor,
     assert raw.count("\x1b[?25h") == raw.count("\x1b[?25l")  # and gives it back
-    text = ESCAPES.sub(
-        "", ERASURES.sub("\n", raw)
-    )  # what is written over an erased line begins a line
+    # What is written over an erased line begins a line
+    text = ESCAPES.sub("", ERASURES.sub("\n", raw))
     assert re.search(r"━+ 12/12 \d:\d\d:\d\d ETA 0:00:00", text)
     assert re.search(
         r"loss \d\.\d{3}  lr \d\.\d\de-\d\d  [\d,]+ tokens/s  \|  step 6: val/ppl [\d.]+  val/accuracy",

@@ -806,9 +806,8 @@ def test_an_average_of_weights_is_what_every_checkpoint_holds_with_and_without_t
             )
         )
     )
-    monkeypatch.setattr(
-        CheckpointSaver, "SMALL", -1
-    )  # bytes: as in a large model, the state is not saved every time
+    # bytes: as in a large model, the state is not saved every time
+    monkeypatch.setattr(CheckpointSaver, "SMALL", -1)
     large = aiayn.train(
         aiayn.compose(
             *options(text, tmp_path, "", *more, "name=large", "trainer.best_metric=val/order")

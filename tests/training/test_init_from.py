@@ -355,9 +355,8 @@ def test_the_command_line_says_which_options_were_set():
         "model.n_layers",
     }
     assert model < chosen("model=tiny")
-    assert model - {"model.positions"} < chosen(
-        "experiment=multi30k"
-    )  # as in base, which nobody chose
+    # As in base, which nobody chose
+    assert model - {"model.positions"} < chosen("experiment=multi30k")
     assert chosen("ablation=base") == {"ablation"}
     assert chosen("ablation=a_h4") == {"ablation", "model.n_heads"}
     assert chosen("experiment=quickstart") >= {"experiment"}

@@ -182,9 +182,8 @@ def test_on_another_device_than_a_cpu_the_host_does_not_wait_for_the_number_of_r
         x.to("meta") for x in (torch.randn(B, T, D), torch.randn(V, D), targets)
     )
     monkeypatch.setattr(loss_module, "GPU_ROWS", 4)
-    monkeypatch.setattr(
-        loss_module, "_product_dtype", lambda x: x.dtype
-    )  # autocast knows no such device
+    # Autocast knows no such device
+    monkeypatch.setattr(loss_module, "_product_dtype", lambda x: x.dtype)
     loss = output_cross_entropy(
         states.requires_grad_(), tied(weight.requires_grad_()), targets, 0.1
     )

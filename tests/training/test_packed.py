@@ -324,9 +324,8 @@ def test_gradients_stay_where_they_are_and_a_batch_with_more_slots_is_computed_p
         shapes.add(batch.slots.size(1))
 
     monkeypatch.setattr(graphed.GraphedModule, "_differentiate", watched)
-    undropped = replace(
-        config, model=replace(config.model, dropout=0.0)
-    )  # masks have the shape of the slots
+    # Masks have the shape of the slots
+    undropped = replace(config, model=replace(config.model, dropout=0.0))
     usual = train_as("graphed", "usual", undropped)
     assert (len(addresses), len(shapes)) == (1, 1)
     monkeypatch.setattr(BatchPlan, "n_slots", 1)

@@ -24,9 +24,8 @@ def test_loss_and_perplexity_are_means_over_all_target_tokens_however_the_text_i
     config, tmp_path
 ):
     trainer = replace(config.trainer, max_steps=2, val_every=2, val_bleu_sentences=0)
-    data = replace(
-        config.data, max_tokens_per_device=61, micro_batches=16
-    )  # many batches of unequal size
+    # Many batches of unequal size
+    data = replace(config.data, max_tokens_per_device=61, micro_batches=16)
     settings = replace(config, trainer=trainer, data=data)
     folder = train(settings, tmp_path)
     [reported] = [record for record in read_jsonl(folder / "metrics.jsonl") if "val/loss" in record]

@@ -11,11 +11,12 @@ NOTHING: Pair = ("", "")
 
 # Endings by case, for masculine, feminine, neuter and plural; "-" is no ending.
 GENDERS = "mfnp"
+# Also adjectives without an article
 DER = {
     "nom": "er e es e",
     "acc": "en e es e",
     "dat": "em er em en",
-}  # also adjectives without an article
+}
 EIN = {"nom": "- e - e", "acc": "en e - e", "dat": "em er em en"}
 AFTER_DER = {"nom": "e e e en", "acc": "en e e en", "dat": "en en en en"}
 AFTER_EIN = {"nom": "er e es en", "acc": "en e es en", "dat": "en en en en"}

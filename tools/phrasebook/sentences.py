@@ -287,9 +287,8 @@ def is_quality(
 ) -> Clause:
     """Somebody or something is (not) old; `noun` is the noun of `who`."""
     plain = "colour" in quality.kinds or dice.chance(0.3)
-    en, de = (
-        NOTHING if plain else dice.pick(ADVERBS["degree"][: 2 if negated else 3])
-    )  # never "not really"
+    # Never "not really"
+    en, de = NOTHING if plain else dice.pick(ADVERBS["degree"][: 2 if negated else 3])
     place = words(en, quality.en), words(de, quality.de)
     combos = (((quality.en, noun),) if noun else ()) + who.combos
     return Clause(

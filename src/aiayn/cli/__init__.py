@@ -14,9 +14,8 @@ from aiayn.signals import handle_signals, interrupt
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
-HOME_IN_OPTION = re.compile(
-    r"(?<==)~(?=/|$).*", re.DOTALL
-)  # --out=~/x, which shells leave as it is
+# --out=~/x, which shells leave as it is
+HOME_IN_OPTION = re.compile(r"(?<==)~(?=/|$).*", re.DOTALL)
 
 
 def main() -> None:

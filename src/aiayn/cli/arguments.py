@@ -185,8 +185,7 @@ def run_without_typer(command: Callable[..., None], arguments: list[str]) -> boo
     answer them.
 
     typer and pydantic take 0.3 s to import, several times as long as the translation of a line.
-    Help texts and
-    messages about mistakes are theirs.
+    Help texts and messages about mistakes are theirs.
     """
     parser, parameters = _PlainParser(add_help=False, allow_abbrev=False), _parameters(command)
     for parameter in parameters:
@@ -279,9 +278,8 @@ def _fields_as_parameters(group: type) -> Iterator[inspect.Parameter]:
     for field in fields(group):
         hint = hints[field.name]
         if "help" in field.metadata:
-            names = (
-                [f"--{field.name.replace('_', '-')}"] if hint is bool else []
-            )  # else there would be a --no-..., too
+            # Else there would be a --no-..., too
+            names = [f"--{field.name.replace('_', '-')}"] if hint is bool else []
             hint = Annotated[hint, Option(*names, **field.metadata)]
         default = field.default if field.default_factory is MISSING else field.default_factory()
         yield inspect.Parameter(

@@ -46,9 +46,8 @@ def _train_composed(composed: DictConfig) -> float | None:
     sweeper is to be told.
     """
     settings = HydraConfig.get()
-    typed: Any = OmegaConf.to_container(
-        settings.overrides.task
-    )  # as typed: iterating would interpolate
+    # As typed: iterating would interpolate
+    typed: Any = OmegaConf.to_container(settings.overrides.task)
     options = compose.resolve_options(composed, settings.runtime.choices, typed)
     if settings.mode == RunMode.MULTIRUN:  # of a launcher of Hydra's own
         from aiayn.sweep.runner import run_row
@@ -62,9 +61,10 @@ def _train_composed(composed: DictConfig) -> float | None:
         from aiayn.data.prepare import check_text
 
         check_text(options.data)
+    # Imports torch: only once configuration and text are checked
     from aiayn.training.run import (
         train,
-    )  # imports torch: only once configuration and text are checked
+    )
 
     train(options, chosen=compose.chosen_options(typed, options))
     return None
@@ -76,9 +76,10 @@ def _evaluate_composed(composed: DictConfig) -> None:
 
     config = compose.check_config(composed, EvaluateConfig).found()
     find_checkpoint(Path(config.run), config.checkpoint)
+    # Imports torch: only once the configuration is checked
     from aiayn.evaluation.evaluate import (
         evaluate,
-    )  # imports torch: only once the configuration is checked
+    )
 
     scores, folder = evaluate(config), RunFolder(folder_of(Path(config.run)))
     if folder.wandb_id.exists():

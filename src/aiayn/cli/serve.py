@@ -19,9 +19,8 @@ def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch) -> Non
     Needs the extra `serve`.
     """
     if hasattr(signal, "SIGHUP"):  # not on Windows
-        signal.signal(
-            signal.SIGHUP, signal.SIG_IGN
-        )  # a reload while the model is being loaded would end the command
+        # A reload while the model is being loaded would end the command
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if options.api_key_file:
         read_keys(options.api_key_file)  # errors of options come before slow imports
     try:
@@ -36,7 +35,6 @@ def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch) -> Non
             return Served(translator, api_keys, str(find_checkpoint(run, model.checkpoint)), engine)
 
     service = Service(load)
-    signal.signal(
-        signal.SIGTERM, signal.SIG_DFL
-    )  # once all is answered: systemd takes no exit code for a clean end
+    # Once all is answered: systemd takes no exit code for a clean end
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     serve_until_stopped(service, run.resolve().name, options)

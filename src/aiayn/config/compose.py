@@ -53,9 +53,8 @@ STORABLE = (
 STORABLE_BEGINNINGS = ("SLURM_JOB_", "SLURM_ARRAY_", "SLURM_N", "AIAYN_OUTPUTS", "AIAYN_FOLDER")
 STORABLE_ENDINGS = ("_DIR", "_HOME", "_ROOT", "_SCRATCH", "_WORK")
 
-ELEMENT = re.compile(
-    r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)"""
-)  # a value, or one of a list of them
+# A value, or one of a list of them
+ELEMENT = re.compile(r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)""")
 
 
 def for_hydra(override: str, schema: type) -> str:
@@ -88,9 +87,8 @@ def register(schema: type) -> None:
     """Makes a schema class the first entry of the defaults list, so that Hydra checks names and
     types against it.
     """
-    ConfigStore.instance().store(
-        name="schema", node=_schema_node(schema)
-    )  # the store copies the node
+    # The store copies the node
+    ConfigStore.instance().store(name="schema", node=_schema_node(schema))
 
 
 @cache

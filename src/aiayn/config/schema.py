@@ -2,14 +2,11 @@
 
 The options of a group, such as those of `conf/model/`, have a file of that name here, with their
 types, rules and help; rules across groups stand in `Config`. Values stand in `conf/`. An option
-that
-is added later declares the value of runs that were stored without it (`absent`).
+that is added later declares the value of runs that were stored without it (`absent`).
 
 A field with `inferred_from_data` may be null until `config/resolve.py` has fitted it to the text:
-its
-type is what it has from then on, and all rooms behind `train` see only such configurations.
-Elsewhere
-None means "none", as the help says.
+its type is what it has from then on, and all rooms behind `train` see only such configurations.
+Elsewhere None means "none", as the help says.
 
 Nothing here imports torch: configuration errors are reported before anything slow happens.
 """

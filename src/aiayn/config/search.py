@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass
 from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import check_rules, option, require
 
+# The number formats that a translation can be computed in
 PRECISIONS = (
     "float32",
     "bfloat16",
     "int8",
-)  # the number formats that a translation can be computed in
+)
 ENGINES = ("auto", "ctranslate2", "torch")
 
 MAX_BEAM_SIZE = 1000

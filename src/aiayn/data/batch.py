@@ -45,9 +45,8 @@ class Counted:
     there.
     """
 
-    lengths: tuple[
-        np.ndarray, np.ndarray
-    ]  # real tokens of each source and each target, (B,) int64; (0,) without pairs
+    # Real tokens of each source and each target, (B,) int64; (0,) without pairs
+    lengths: tuple[np.ndarray, np.ndarray]
 
     @property
     def n_src_tokens(self) -> int:

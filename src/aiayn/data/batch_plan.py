@@ -18,10 +18,9 @@ A step of one part would hold one length: it biases the model towards that lengt
 (docs/fidelity.md).
 
 The parts of a step are computed in M micro-batches, shared evenly by the devices; M does not change
-which pairs make
-up a step. Padded, a micro-batch is a part, some neighbouring parts padded together, or a piece of a
-part. Packed sentences need no padding: the step's pairs are dealt to the micro-batches in turn, so
-that all are about as large.
+which pairs make up a step. Padded, a micro-batch is a part, some neighbouring parts padded
+together, or a piece of a part. Packed sentences need no padding: the step's pairs are dealt to the
+micro-batches in turn, so that all are about as large.
 """
 
 import itertools
@@ -264,8 +263,7 @@ def repetitions(
     """How often an epoch has each training pair on average, (pairs,); None: every pair once.
 
     The weight of its file, or so often that file f has p_f ^ (1 / T) of the epoch, and the largest
-    file each pair
-    once. Raises DataError for text of one file.
+    file each pair once. Raises DataError for text of one file.
     """
     if temperature == 1 and weights is None:
         return None
@@ -286,9 +284,8 @@ def describe_corpus(prepared: "PreparedCorpus", plan: BatchPlan) -> dict[str, An
     """Returns plain values, fit for JSON.
 
     `lengths` counts the training sentences of 0, 1, 2, ... subwords, by side; `padding` is the mean
-    share of padding
-    in a micro-batch, and `padding_of_parts` counts micro-batches by their share, in `BINS` equal
-    bins.
+    share of padding in a micro-batch, and `padding_of_parts` counts micro-batches by their share,
+    in `BINS` equal bins.
     """
     train, padding = prepared.train, plan.padding
     return {

@@ -30,13 +30,11 @@ SEPARATORS = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
 REPLACED = ((re.compile(f"\r\n|[{SEPARATORS}{BLANKS}]"), " "), (re.compile(f"[{INVISIBLE}]"), ""))
 # C0 and C1 control characters, except TAB and the separators above.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
-TREE_TAG = re.compile(
-    r"(?<!\S)[^()\s]\S*"
-)  # in the linear form of a tree: a symbol that is no bracket
+# In the linear form of a tree: a symbol that is no bracket
+TREE_TAG = re.compile(r"(?<!\S)[^()\s]\S*")
 
-Rule = Callable[
-    [str, str], str | None
-]  # source and target; returns the reason why a pair is dropped, None to keep it
+# Source and target; returns the reason why a pair is dropped, None to keep it
+Rule = Callable[[str, str], str | None]
 
 
 class CleanPair(NamedTuple):
@@ -57,13 +55,11 @@ class CleaningReport:
     read: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)  # reason: pairs
-    first_dropped: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # reason: places of the first five pairs
+    # reason: places of the first five pairs
+    first_dropped: dict[str, list[str]] = field(default_factory=dict)
     normalised: int = 0  # kept pairs that are
-    corpora: Counter[int] = field(
-        default_factory=Counter
-    )  # training pairs of each name of the option
+    # Training pairs of each name of the option
+    corpora: Counter[int] = field(default_factory=Counter)
     read_by_file: Counter[str] = field(default_factory=Counter, compare=False)
     not_utf8_by_file: Counter[str] = field(default_factory=Counter, compare=False)
     first_not_utf8: dict[str, str] = field(default_factory=dict, compare=False)  # file: place

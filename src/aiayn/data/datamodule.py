@@ -76,9 +76,8 @@ class TranslationDataModule(pl.LightningDataModule):
                 "`aiayn train` only; set both"
             )
         self.config = DataConfig(**vars(config))
-        self.prepare_data_per_node = (
-            self.config.prepare_per_node
-        )  # Lightning's name: who calls `prepare_data`
+        # Lightning's name: who calls `prepare_data`
+        self.prepare_data_per_node = self.config.prepare_per_node
         self.seed = seed
         self.devices = devices
         # whether training sentences lie one after the other, unpadded, in a `PackedBatch`
@@ -240,9 +239,8 @@ class TranslationDataModule(pl.LightningDataModule):
     def _evaluation_loader(self, split: PreparedSplit, limit: int | float = 1.0) -> DataLoader:
         batches = evaluation_batches([split.src.lengths, split.tgt.lengths], self._max_tokens())
         count = limited(limit, len(batches))
-        batches = [
-            batches[number * len(batches) // count] for number in range(count)
-        ]  # of all lengths
+        # Of all lengths
+        batches = [batches[number * len(batches) // count] for number in range(count)]
         return self._loader(len(batches), partial(_evaluation_batch, split, batches))
 
     def _loader(

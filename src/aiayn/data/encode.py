@@ -21,10 +21,11 @@ from aiayn.data.survey import Survey
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ResourceError
 
+# Encoded at once; the second limits memory for long lines
 CHUNK_PAIRS, CHUNK_CHARACTERS = (
     20_000,
     8_000_000,
-)  # encoded at once; the second limits memory for long lines
+)
 SEVERAL = 8  # chunks, from which on several processes are worth starting
 MAX_WORDS = 1_000_000  # in a cache; some 300 MB
 
@@ -80,9 +81,8 @@ class CachedTokenizer:
         self._forget()
 
     def _forget(self) -> None:
-        self._numbers = defaultdict[str, int](
-            count().__next__
-        )  # of words, in the order in which they were first met
+        # Of words, in the order in which they were first met
+        self._numbers = defaultdict[str, int](count().__next__)
         self._words = Sentences.of([], self._dtype)  # the ids of each
 
     def __call__(self, lines: list[str]) -> Sentences:
@@ -116,9 +116,8 @@ def encode_split(
     total = text.count() if training and config.source == "files" else None
     raw = with_progress(text.pairs(), f"encoding {split}", total)
     rules = training_rules(config) if training else []
-    repeated = (
-        rules.pop() if training and config.drop_duplicates else None
-    )  # the last; of pairs that stay
+    # The last; of pairs that stay
+    repeated = rules.pop() if training and config.drop_duplicates else None
     pairs = clean(raw, report, rules, config.tags)
     for chunk, src, tgt in encode(pairs, tokenizer, config.prepare_processes):
         if training:

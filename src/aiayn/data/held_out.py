@@ -31,9 +31,9 @@ def hold_out(
 
     `sizes` are those of val and test, drawn evenly from all pairs, none twice. Other pairs that
     share a source or a target with a held-out one, ignoring case and punctuation, are left out.
-    Returns the pairs of train, how many
-    share a side, and why others are unusable. Raises DataError for text in another encoding and for
-    too little, RefusedError if a file already exists, ResourceError if it cannot be written.
+    Returns the pairs of train, how many share a side, and why others are unusable. Raises DataError
+    for text in another encoding and for too little, RefusedError if a file already exists,
+    ResourceError if it cannot be written.
     """
     files = {name: [out / f"{name}.{lang}" for lang in langs] for name in ("train", "val", "test")}
     for path in chain.from_iterable(files.values()):
@@ -73,9 +73,8 @@ def hold_out(
                 for side, path in enumerate(paths):
                     atomic_write_text(path, "".join(f"{pair[side]}\n" for pair in parts[name]))
         except BaseException:
-            for path in chain.from_iterable(
-                files.values()
-            ):  # all or none of them: none was there before
+            # All or none of them: none was there before
+            for path in chain.from_iterable(files.values()):
                 path.unlink(missing_ok=True)
             raise
     return train, len(pairs) - len(train) - len(held_out), report

@@ -10,10 +10,11 @@ from aiayn.errors import ConfigError
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier  # pyright: ignore[reportMissingImports]
 
+# From which on a line's language is said: no error in 5,000 lines of five corpora
 SURE, FEWEST_LETTERS = (
     0.9,
     20,
-)  # from which on a line's language is said: no error in 5,000 lines of five corpora
+)
 # What an identifier of languages takes for each other.
 ALIKE = (("bs", "hr", "sh", "sr"), ("da", "nb", "nn", "no"), ("id", "ms"), ("wuu", "yue", "zh"))
 

@@ -26,9 +26,8 @@ LANGUAGE_CODES = {name: code for name, code, *_ in _NAMED}
 _CODES = [codes for _, *codes in _NAMED] + [entry.split("=") for entry in OTHERS.split()]
 SHORT = {other: code for code, *others in _CODES for other in others}
 SEVERAL = "mul"  # the code of text in several languages
-TARGET_TAG = re.compile(
-    r"<2([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)>(?!\S)"
-)  # of a language to translate into
+# Of a language to translate into
+TARGET_TAG = re.compile(r"<2([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)>(?!\S)")
 
 
 def short_code(code: str) -> str:

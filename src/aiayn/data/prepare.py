@@ -101,9 +101,8 @@ def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedC
         if isinstance(prepared, str):
             target.parent.mkdir(parents=True, exist_ok=True)
             with _locked(_lock_file(target), config.prepare_per_node):
-                prepared = open_verified(
-                    target
-                )  # again: another process may have built it while we waited
+                # again: another process may have built it while we waited
+                prepared = open_verified(target)
                 if isinstance(prepared, str):
                     if target.exists():
                         log.warning("%s is damaged (%s): building it again", target, prepared)
@@ -167,9 +166,8 @@ def _described(
             wanted.texts["train"].option,
             most,
         )
-    looked_at = (
-        (*SPLITS, "test") if is_new or config.source != "hub" else SPLITS
-    )  # opening it needs no network
+    # Opening it needs no network
+    looked_at = (*SPLITS, "test") if is_new or config.source != "hub" else SPLITS
     warn_of_leakage(
         prepared,
         {split: wanted.texts[split] for split in looked_at if split in wanted.texts},

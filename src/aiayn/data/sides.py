@@ -2,8 +2,8 @@
 what is in them.
 
 Exchanged columns, swapped prefixes and files in a third language look like any other text to a
-training. Their words
-do not: two texts in one language share their frequent words, whatever they are about.
+training. Their words do not: two texts in one language share their frequent words, whatever they
+are about.
 """
 
 import re

@@ -15,12 +15,13 @@ from aiayn.errors import ConfigError
 SAMPLE = (
     3_000  # pairs; more than that are thinned out by their hash, so that duplicates stay together
 )
+# Worth a line
 SHARE = {
     "duplicates": 0.1,
     "equal_sides": 0.01,
     "without_letters": 0.01,
     "wrong_language": 0.002,
-}  # worth a line
+}
 REMEDIES = {
     "duplicates": "data.drop_duplicates=exact drops them",
     "equal_sides": "data.drop_equal=true drops them",

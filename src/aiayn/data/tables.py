@@ -17,9 +17,8 @@ from aiayn.data.text_files import lines, suffix
 from aiayn.errors import DataError
 
 RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
-csv.field_size_limit(
-    RECORD_BYTES
-)  # by default so small that a field which is to be dropped ends the reading
+# By default so small that a field which is to be dropped ends the reading
+csv.field_size_limit(RECORD_BYTES)
 SEPARATOR_LINE = re.compile(r"\ufeff?\"?sep=([,;|\t])\"?\r?")
 SIDES = {"source": 0, "src": 0, "target": 1, "tgt": 1, "translation": 1}
 
@@ -28,8 +27,7 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """Yields the rows of a .tsv or .csv file.
 
     Columns are named by a first line that has both languages; without one there are two, source and
-    target. Blank
-    lines before it are left out.
+    target. Blank lines before it are left out.
     """
     width, columns = 2, (0, 1)
     is_first = True
@@ -129,9 +127,8 @@ def header_columns(
     `text_de` and `text_en`. Raises DataError for names that do not say which column is which.
     """
     langs = (src_lang, tgt_lang)
-    sides: list[
-        int | None
-    ] = []  # of the columns: 0 for the source, 1 for the target, None for others
+    # Of the columns: 0 for the source, 1 for the target, None for others
+    sides: list[int | None] = []
     named = any(field.strip() for field in fields)
     for field in fields:
         words = re.sub(r"\(.*?\)|[\"']|\btext\b", " ", field.casefold()).replace("_", "-").split()

@@ -24,9 +24,8 @@ from aiayn.errors import DataError
 
 # No sentence is that long. Longer lines are dropped before their characters are looked at.
 MAX_LINE_BYTES = 32_768
-READ_BYTES = (
-    MAX_LINE_BYTES + 8
-)  # read of one line: enough to see that it is too long, with BOM and line ending
+# Read of one line: enough to see that it is too long, with BOM and line ending
+READ_BYTES = MAX_LINE_BYTES + 8
 ENDLESS = 256 << 20  # bytes without a line end
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is parsed as a whole
 # In HTML, in the header of a catalogue (which does not begin with a tag) and in XML: elsewhere it

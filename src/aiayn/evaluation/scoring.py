@@ -44,9 +44,8 @@ from aiayn.runs.metrics import METRIC_KINDS
 # other languages that put no blanks between words.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("th", "lo", "km", "my", "bo", "dz"), "char")
-CODES = dict.fromkeys(("cmn", "yue", "wuu", "lzh", "cn"), "zh") | {
-    "jp": "ja"
-}  # to the keys of TOKENIZERS
+# To the keys of TOKENIZERS
+CODES = dict.fromkeys(("cmn", "yue", "wuu", "lzh", "cn"), "zh") | {"jp": "ja"}
 # Scripts without blanks between words, for text whose code says nothing: a language with the same
 # tokens.
 SCRIPTS = {
@@ -75,8 +74,8 @@ def score(
     both sides; `recomposed` says how many hypotheses and references were not in NFC.
 
     `references` holds one reference per line, or several such lists. `tgt_lang` is a language code
-    such as de or zh-TW. Raises DataError where hypotheses and references differ in number, or
-    there are none, ConfigError where the tokenizer of the language is not installed.
+    such as de or zh-TW. Raises DataError where hypotheses and references differ in number, or there
+    are none, ConfigError where the tokenizer of the language is not installed.
     """
     assert set(kinds) <= set(METRIC_KINDS), kinds
     untouched = [hypotheses, *_same_lines(hypotheses, references)]

@@ -3,8 +3,7 @@ rounding.
 
 A form stays here only if a training step of tiny or base, or `evaluate.py` with base, takes 10 %
 longer without it (docs/results/performance.md has the table). It takes the place of modules that
-are exactly the paper's, so that code
-of an extension runs as it was written.
+are exactly the paper's, so that code of an extension runs as it was written.
 """
 
 import torch

@@ -2,10 +2,10 @@
 
 Query i attends to the keys `key_start[i] <= j < key_end[i]` (`model/masks.py: Ranges`). The
 encoder's self-attention, the decoder's, attention over the source and a window are all of this
-form, and the shapes depend on the number of
-token slots only, so one CUDA graph serves every batch. Flash attention computes a tile of 64 to 128
-positions for each sentence; here a tile holds as many short sentences as fit. No sum is atomic, so
-gradients are the same to the bit each time. A query without keys gets zeros.
+form, and the shapes depend on the number of token slots only, so one CUDA graph serves every batch.
+Flash attention computes a tile of 64 to 128 positions for each sentence; here a tile holds as many
+short sentences as fit. No sum is atomic, so gradients are the same to the bit each time. A query
+without keys gets zeros.
 """
 
 import math

@@ -48,9 +48,8 @@ class DecoderCache:
     share.
 
     A search starts with one beam, the empty hypothesis, and has K beams from the second position
-    on, so R = 1 +
-    (T - 1) K keys are cached for T positions. `ancestry` (N, K, R) is a mask: [n, k, r] is True if
-    key r belongs to beam k.
+    on, so R = 1 + (T - 1) K keys are cached for T positions. `ancestry` (N, K, R) is a mask:
+    [n, k, r] is True if key r belongs to beam k.
     """
 
     def __init__(

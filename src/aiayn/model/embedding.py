@@ -90,9 +90,8 @@ class TiedOutput(nn.Module):
 
     def __init__(self, embedding: SharedEmbedding):
         super().__init__()
-        self.tied_to = (
-            embedding,
-        )  # in a tuple, so that the matrix is counted and saved once, as the embedding's
+        # In a tuple, so that the matrix is counted and saved once, as the embedding's
+        self.tied_to = (embedding,)
 
     @property
     def weight(self) -> Tensor:

@@ -149,8 +149,7 @@ class DecoderLayer(nn.Module):
         holds the older ones.
 
         x (N, K, D), src_mask (N, 1, 1, S); ancestry (N, 1, K, R) marks which of the R cached keys
-        belong to
-        each beam. Returns (N, K, D).
+        belong to each beam. Returns (N, K, D).
         """
         target, source = cache.self_attention, cache.cross_attention
         x = self.norm_1(x, lambda x: self.self_attention.step(x, target, position, ancestry))

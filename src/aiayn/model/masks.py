@@ -15,8 +15,7 @@ class Ranges(NamedTuple):
     key_end[i]`.
 
     `query_start` and `query_end` say the same the other way round: key j is attended to by the
-    queries
-    `query_start[j] <= i < query_end[j]`. No bound decreases from one position to the next.
+    queries `query_start[j] <= i < query_end[j]`. No bound decreases from one position to the next.
     """
 
     key_start: Tensor  # (T,) int32

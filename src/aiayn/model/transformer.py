@@ -25,9 +25,8 @@ class Transformer(nn.Module):
     """The encoder-decoder model of section 3.
 
     Shapes: B sentences of S source and T target positions, N sentences with K beams each in search,
-    D = d_model,
-    V = vocabulary. Source rows end with eos, `tgt_in` starts with bos. `src_mask` (B, 1, 1, S) is
-    True at real positions.
+    D = d_model, V = vocabulary. Source rows end with eos, `tgt_in` starts with bos. `src_mask`
+    (B, 1, 1, S) is True at real positions.
     """
 
     def __init__(
@@ -62,9 +61,8 @@ class Transformer(nn.Module):
             cast(Sequence[DecoderLayer], decoder),
         )
         self.encoder_norm, self.decoder_norm = (parts.final_norm(config, side) for side in sides)
-        self.dropout = nn.Dropout(
-            config.dropout
-        )  # section 5.4: also on the sum of embeddings and positions
+        # Section 5.4: also on the sum of embeddings and positions
+        self.dropout = nn.Dropout(config.dropout)
         # Any module from states (..., D) to logits (..., V) may take its place: loss and search use
         # no other.
         self.output: nn.Module = TiedOutput(self.embedding)
@@ -78,8 +76,7 @@ class Transformer(nn.Module):
 
         The paper does not describe its initialisation. The last projection of every sub-layer,
         whatever it is called, is scaled down by (2 N)^-0.5 for N layers, with which the first steps
-        of a post-norm model lower the loss
-        faster (docs/fidelity.md).
+        of a post-norm model lower the loss faster (docs/fidelity.md).
 
         This holds for the paper's modules and linear layers. What a part of an extension holds
         besides stays as it was made, and a part with a `reset_parameters` of its own draws all that

@@ -51,9 +51,8 @@ def repaired_tree(words: str, text: str) -> tuple[Tree, bool]:
       constituent below TOP, or TOP itself where a leaf is last.
     """
     left = words.split()[::-1]  # the next one is the last
-    stack: list[tuple[str, list[Tree | Leaf]]] = [
-        (TOP, [])
-    ]  # open constituents, each with its children so far
+    # Open constituents, each with its children so far
+    stack: list[tuple[str, list[Tree | Leaf]]] = [(TOP, [])]
     repaired = False
 
     def close_innermost() -> bool:

@@ -19,9 +19,8 @@ OTHER_SPACE = re.compile(r"\s")
 # The first of these ends a label: NP-SBJ-1, NP=2, ADVP|PRT.
 LABEL_END = re.compile(r"[-=|]")
 
-Item = (
-    str | Tree | Leaf | None
-)  # in a bracket: a symbol, or another bracket; None: one of nothing but traces
+# In a bracket: a symbol, or another bracket; None: one of nothing but traces
+Item = str | Tree | Leaf | None
 
 
 def read_trees(path: Path) -> Iterator[Tree | None]:

@@ -45,9 +45,8 @@ def render(figure: Any, image_format: str) -> bytes:
         matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "aiayn"}),
         warnings.catch_warnings(),
     ):
-        warnings.filterwarnings(
-            "ignore", message="Glyph .* missing"
-        )  # a script that the font lacks shows as boxes
+        # A script that the font lacks shows as boxes
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(
             file, format=image_format, metadata={"Date": None} if image_format == "svg" else None
         )

@@ -41,17 +41,19 @@ from aiayn.runs.metrics import BRACKET_KINDS
 from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import Record
 
+# The metrics of Table 3, English-German
 PPL, BLEU = (
     Metric("val/ppl"),
     Metric(comparable_kind("de"), "val"),
-)  # the metrics of Table 3, English-German
+)
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "label_smoothing")
+# Others as the option
 SYMBOLS = {
     "n_layers": "N",
     "n_heads": "h",
     "dropout": "P_drop",
     "label_smoothing": "e_ls",
-}  # others as the option
+}
 QUARTER = "table_3_quarter"
 MEASURED_KEYS = ("ppl", "bleu", "f1", "steps", "flops")  # say "not run" in a row without a run
 

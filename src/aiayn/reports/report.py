@@ -20,8 +20,7 @@ def write_report(folder: Path) -> Path:
     """Write FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its
     path.
 
-    Raises ConfigError for a folder that is neither, ResourceError where the page cannot be
-    written.
+    Raises ConfigError for a folder that is neither, ResourceError where the page cannot be written.
     """
     run = RunFolder(folder)
     if run.config.is_file():
@@ -33,9 +32,8 @@ def write_report(folder: Path) -> Path:
             f"{folder}: neither a run nor a folder of runs (no config.yaml){similar_run(folder)}"
         )
     with writing(run.report, "make room and run again"):
-        atomic_write(
-            run.report, page.encode(errors="replace")
-        )  # JSON and file names may hold a lone surrogate
+        # JSON and file names may hold a lone surrogate
+        atomic_write(run.report, page.encode(errors="replace"))
     return run.report
 
 

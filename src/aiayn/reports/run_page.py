@@ -121,9 +121,8 @@ def _when(run: MeasuredRun) -> str:
     day = date.fromtimestamp(run.folder.metrics.stat().st_mtime).isoformat()
     epoch = run.epoch()
     try:
-        tokens_per_step = (epoch["tgt_tokens"] + epoch["kept"]) / epoch[
-            "steps"
-        ]  # end tokens included
+        # End tokens included
+        tokens_per_step = (epoch["tgt_tokens"] + epoch["kept"]) / epoch["steps"]
         speeds = [(0, 1.0), *series(run.records, "perf/tokens_per_sec")]
         intervals = ((step - previous, speed) for (previous, _), (step, speed) in pairwise(speeds))
         seconds = sum(steps * tokens_per_step / speed for steps, speed in intervals)

@@ -22,11 +22,12 @@ SPLITS = ("val", "test")
 TEXT_LOCATION = tuple(
     f"data.{name}" for name in ("source", "train", "val", "hub_path", "hub_name", "hub_revision")
 )
+# They shape steps and no text
 STEP_OPTIONS = (
     "data.tokens_per_step",
     "data.micro_batches",
     "data.parts_per_step",
-)  # they shape steps and no text
+)
 NAMING = ("name", "sweep", "outputs", "logger.group")
 MAX_NAMES = 3  # runs that a note names
 
@@ -43,9 +44,8 @@ class MeasuredRun:
     unreadable: str
     step: int
     records: list[Record]  # the lines of metrics.jsonl
-    evaluations: dict[
-        str, Evaluation
-    ]  # by name of the test set; val and test are the run's own splits
+    # By name of the test set; val and test are the run's own splits
+    evaluations: dict[str, Evaluation]
     corpus: Record
     machine: Record
     averaged: Record
@@ -156,9 +156,10 @@ class MeasuredRun:
         epoch = self.epoch()
         try:
             pairs = epoch["kept"]
+            # With end marks
             src_length, tgt_length = (
                 epoch[f"{side}_tokens"] / pairs + 1 for side in ("src", "tgt")
-            )  # with end marks
+            )
             per_pair = training_flops(model, vocab_size, src_length, tgt_length)
             return float(per_pair * pairs / epoch["steps"] * steps), True
         except (KeyError, TypeError, ValueError, ZeroDivisionError):

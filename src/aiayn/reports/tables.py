@@ -204,9 +204,8 @@ SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"} | {
     ">": "$>$",
     "\u00a0": "~",
 }
-SPECIAL |= {"|": r"\textbar{}"} | {
-    sign: f"{{{sign}}}" for sign in "[]*"
-}  # after a row's end these are its options
+# After a row's end these are its options
+SPECIAL |= {"|": r"\textbar{}"} | {sign: f"{{{sign}}}" for sign in "[]*"}
 
 
 def _mathematics(cell: str) -> str:

@@ -30,9 +30,8 @@ Metrics = Mapping[str, Callable[..., float]]
 OWN_METRICS = {name for name in METRICS if "/" not in name}
 OWN_METRICS |= {"loss", "ppl", "accuracy", "bleu", "length_ratio"}
 STORED = "stored"  # in the place of a file: the run's own copies
-_named: dict[
-    str, Any
-] = {}  # by file_id: what builds models in this process, with PARTS or a Module
+# By file_id: what builds models in this process, with PARTS or a Module
+_named: dict[str, Any] = {}
 
 
 def id_of_file(extension: Extension) -> str:

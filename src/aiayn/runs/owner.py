@@ -43,9 +43,8 @@ def _key() -> bytes:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(secrets.token_bytes(32))
         try:
-            os.link(
-                temporary, path
-            )  # unlike a rename, keeps the key of another process that was faster
+            # Unlike a rename, keeps the key of another process that was faster
+            os.link(temporary, path)
         except FileExistsError:
             pass
         finally:

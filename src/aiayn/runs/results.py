@@ -53,9 +53,8 @@ class Evaluation:
     checkpoint_sha256: str | None = None
     step: int
     averaged: list[int] = field(default_factory=list)  # steps of the checkpoints behind an average
-    ensemble: list[Record] = field(
-        default_factory=list
-    )  # the other runs: run, checkpoint, checkpoint_sha256, step
+    # The other runs: run, checkpoint, checkpoint_sha256, step
+    ensemble: list[Record] = field(default_factory=list)
 
     search: Record = field(default_factory=dict)
     seconds: float = 0.0

@@ -51,26 +51,22 @@ class RunFolder:
         self.path = path
         # For continuing and translating.
         self.config = path / "config.yaml"
-        self.checkpoints = (
-            path / "checkpoints"
-        )  # step_N.ckpt, step_N.optim and the next three: checkpoint_folder.py
+        # step_N.ckpt, step_N.optim and the next three: checkpoint_folder.py
+        self.checkpoints = path / "checkpoints"
         self.averaged = self.checkpoints / "averaged.ckpt"
-        self.validated = (
-            path / "averaged.json"
-        )  # the average's metrics, and whether best.ckpt is better
+        # The average's metrics, and whether best.ckpt is better
+        self.validated = path / "averaged.json"
         self.best = self.checkpoints / "best.ckpt"
         self.last = self.checkpoints / "last.ckpt"
-        self.end = (
-            path / "end.json"
-        )  # of a training that ended before `max_steps`: step, reason, and its limits
+        # Of a training that ended before `max_steps`: step, reason, and its limits
+        self.end = path / "end.json"
         self.lock = path / ".lock"
         self.owner = path / ".owner"
         self.extensions = path / "extensions"  # copies of the files that `extensions` names
         self.wandb_id = path / "wandb" / "run_id"
         # Measurements.
-        self.metrics = (
-            path / "metrics.jsonl"
-        )  # one JSON object per line: {"step": 100, "train/loss": 4.2, ...}
+        # one JSON object per line: {"step": 100, "train/loss": 4.2, ...}
+        self.metrics = path / "metrics.jsonl"
         self.samples = path / "samples.jsonl"  # validation sentences with their translations
         self.corpus = path / "corpus.json"
         self.machine = path / "machine.json"
@@ -122,9 +118,8 @@ class RunFolder:
         atomic_write_text(
             self.config, yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
         )
-        with suppress(
-            OSError
-        ):  # without a home the paths stay unsigned, and `evaluate.py` asks for test=
+        # Without a home the paths stay unsigned, and `evaluate.py` asks for test=
+        with suppress(OSError):
             atomic_write_text(self.owner, signature(config.data))
 
     def read_config(self) -> Record:

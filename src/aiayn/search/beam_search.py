@@ -84,9 +84,8 @@ def beam_search(
     longest = max(limits) + 1
     cache = model.init_cache(model.encode(src, src_mask), src_mask, config.beam_size)
     beams = _empty_beams(torch.tensor(limits, device=src.device), longest, config)
-    last_tokens = torch.full_like(
-        beams.log_probs, BOS_ID, dtype=torch.long
-    )  # (N, 1), and (N, K) from then on
+    # (N, 1), and (N, K) from then on
+    last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)
     steps_per_check = STEPS_PER_CHECK.get(src.device.type, 4)
     # At most K of the best 2K continuations end, one per parent, so K stay alive. Greedy search
     # considers only the single best: eos in second place must not finish a hypothesis.
@@ -134,8 +133,7 @@ def best_continuations(
 
     states (N, K, D), log_probs (N, K) of the hypotheses. Padding and bos are no continuations;
     where only_eos (N,), eos is the only one. Returns log P, hypothesis and token of each
-    continuation, (N, n_best), best first; a NaN before
-    all others, -inf where there are too few.
+    continuation, (N, n_best), best first; a NaN before all others, -inf where there are too few.
     """
     at_once = max(1, ROWS // log_probs.size(1))
     ends = [None] * len(states) if only_eos is None else only_eos.split(at_once)

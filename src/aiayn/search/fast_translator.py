@@ -32,11 +32,12 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 if TYPE_CHECKING:
     from aiayn.search.translator import Translator
 
+# By our names of precisions
 COMPUTE_TYPES = {
     "float32": "float32",
     "bfloat16": "bfloat16",
     "int8": "int8_float32",
-}  # by our names of precisions
+}
 
 
 class FastTranslator(LineTranslator):
@@ -100,9 +101,8 @@ class FastTranslator(LineTranslator):
     ) -> list[list[Hypothesis]]:
         extra = self.search.max_extra_tokens
         translations: list[list[Hypothesis]] = [[] for _ in src_ids]
-        left = [
-            line for line, ids in enumerate(src_ids) if len(ids) + extra + 1 > self.positions
-        ]  # for torch
+        # For torch
+        left = [line for line, ids in enumerate(src_ids) if len(ids) + extra + 1 > self.positions]
         lines = [
             line
             for line, ids in enumerate(src_ids)
@@ -155,9 +155,8 @@ class FastTranslator(LineTranslator):
         running: deque[tuple[list[int], Any]] = deque()
         waiting = deque(batches)
         while waiting or running:
-            while (
-                waiting and len(running) < 2 * self.devices
-            ):  # so few that an interrupt need not wait for many
+            # So few that an interrupt need not wait for many
+            while waiting and len(running) < 2 * self.devices:
                 batch = waiting.popleft()
                 running.append((batch, self._start([src_ids[line] for line in batch])))
             batch, futures = running.popleft()
@@ -184,9 +183,8 @@ class FastTranslator(LineTranslator):
     def _start(self, sources: list[list[int]]) -> list[Any]:
         """Begins to search a batch of which the first source is the longest."""
         beams = self.search.beam_size
-        ended = (
-            math.ceil(beams * (self.search.patience or 1)) if beams > 1 else 1
-        )  # hypotheses, until a search ends
+        # Hypotheses, until a search ends
+        ended = math.ceil(beams * (self.search.patience or 1)) if beams > 1 else 1
         return self._engine.translate_batch(
             [[self._src_subwords[number] for number in ids] for ids in sources],
             beam_size=beams,

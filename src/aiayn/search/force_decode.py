@@ -39,9 +39,9 @@ def force_decode(
     """Decodes given targets with a model, or with several by the mean of their log-probabilities.
 
     src (B, S) and tgt (B, T): rows end with eos, padded on the right. The models must be in
-    evaluation mode. Returns
-    of every target token, (B, T), log P given source and prefix, and whether it is the argmax; 0
-    and False at padding. Raises DivergedError if the model's output is NaN or infinite.
+    evaluation mode. Returns of every target token, (B, T), log P given source and prefix, and
+    whether it is the argmax; 0 and False at padding. Raises DivergedError if the model's output is
+    NaN or infinite.
     """
     real = tgt != PAD_ID
     states = [

@@ -16,10 +16,11 @@ from aiayn.search.translations import Hypothesis, Translation
 if TYPE_CHECKING:
     from aiayn.search.translator import Translator
 
+# Padded subwords x beams at once, without search.batch_tokens
 BATCH_TOKENS = {
     "cpu": 8192,
     "cuda": 65536,
-}  # padded subwords x beams at once, without search.batch_tokens
+}
 
 Progress = Callable[[int, int], None]  # called with the number of lines done and of all lines
 

@@ -147,9 +147,8 @@ def _work(
     tasks: Connection, number: int, threads: int, made_of: Sequence[Any], extensions: Sequence[str]
 ) -> None:
     """Translates what comes, with a model on the GPU of this number, if there are any."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the command, which ends this process
+    # Ctrl-C is for the command, which ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())

@@ -92,9 +92,8 @@ def draw_tokens(logits: Tensor, draws: Tensor, sampling: SamplingConfig) -> Tens
     """
     allowed = logits.clone()
     allowed[:, PAD_ID] = allowed[:, BOS_ID] = -torch.inf
-    probs = ((allowed - allowed.amax(-1, keepdim=True)) / sampling.temperature).softmax(
-        -1
-    )  # nothing overflows
+    # Nothing overflows
+    probs = ((allowed - allowed.amax(-1, keepdim=True)) / sampling.temperature).softmax(-1)
     if sampling.top_k is not None and sampling.top_k < probs.size(1):
         least = probs.topk(sampling.top_k).values[:, -1:]
         probs = probs.masked_fill(probs < least, 0)

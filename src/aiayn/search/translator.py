@@ -69,9 +69,8 @@ class Translator(LineTranslator):
         may be used.
         """
         self.model = model.to(device)
-        self.models = (
-            [self.model] if isinstance(self.model, Transformer) else self.model.models
-        )  # of an ensemble
+        # Of an ensemble
+        self.models = [self.model] if isinstance(self.model, Transformer) else self.model.models
         learned = [
             trained.config.max_positions
             for trained in self.models

@@ -34,10 +34,11 @@ from aiayn.runs.validations import ValidationHistory
 # Characters of a folder's name, of a value in it, and what is kept of a longer one.
 MAX_NAME, MAX_VALUE, KEPT_OF_VALUE = 150, 60, 24
 SEED = re.compile(r"(?:^|_)seed-\d+(?=_|$)")  # in a job's name
+# The checkpoint that a split is scored with; Table 3 has the former
 SCORED = {
     "val": "last",
     "test": "averaged",
-}  # the checkpoint that a split is scored with; Table 3 has the former
+}
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,8 @@ class SweepJob:
     overrides: list[str]
     config: Config
     chosen: frozenset[str]
-    scored: dict[str, str] = field(
-        default_factory=lambda: {"val": "last"}
-    )  # splits, and with which checkpoint
+    # Splits, and with which checkpoint
+    scored: dict[str, str] = field(default_factory=lambda: {"val": "last"})
 
     @property
     def folder(self) -> Path:
@@ -146,9 +146,8 @@ def canonical_override(override: str) -> str:
         value = float(value)
     if isinstance(value, float) and math.isfinite(value):
         rounded = float(f"{value:.12g}")
-        text = repr(
-            rounded if len(repr(rounded)) <= 10 else value
-        )  # a value that was drawn has 16 digits
+        # A value that was drawn has 16 digits
+        text = repr(rounded if len(repr(rounded)) <= 10 else value)
     elif value is None or isinstance(value, bool | int):
         text = str(as_option(value))
     elif isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w./-]*", value, re.ASCII):

@@ -56,9 +56,8 @@ class Processes:
             from aiayn.hardware import visible_gpus
 
             self.gpus = visible_gpus()
-        self.lock = (
-            threading.RLock()
-        )  # of what follows: a thread for each place, and the main one, which gets signals
+        # Of what follows: a thread for each place, and the main one, which gets signals
+        self.lock = threading.RLock()
         self.free = list(range(parallel))  # places, each of which has GPUs of its own
         self.running: set[Popen[bytes]] = set()
         self.left = len(self.waiting)

@@ -33,8 +33,8 @@ ELSEWHERE = (
 
 
 class RunCheckpointIO(TorchCheckpointIO):
-    """Writes checkpoints in the background, the optimizer's state beside them; loads what
-    the run resumes from.
+    """Writes checkpoints in the background, the optimizer's state beside them; loads what the run
+    resumes from.
 
     What another callback saves, such as a ModelCheckpoint, is written as Lightning does.
     """

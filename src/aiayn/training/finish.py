@@ -45,9 +45,8 @@ def finish(
     if not run.is_finished:
         folder.report.unlink(missing_ok=True)
         folder.validated.unlink(missing_ok=True)
-        checkpoints.save(
-            folder.averaged, average_last(run, services)
-        )  # once it exists the run is finished
+        # Once it exists the run is finished
+        checkpoints.save(folder.averaged, average_last(run, services))
     if folder.best.exists() and not folder.validated.exists():
         compare_with_best(run, services, checkpoints.load(folder.averaged), datamodule)
     if folder.report.exists():
@@ -164,8 +163,7 @@ def is_worse(
     no other metric.
 
     Both count, because on small texts the loss rises while translations still get better, and
-    because the BLEU of a
-    few hundred sentences is noisy.
+    because the BLEU of a few hundred sentences is noisy.
     """
     falling = {"val/loss", *([validations.metric] if validations.falls else [])}
     measured = {"val/loss", *VAL_METRICS, validations.metric} & averaged.keys() & best.keys()

@@ -18,9 +18,8 @@ import torch
 from aiayn.runs.run_folder import UNKNOWN
 
 LONGEST = 2000  # characters of a description; of a longer one its hash is stored
-SECRET = re.compile(
-    "key|token|secret|passw|credential", re.IGNORECASE
-)  # in names of attributes: only a hash is stored
+# In names of attributes: only a hash is stored
+SECRET = re.compile("key|token|secret|passw|credential", re.IGNORECASE)
 PLAIN = (
     type(None),
     bool,

@@ -159,9 +159,8 @@ class GraphedModule(TranslationModule):
         kept = [counter.clone() for counter in counters]
         plain = self._gradients_of(batch)
         graphs = {"forward and backward": captured(self._differentiate_static)}
-        self.gradients.fill_(
-            torch.nan
-        )  # a step that Adam skips: capturing changes neither weights nor moments
+        # A step that Adam skips: capturing changes neither weights nor moments
+        self.gradients.fill_(torch.nan)
         with rates_read_from(self.rates_on_device, self._adam):
             graphs["update"] = captured(self._update)
         self.replayed = graphs
@@ -207,9 +206,8 @@ def captured(work: Callable[[], None]) -> Callable[[], None]:
     """Captures what `work` starts on the GPU. Returns a function that starts all of it again."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(
-        stream
-    ):  # as torch asks for: what is set up at a first call is not captured
+    # As torch asks for: what is set up at a first call is not captured
+    with torch.cuda.stream(stream):
         for _ in range(2):
             work()
     torch.cuda.current_stream().wait_stream(stream)

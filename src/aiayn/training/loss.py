@@ -17,9 +17,8 @@ from aiayn.model.embedding import TiedOutput
 from aiayn.model.overrides import is_exactly
 from aiayn.token_ids import PAD_ID
 
-CPU_LOGITS = (
-    2**22
-)  # at a time, 16 MB: with fewer, accumulating the weight's gradient costs more than it saves
+# At a time, 16 MB: with fewer, accumulating the weight's gradient costs more than it saves
+CPU_LOGITS = 2**22
 GPU_ROWS = 4096  # at a time, 1 GB with 37,000 subwords: as fast as all at once
 EVALUATED_ROWS = 256  # at a time: 38 MB with 37,000 subwords
 

@@ -68,9 +68,8 @@ class TranslationModule(pl.LightningModule):
         for counter in ("step_number", "skipped", "fatal_step"):
             self.register_buffer(counter, torch.zeros((), dtype=torch.int64), persistent=False)
         self.register_buffer("gradient_norm", torch.tensor(math.nan), persistent=False)
-        self.sums = torch.zeros(
-            4, dtype=torch.float64
-        )  # over the current validation or test, see `evaluation_sums`
+        # Over the current validation or test, see `evaluation_sums`
+        self.sums = torch.zeros(4, dtype=torch.float64)
         self.model = self.build_model(self.config, vocab_size)
         self.rates: dict[int, list[float]] | None = None  # see `rate_table`
         self.at, self.batch_tokens = "before its first batch", 0  # for the out-of-memory message

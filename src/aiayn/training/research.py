@@ -111,9 +111,8 @@ def research_of(
                 extension.path,
                 ", ".join(BRINGS),
             )
-    refuse_unsupported(
-        callbacks
-    )  # before anything is written; those of extensions are made for a run
+    # Before anything is written; those of extensions are made for a run
+    refuse_unsupported(callbacks)
     research = Research(
         extensions,
         _chosen("Module", extensions, module) or TranslationModule,
@@ -145,9 +144,8 @@ def research_of(
     )
     one_of("trainer.best_metric", best, known)
     parts = ids_of_builders(extensions, research.module)
-    extension = check_extensions(
-        options.extensions, options.extension
-    )  # `aiayn.train` has not checked it yet
+    # `aiayn.train` has not checked it yet
+    extension = check_extensions(options.extensions, options.extension)
     seen = (options.extensions_sha256, options.given, options.extension, options.model.parts)
     if seen != (ids, descriptions, extension, parts):
         model = replace(options.model, parts=parts)

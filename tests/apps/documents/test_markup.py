@@ -34,9 +34,8 @@ def translator(tmp_path_factory) -> Translator:
     return Translator.from_run(write_run(tmp_path_factory.mktemp("outputs") / "tiny"))
 
 
-Translated = tuple[
-    str, np.ndarray
-]  # a translation, and how much its words attend to those of its source
+# A translation, and how much its words attend to those of its source
+Translated = tuple[str, np.ndarray]
 
 
 def perfect(source: str, backwards: bool, spoil: bool = False) -> Translated:

@@ -150,18 +150,16 @@ def test_no_raw_request_is_an_error_of_the_server(hasty):
     assert len(REQUESTS) >= 104
     statuses = answers(hasty, REQUESTS)
     assert [one for one in statuses if one[0] is not None and one[0] >= 500 and one[0] != 503] == []
-    busy = [
-        raw for status, raw, _ in statuses if status == 503
-    ]  # on a slow machine, others than are late again
+    # On a slow machine, others than are late again
+    busy = [raw for status, raw, _ in statuses if status == 503]
     statuses = [one for one in statuses if one[0] != 503] + answers(hasty, busy)
     late = [
         raw
         for status, raw, answer in statuses
         if status == 503 and b"not done within 2 seconds" in answer
     ]
-    assert (
-        len(late) == sum(status == 503 for status, *_ in statuses) <= 3
-    )  # announced bodies that did not come
+    # Announced bodies that did not come
+    assert len(late) == sum(status == 503 for status, *_ in statuses) <= 3
     assert sum(status == 200 for status, *_ in statuses) >= 10
     assert sum(status in (400, 404, 405, 413, 415) for status, *_ in statuses) >= 80
     assert "Traceback" not in hasty.log.read_text()

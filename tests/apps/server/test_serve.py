@@ -104,10 +104,11 @@ def test_a_body_of_10_mb_is_refused_in_words(server):
     assert "longer than 1,000,000 bytes" in answer["error"]
 
 
+# The first must not end a server, and an exit code not stand for the second
 ENDS = (
     signal.SIGPIPE,
     signal.SIGTERM,
-)  # the first must not end a server, and an exit code not stand for the second
+)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -135,9 +136,8 @@ def test_a_signal_lets_accepted_requests_finish_and_no_new_ones_begin(
 
     assert answer.startswith(b"HTTP/1.1 200")
     assert expected in answer
-    assert end.code == (-signal.SIGTERM if number == signal.SIGTERM else 1), (
-        end.said
-    )  # 1: without our main
+    # 1: without our main
+    assert end.code == (-signal.SIGTERM if number == signal.SIGTERM else 1), end.said
 
 
 def ask_health(port: int) -> bool:
@@ -253,10 +253,11 @@ def test_the_systemd_unit_of_the_docs_is_a_command_that_runs_and_waits_long_enou
 
     outcome = run_application(Path(program).name, *arguments)
 
+    # All but the run is there
     assert (outcome.code, "/srv/aiayn/outputs/mine: neither a run" in outcome.err) == (
         2,
         True,
-    )  # all but the run is there
+    )
     assert int(fields["TimeoutStopSec"]) > ServeOptions.time_limit + module.SHUTDOWN_GRACE
 
 

@@ -2,8 +2,7 @@
 
 A document is read into parts to translate and text between them. Libraries that read and write one
 of these formats write the whole file anew, in their own order of attributes, quotation marks and
-blanks; so only the places of texts
-are read here, and the translations are put there.
+blanks; so only the places of texts are read here, and the translations are put there.
 """
 
 import io
@@ -251,9 +250,8 @@ def _subtitles(source: Source) -> Pieces:
 
 def in_lines(text: str, count: int, end: str) -> str:
     """Returns a text in up to `count` lines of about equal length, with a line end between them."""
-    words = BREAK.split(
-        text.lstrip(" ")
-    )  # a word, the blank before the next or nothing, the next, ...
+    # A word, the blank before the next or nothing, the next, ...
+    words = BREAK.split(text.lstrip(" "))
     lines: list[str] = []
     for left in range(count, 0, -1):
         line, wanted = "", len("".join(words)) / left

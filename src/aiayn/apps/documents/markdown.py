@@ -19,12 +19,12 @@ FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE
 )
 ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
+# Of no paragraph
 LINE_START = re.compile(
     r"\A(\d{1,9}(?=[.)](?:\s|$))|(?=[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|=+$|-+$|~~~))"
-)  # of no paragraph
-FOOTNOTE = re.compile(
-    r"(^\[[ xX]\](?=\s)|\[\^[^\[\]\s]{1,200}\]:?)"
-)  # and the box of a task; rules of neither are read
+)
+# And the box of a task; rules of neither are read
+FOOTNOTE = re.compile(r"(^\[[ xX]\](?=\s)|\[\^[^\[\]\s]{1,200}\]:?)")
 # Of other dialects lines that begin or end a note, a box or a formula, or hold attributes; what
 # begins a definition, and an alert in a quotation (`[!NOTE]`).
 DIRECTIVE = re.compile(

@@ -55,9 +55,8 @@ NO_BREAK = re.compile("&(?:nbsp|#160|#[xX][aA]0);")
 # Where comments and the like end in a browser; Python's versions differ in that.
 ENDS = {"<!--": "--!?>", "<![CDATA[": r"\]\]>", "<?": r"\?>", "": ">"}
 
-Token = tuple[
-    str, str, str
-]  # text, open, close, alone, keep (opens what is kept) or other; name; as it is written
+# Text, open, close, alone, keep (opens what is kept) or other; name; as it is written
+Token = tuple[str, str, str]
 
 
 @dataclass
@@ -76,9 +75,8 @@ class Part:
 
     text: str
     tags: list[Tag] = field(default_factory=list)
-    kept: list[tuple[int, int, str]] = field(
-        default_factory=list
-    )  # characters, and the element that replaces them
+    # Characters, and the element that replaces them
+    kept: list[tuple[int, int, str]] = field(default_factory=list)
     escape: Callable[[str], str] = str  # writes text as the document has it
     finish: Callable[[str], str] = str  # is given the translation, with its tags
 

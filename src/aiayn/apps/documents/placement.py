@@ -85,9 +85,8 @@ def unit_weights(
         )
         bytes_until = np.cumsum([0, *byte_lengths])
         stops = bytes_until[[unit.end() for unit in UNIT.finditer(text)]]
-        starts = (
-            bytes_until[list(accumulate(map(len, pieces)))[::2]] - 1
-        )  # the first subword has a space of its own
+        # The first subword has a space of its own
+        starts = bytes_until[list(accumulate(map(len, pieces)))[::2]] - 1
         lengths = [np.array(sentence_attention[number], int) for sentence_attention in attention]
         sides.append(
             [
@@ -264,10 +263,11 @@ def _tags(part: Part, weights: np.ndarray, placement_counts: Counter[str]) -> It
     that they stood before or after.
     """
     sums = np.pad(weights.cumsum(1), ((0, 0), (1, 0)))
+    # By number of the opening tag; -1: the part
     owners, spans = (
         np.full(len(weights) + 1, -1),
         {-1: (0, len(weights))},
-    )  # by number of the opening tag; -1: the part
+    )
     parents, around, alone = {}, [-1], []
     ranges = _units_in(
         part.text,
@@ -297,9 +297,8 @@ def _tags(part: Part, weights: np.ndarray, placement_counts: Counter[str]) -> It
     for number, parent, unit, raw in alone:
         begin, end = spans[parent]
         follows = unit == 0 or raw.endswith(" ") > raw.startswith(" ")
-        mass = weights[begin:end, unit - follows : unit - follows + 1].sum(
-            1
-        )  # of nothing, at the ends of the source
+        # Of nothing, at the ends of the source
+        mass = weights[begin:end, unit - follows : unit - follows + 1].sum(1)
         is_sure = mass.max(initial=0) >= SURE
         placement_counts[
             "by_alignment" if is_sure or unit in (0, weights.shape[1]) else "guessed"
@@ -327,8 +326,9 @@ def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, int, int]
     sums = np.append(0, np.where(free, gains, -2.0 * len(gains) - 2)).cumsum()
     totals = np.append(sums[1:] - np.minimum.accumulate(sums[:-1]), -np.inf)
     last = int(totals.argmax())
+    # The shortest of equals
     return (
         float(totals[last]),
         last - int(sums[: last + 1][::-1].argmin()),
         last + 1,
-    )  # the shortest of equals
+    )

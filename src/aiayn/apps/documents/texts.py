@@ -82,20 +82,18 @@ class Texts:
         sentence.
 
         `symbols` are words that are one subword each (`data.symbols`), tags among them; `tag` is
-        one, of texts that begin with none. Raises DataError, naming a
-        text by its number from `first_line` on, for too many words between two tags that end a
-        sentence; with `paragraphs` what `split_paragraph` raises.
+        one, of texts that begin with none. Raises DataError, naming a text by its number from
+        `first_line` on, for too many words between two tags that end a sentence; with `paragraphs`
+        what `split_paragraph` raises.
         """
         self.sentences: list[str] = []
-        self.marked: list[
-            int
-        ] = []  # those whose attention is needed, because their part has tags or placeholders
+        # Those whose attention is needed, because their part has tags or placeholders
+        self.marked: list[int] = []
         self._texts: list[Pieces] = []
         self._markup = markup
         self.tagged: set[int] = set()  # sentences that begin with the tag of their text
-        self._cuts: list[
-            tuple[Part, list[str], range]
-        ] = []  # blank, sentence, blank, ...; which sentences
+        # Blank, sentence, blank, ...; which sentences
+        self._cuts: list[tuple[Part, list[str], range]] = []
         for number, text in enumerate(texts, first_line):
             start, pieces = f"{tag} " if tag else "", text
             if isinstance(pieces, str):

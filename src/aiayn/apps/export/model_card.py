@@ -15,10 +15,11 @@ from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.metrics import METRIC_KINDS
 from aiayn.runs.results import Evaluation
 
+# Our kinds by the hub's names; all others are kinds of bleu
 HUB_METRICS = {
     "chrf": "chrf",
     "ter": "ter",
-}  # our kinds by the hub's names; all others are kinds of bleu
+}
 
 
 def model_card(

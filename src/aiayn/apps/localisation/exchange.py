@@ -30,12 +30,13 @@ OPEN_STATES = ("new", "needs-translation", "initial")  # of a target that is no 
 STATE = re.compile(
     r"""(<(?:[\w.-]+:)?(?:target|segment)\b(?:[^"'>]|"[^"]*"|'[^']*')*?\sstate\s*=\s*["'])[^"']*"""
 )
+# In XLIFF: elements around text; others are codes, and so is all that is in them
 PAIRED = (
     "g",
     "mrk",
     "pc",
     "sub",
-)  # in XLIFF: elements around text; others are codes, and so is all that is in them
+)
 # Codes that begin or end something, with the code of the same number as its other half.
 HALVES = {"bpt": "open", "bx": "open", "sc": "open", "ept": "close", "ex": "close", "ec": "close"}
 MAX_DEPTH = 200

@@ -47,9 +47,8 @@ class Answers:
         self.options = options
         self.batcher = batcher
         self.turns = asyncio.Semaphore(DOCUMENTS_AT_ONCE)
-        self.files: OrderedDict[str, bytes] = (
-            OrderedDict()
-        )  # translated ones, by their secret addresses
+        # Translated ones, by their secret addresses
+        self.files: OrderedDict[str, bytes] = OrderedDict()
 
     def languages(self) -> list[Answer]:
         """The source language, which can be translated into the target languages, and those."""
@@ -164,9 +163,8 @@ class Answers:
         sizes = list(map(len, subwords))
         translations: list[list[Translation]] = []
         with self.batcher.admitted(state.subwords) as admission:
-            for start in range(
-                0, len(sentences), BATCH_LINES
-            ):  # so that a long text does not fill up the queue
+            # So that a long text does not fill up the queue
+            for start in range(0, len(sentences), BATCH_LINES):
                 some = slice(start, start + BATCH_LINES)
                 lines = sentences[some]
                 translations += await self.batcher.n_best(

@@ -41,12 +41,13 @@ FILES = {
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LATER = {"Retry-After": "1"}
+# Below, by their own handlers
 ANSWERED = (
     HTTPException,
     QueueFullError,
     UserError,
     ClientDisconnect,
-)  # below, by their own handlers
+)
 ENDINGS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 log = logging.getLogger("aiayn.server")
@@ -137,9 +138,8 @@ def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
         400,
         "this server has no such name: start it with --allow-host NAME for each that clients use",
     )
-    names = [
-        f"[{name.strip('[]')}]" if ":" in name else name for name in names
-    ]  # an address of IPv6, as in URLs
+    # An address of IPv6, as in URLs
+    names = [f"[{name.strip('[]')}]" if ":" in name else name for name in names]
     check = TrustedHostMiddleware(lambda *_: asyncio.sleep(0), names, www_redirect=False)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

@@ -60,10 +60,9 @@ class Batcher:
     """Translates for many requests in one thread.
 
     While a model works on a batch, requests gather; the next batch takes their lines in turns, so
-    that a long text
-    does not keep short ones waiting. A batch is bounded by lines and subwords, and lines of clients
-    that have left are dropped. Nobody waits for a batch to fill up. Other work is done between two
-    batches.
+    that a long text does not keep short ones waiting. A batch is bounded by lines and subwords, and
+    lines of clients that have left are dropped. Nobody waits for a batch to fill up. Other work is
+    done between two batches.
     """
 
     def __init__(
@@ -87,9 +86,8 @@ class Batcher:
         self._requests: deque[_Request] = deque()
         self._calls = 0  # pieces of other work that are not done
         self._arrived = asyncio.Event()
-        self._thread = ThreadPoolExecutor(
-            1
-        )  # torch keeps threads of its own for every thread that calls it
+        # torch keeps threads of its own for every thread that calls it
+        self._thread = ThreadPoolExecutor(1)
 
     @property
     def waiting(self) -> int:
@@ -200,9 +198,8 @@ class Batcher:
         waits.
         """
         batch: list[tuple[_Request, int, str, int]] = []
-        others: list[
-            _Request
-        ] = []  # for another model, or a line that is too long for what is left
+        # For another model, or a line that is too long for what is left
+        others: list[_Request] = []
         room = BATCH_SUBWORDS
         while self._requests and len(batch) < BATCH_LINES:
             request = self._requests.popleft()

@@ -56,9 +56,10 @@ class RunArtifacts(StepCallback, Checkpoint):
         return {
             "fingerprint": prepared.fingerprint,
             "tokenizer_sha256": prepared.tokenizer.fingerprint,
+            # Of the subwords
             "val_sha256": hashlib.sha256(
                 validation.src.flat.tobytes() + validation.tgt.flat.tobytes()
-            ).hexdigest(),  # of the subwords
+            ).hexdigest(),
             "val_text_sha256": lines_sha256(*self.run.validation_text),
         }
 

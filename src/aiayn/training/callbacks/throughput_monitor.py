@@ -34,8 +34,8 @@ class ThroughputMonitor(StepCallback):
     Ends the run with DivergedError where the mean loss is above 2 log V + 10: log V is that of a
     uniform guess, about where every training begins. Spikes of a healthy training stay below,
     because a single bad update cannot raise the loss this far. Warns once, some time after the
-    warm-up, where the loss is still the unigram
-    loss: a learning rate that was too high leaves it there for good.
+    warm-up, where the loss is still the unigram loss: a learning rate that was too high leaves it
+    there for good.
     """
 
     STUCK = 0.05  # nats below the unigram loss; a training that works is a nat or more below
@@ -72,9 +72,8 @@ class ThroughputMonitor(StepCallback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         # A logged mean covers the same steps whether or not the run was interrupted among them.
-        loss_sum = torch.as_tensor(
-            self.loss_sum, device=pl_module.device
-        ).clone()  # `reduce` works in place
+        # `reduce` works in place
+        loss_sum = torch.as_tensor(self.loss_sum, device=pl_module.device).clone()
         loss_sum = trainer.strategy.reduce(loss_sum, reduce_op="sum")
         checkpoint["since_last_log"] = {"loss_sum": float(loss_sum), "tokens": self.tokens}
 
@@ -172,7 +171,6 @@ class ThroughputMonitor(StepCallback):
         """What this rank has done since the last log: useful FLOPs, tokens, and positions including
         padding.
         """
-        self.flops: float | None = (
-            0.0 if self.peak_rate else None
-        )  # None: not known of this device, loss or model
+        # None: not known of this device, loss or model
+        self.flops: float | None = 0.0 if self.peak_rate else None
         self.real = self.padded = 0

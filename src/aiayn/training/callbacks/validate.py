@@ -38,14 +38,12 @@ class ValidationScores(pl.Callback):
         lines = validated_lines(run.config, len(run.validation_text[0]))
         self.sources, self.references = ([side[n] for n in lines] for side in run.validation_text)
         self.hypotheses: list[str] = []  # of the current validation
-        self.failed: list[
-            str
-        ] = []  # metrics that gave no number in it; Lightning keeps their last ones
+        # Metrics that gave no number in it; Lightning keeps their last ones
+        self.failed: list[str] = []
         self.task = task_of(run.config.data.task)
         self.language = target_language(self.sources, run.config.data.tgt_lang)
-        self.task.check_text(
-            self.sources, self.references, self.language
-        )  # refused before training
+        # Refused before training
+        self.task.check_text(self.sources, self.references, self.language)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Before the ranks add up their losses, which must not wait for one that was

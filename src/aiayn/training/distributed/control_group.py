@@ -17,9 +17,8 @@ from aiayn.config import program
 from aiayn.errors import InterruptedRunError
 from aiayn.signals import exit_signal
 
-STARTED: list[
-    subprocess.Popen
-] = []  # the other ranks of this machine, where this process has started them
+# The other ranks of this machine, where this process has started them
+STARTED: list[subprocess.Popen] = []
 RUN_AGAIN = "run the same command to continue from the last checkpoint"
 LOST_RANK_GRACE = (
     5.0  # seconds that a process has to end by its own error once another rank is gone
@@ -77,9 +76,8 @@ class ControlGroup:
                     int(self.store.get("aiayn/failed")) if self.has_flag("failed") else 0,
                 )
 
-        asking = threading.Thread(
-            target=ask, daemon=True
-        )  # a call to a stopped rank 0 never returns
+        # A call to a stopped rank 0 never returns
+        asking = threading.Thread(target=ask, daemon=True)
         asking.start()
         asking.join(LOST_RANK_GRACE)
         return missing

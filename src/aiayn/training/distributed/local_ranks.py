@@ -75,14 +75,12 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
 def _watch_children() -> None:
     running, children = True, list(STARTED)
     while running:
-        running = any(
-            child.poll() is None for child in children
-        )  # before the codes: one may end in between
+        # Before the codes: one may end in between
+        running = any(child.poll() is None for child in children)
         for rank, child in enumerate(children, 1):
             if child.poll():
-                time.sleep(
-                    LOST_RANK_GRACE
-                )  # usually the main thread notices too, and its message says more
+                # Usually the main thread notices too, and its message says more
+                time.sleep(LOST_RANK_GRACE)
                 if child.returncode == ConfigError.exit_code:  # it has said why
                     exit_at_once("", ConfigError.exit_code)
                 if stopped := _termination_signal(child.returncode):

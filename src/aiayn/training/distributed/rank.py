@@ -13,19 +13,21 @@ from pytorch_lightning.utilities import rank_zero_only
 from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError
 
+# As the Trainer looks for them
 STARTERS = (
     TorchElasticEnvironment,
     SLURMEnvironment,
     LSFEnvironment,
     MPIEnvironment,
-)  # as the Trainer looks for them
+)
 
+# As Lightning reads them
 RANK_VARIABLES = (
     "RANK",
     "LOCAL_RANK",
     "SLURM_PROCID",
     "JSM_NAMESPACE_RANK",
-)  # as Lightning reads them
+)
 
 
 def global_rank() -> int:
