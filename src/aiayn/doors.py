@@ -37,6 +37,13 @@ def names_behind(door: str) -> list[str]:
     return list(dict.fromkeys([*APPS[door], *(entry.name for entry in entry_points(group=door))]))
 
 
+def is_behind(door: str, name: str) -> bool:
+    """Whether a name stands for something. Installed packages are asked only about names that are
+    not built in.
+    """
+    return name in APPS[door] or (name != "" and bool(entry_points(group=door, name=name)))
+
+
 def load_from(door: str, name: str) -> Any:
     """Returns what a name behind a door stands for.
 

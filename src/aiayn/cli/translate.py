@@ -159,7 +159,7 @@ def translate(
     lines.
 
     Web pages (.html), Markdown (.md), catalogues (.po), .xliff and subtitles (.srt) are translated
-    whole, and all that is no text stays as it is. A .jsonl file gets the translation as one more
+    whole, and everything but text stays as it is. A .jsonl file gets the translation as one more
     field of each object, a .tmx file becomes a translation memory of both languages, and a .tsv or
     .csv file with the languages over its columns gets the target's filled; translations that are
     there stay. With --tsv 2 every line is a row of columns with tabs between them, and the
@@ -248,7 +248,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     from aiayn.data.languages import LANGUAGE_CODES, short_code
     from aiayn.data.pair_files import OTHER_FORMATS
     from aiayn.data.text_files import suffix
-    from aiayn.doors import names_behind
+    from aiayn.doors import is_behind
 
     if not file.exists():
         raise DataError(
@@ -270,7 +270,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
             f"{file}: {error.name} is not installed: pip install 'aiayn[text]'; if it is lines of "
             "text, add --format text"
         ) from error
-    if ending in READERS or ending in names_behind("aiayn.documents"):
+    if ending in READERS or is_behind("aiayn.documents", ending):
         output.require_one_translation(f"a .{ending} file", sample)
         return "document"
     if remedy := OTHER_FORMATS.get(ending):
@@ -313,7 +313,7 @@ def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) 
 def _write_document(
     translator: "LineTranslator", file: Path, output: OutputOptions, counts: Counter[str]
 ) -> None:
-    """Writes a document's translation; all that is no text is copied."""
+    """Writes a document's translation; everything but text is copied."""
     from aiayn.apps.documents.document import read_document
     from aiayn.apps.documents.markup import Part
     from aiayn.apps.documents.texts import translate_texts

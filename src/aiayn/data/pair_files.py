@@ -17,7 +17,7 @@ from aiayn.data.cleaning import normalise
 from aiayn.data.raw_text import RawPair, RawText, remark
 from aiayn.data.tables import read_json_lines, read_table
 from aiayn.data.text_files import OPENERS, lines, scan, suffix
-from aiayn.doors import load_from, names_behind
+from aiayn.doors import is_behind, load_from
 from aiayn.errors import ConfigError, DataError
 
 TABLES = {"tsv": read_table, "csv": read_table, "jsonl": read_json_lines}  # by suffix
@@ -25,7 +25,7 @@ TABLES = {"tsv": read_table, "csv": read_table, "jsonl": read_json_lines}  # by 
 
 def is_pair_file(name: str) -> bool:
     """Whether a name has the suffix of a file of pairs: a table, or one that an app reads."""
-    return suffix(name) in TABLES or suffix(name) in names_behind("aiayn.readers")
+    return suffix(name) in TABLES or is_behind("aiayn.readers", suffix(name))
 
 
 class FileText(RawText):
@@ -107,7 +107,7 @@ class FileText(RawText):
 
 
 def _read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
-    """Streams the rows of a file of pairs; a row that is no pair has a flaw.
+    """Streams the rows of a file of pairs; a row that is not a pair has a flaw.
 
     Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no
     pairs, and if there is no pair at all.
