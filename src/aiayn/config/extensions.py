@@ -118,16 +118,21 @@ def _imported_modules(code: bytes, package: str) -> set[str]:
     return {".".join(part[:end]) for part in candidates for end in range(1, len(part) + 1)}
 
 
+@cache
+def _library_folders() -> list[Path]:
+    """Returns where the standard library, site-packages and this program are."""
+    folders = [*map(Path, sysconfig.get_paths().values()), Path(__file__).parents[1]]
+    return [folder.resolve() for folder in folders]
+
+
 def _own_file(module: str, folder: Path) -> tuple[str, Path | None]:
     """Returns a module's file and its path below its import root; no file for libraries."""
-    libraries = [Path(path).resolve() for path in sysconfig.get_paths().values()]
-    libraries.append(Path(__file__).resolve().parents[1])
     below = module.replace(".", "/")
     for root in dict.fromkeys([folder, *map(Path, sys.path)]):
         for name in (f"{below}.py", f"{below}/__init__.py"):
             file = (root / name).resolve()
             if file.is_file():
-                is_library = any(file.is_relative_to(library) for library in libraries)
+                is_library = any(map(file.is_relative_to, _library_folders()))
                 return name, None if is_library else file
     return below, None
 
