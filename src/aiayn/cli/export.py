@@ -77,18 +77,18 @@ def export(
     if target != "marian":
         write(model, folder)
         print(folder)
-    else:
-        from aiayn.apps.export.model_card import model_card
-        from aiayn.files import sha256
-        from aiayn.runs.results import read_evaluations
+        return
+    from aiayn.apps.export.model_card import model_card
+    from aiayn.files import sha256
+    from aiayn.runs.results import read_evaluations
 
-        digest = sha256(path)
-        scores_of_checkpoint = {
-            test: scores
-            for test, scores in read_evaluations(RunFolder(folder_of(run))).items()
-            if scores.checkpoint_sha256 == digest and not scores.ensemble
-        }
-        name = run.resolve().name.removesuffix(".ckpt")
-        write(model, folder, model_card(model, name, scores_of_checkpoint, licence or "unknown"))
-        print(folder)
-        print(f"upload   hf upload YOUR_NAME/{shlex.quote(name)} {shlex.quote(str(folder))}")
+    digest = sha256(path)
+    scores_of_checkpoint = {
+        test: scores
+        for test, scores in read_evaluations(RunFolder(folder_of(run))).items()
+        if scores.checkpoint_sha256 == digest and not scores.ensemble
+    }
+    name = run.resolve().name.removesuffix(".ckpt")
+    write(model, folder, model_card(model, name, scores_of_checkpoint, licence or "unknown"))
+    print(folder)
+    print(f"upload   hf upload YOUR_NAME/{shlex.quote(name)} {shlex.quote(str(folder))}")
