@@ -1,6 +1,7 @@
 """Held-out text: drawn evenly, and nothing of it in the training text."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 from applications import run_application
@@ -13,6 +14,11 @@ from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
 
 
+def split_options(folder: Path) -> list[str]:
+    languages = ["--src-lang", "en", "--tgt-lang", "de"]
+    return [*languages, "--val", "5", "--test", "7", "--out", f"{folder}/parts"]
+
+
 def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
     pairs = [(f"house {n}", f"Ha\u00adus\u00a0{n}\x85") for n in range(40)]  # written as they came
     pairs += [(f"HOUSE {n}!", f"Heim {n}") for n in range(40)] + [
@@ -22,18 +28,7 @@ def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
         tmp_path / "all", *([pair[side] for pair in [*pairs, ("", "leer")]] for side in (0, 1))
     )
     (tmp_path / "more.tsv").write_text("a cat\teine Katze\n", encoding="utf-8")
-    options = (
-        "--src-lang",
-        "en",
-        "--tgt-lang",
-        "de",
-        "--val",
-        "5",
-        "--test",
-        "7",
-        "--out",
-        f"{tmp_path}/parts",
-    )
+    options = split_options(tmp_path)
 
     done = run_application("aiayn", "split", prefix, f"{tmp_path}/more.tsv", *options)
 
@@ -73,18 +68,7 @@ def test_the_printed_training_learns_the_tags_of_the_text_as_one_subword_each(tm
     back = write_lines(
         tmp_path / "back", [f"c {n}" for n in range(40)], [f"d {n}" for n in range(40)]
     )
-    options = (
-        "--src-lang",
-        "en",
-        "--tgt-lang",
-        "de",
-        "--val",
-        "5",
-        "--test",
-        "7",
-        "--out",
-        f"{tmp_path}/parts",
-    )
+    options = split_options(tmp_path)
     done = run_application("aiayn", "split", mixed, f"<bt>{back}", *options)
     assert done.code == 0
     command = shlex.split(done.out.partition("aiayn train ")[2].replace("\\\n", " "))
@@ -101,18 +85,7 @@ def test_where_one_file_cannot_be_written_there_is_none(tmp_path, monkeypatch):
     prefix = write_lines(
         tmp_path / "all", [f"a {n}" for n in range(40)], [f"b {n}" for n in range(40)]
     )
-    options = (
-        "--src-lang",
-        "en",
-        "--tgt-lang",
-        "de",
-        "--val",
-        "5",
-        "--test",
-        "7",
-        "--out",
-        f"{tmp_path}/parts",
-    )
+    options = split_options(tmp_path)
     done = run_application("aiayn", "split", prefix, *options)
     assert (done.code, "No space left on device" in done.err) == (6, True)
     assert list((tmp_path / "parts").iterdir()) == []
@@ -123,18 +96,7 @@ def test_too_little_text_is_refused_and_nothing_is_written(tmp_path, count):
     prefix = write_lines(
         tmp_path / "all", [f"a {n}" for n in range(count)], [f"b {n}" for n in range(count)]
     )
-    options = (
-        "--src-lang",
-        "en",
-        "--tgt-lang",
-        "de",
-        "--val",
-        "5",
-        "--test",
-        "7",
-        "--out",
-        f"{tmp_path}/parts",
-    )
+    options = split_options(tmp_path)
     done = run_application("aiayn", "split", prefix, *options)
     assert done.code == 3
     assert f"{count} usable pairs are too few to hold 12 out" in done.err
@@ -164,18 +126,7 @@ def test_a_file_in_another_encoding_is_found_among_larger_ones(tmp_path, size, b
         )
         for name in ("one", "two")
     ]
-    options = (
-        "--src-lang",
-        "en",
-        "--tgt-lang",
-        "de",
-        "--val",
-        "5",
-        "--test",
-        "7",
-        "--out",
-        f"{tmp_path}/parts",
-    )
+    options = split_options(tmp_path)
     done = run_application("aiayn", "split", *others, small, *options)
 
     assert done.code == (3 if is_refused else 0)
