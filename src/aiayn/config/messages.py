@@ -220,7 +220,7 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
 
 
 def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
-    """Raises ConfigError for a key that is given twice, of which Hydra would silently take the last
+    """Raises ConfigError for a key that is given twice; Hydra would silently take the last
     value.
     """
     values: dict[str, list[str]] = {}

@@ -151,7 +151,7 @@ def valid_name(key: str, name: str) -> None:
 
 
 def language_code(key: str, code: str) -> None:
-    """Refuses languages that are no codes: they are parts of file names, which must not lead
+    """Refuses languages that are not codes: they are parts of file names, which must not lead
     anywhere else.
     """
     require(code != "", f"{key} is empty: set it, for example {key}=en")

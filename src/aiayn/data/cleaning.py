@@ -30,7 +30,7 @@ SEPARATORS = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
 REPLACED = ((re.compile(f"\r\n|[{SEPARATORS}{BLANKS}]"), " "), (re.compile(f"[{INVISIBLE}]"), ""))
 # C0 and C1 control characters, except TAB and the separators above.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
-# In the linear form of a tree: a symbol that is no bracket
+# In the linear form of a tree: a symbol that is not a bracket
 TREE_TAG = re.compile(r"(?<!\S)[^()\s]\S*")
 
 # Source and target; returns the reason why a pair is dropped, None to keep it

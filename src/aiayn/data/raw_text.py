@@ -64,8 +64,8 @@ class RawText(ABC):
         return sum(1 for _ in self.pairs())
 
     def read(self) -> tuple[list[str], list[str]]:
-        """Returns sources and targets. Raises DataError as `pairs` does, for rows that are no pairs
-        and for lines that are not UTF-8.
+        """Returns sources and targets. Raises DataError as `pairs` does, for rows that are not
+        pairs and for lines that are not UTF-8.
         """
         sources, targets, flaws = [], [], []
         for pair in self.pairs():
@@ -88,7 +88,7 @@ class RawText(ABC):
 
 
 def remark(flaws: list[RawPair]) -> str:
-    """Says what is wrong with the first few rows that are no pairs, in brackets; nothing without
+    """Says what is wrong with the first few rows that are not pairs, in brackets; nothing without
     any.
     """
     descriptions = [f"line {pair.number} {FLAWS.get(pair.flaw, pair.flaw)}" for pair in flaws[:5]]

@@ -34,8 +34,8 @@ def _kernel(z, y, smoothed, nll, stride, width, vocab_size, label_smoothing, NEE
     """One row: the maximum and the sum of exponentials in one pass (online softmax), then the
     gradient.
 
-    The row is `width` numbers, of which those from `vocab_size` on mean nothing: in whole vectors
-    no load or store needs a mask of its own for each number.
+    The row is `width` numbers; those from `vocab_size` on mean nothing: in whole vectors no load or
+    store needs a mask of its own for each number.
     """
     row = tl.program_id(0).to(tl.int64)
     z += row * stride

@@ -28,8 +28,8 @@ def convert(files: list[Path], prefix: Path) -> Converted:
     """Writes the trees of all files to PREFIX.words and PREFIX.trees, line N of one for line N of
     the other.
 
-    Raises DataError with file and line for a file that is no treebank, ResourceError where nothing
-    can be written.
+    Raises DataError with file and line for a file that is not a treebank, ResourceError where
+    nothing can be written.
     """
     converted = Converted()
     sentences, linear = [], []

@@ -131,7 +131,7 @@ def best_continuations(
     """Extends N sentences' K hypotheses by one token each, and returns the best of all K * V
     continuations.
 
-    states (N, K, D), log_probs (N, K) of the hypotheses. Padding and bos are no continuations;
+    states (N, K, D), log_probs (N, K) of the hypotheses. Padding and bos are not continuations;
     where only_eos (N,), eos is the only one. Returns log P, hypothesis and token of each
     continuation, (N, n_best), best first; a NaN before all others, -inf where there are too few.
     """

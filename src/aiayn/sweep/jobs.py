@@ -118,7 +118,7 @@ def make_jobs(
 
 
 def job_of_row(options: Config, choices: Mapping[str, str], overrides: Sequence[str]) -> SweepJob:
-    """Returns the job of one row of a sweep, of which a launcher of Hydra's own knows the overrides
+    """Returns the job of one row of a sweep; a launcher of Hydra's own knows its overrides
     alone.
     """
     if "name" in typed_keys(overrides):  # as the grid has named it

@@ -110,7 +110,7 @@ def _of_class(cls: type, within: tuple[int, ...]) -> str:
 
 
 def _of_function(function: types.FunctionType, within: tuple[int, ...]) -> str:
-    """A function by its name, defaults and closure, and one that is no library's by its code as
+    """A function by its name, defaults and closure, and, unless it is a library's, by its code as
     well.
     """
     variables = inspect.getclosurevars(function).nonlocals

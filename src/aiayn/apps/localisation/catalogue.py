@@ -54,8 +54,8 @@ class Message:
 
 
 def read_messages(text: str, path: Path) -> Iterator[Message]:
-    """Yields the messages of a catalogue, the header (of which `msgid` is empty) among them,
-    without obsolete ones.
+    """Yields the messages of a catalogue, the header (whose `msgid` is empty) among them, without
+    obsolete ones.
 
     Raises DataError with the line if it is no catalogue.
     """

@@ -107,8 +107,8 @@ class Answers:
         return answer
 
     async def translate_file(self, fields: Fields, state: State) -> Answer:
-        """LibreTranslate's POST /translate_file: a document, of which the answer is the address to
-        load it from.
+        """LibreTranslate's POST /translate_file: a document. The answer is the address to load its
+        translation from.
         """
         translator = self.service.served.translator
         name, content = await file_of(fields)

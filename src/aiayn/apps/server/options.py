@@ -69,7 +69,7 @@ class ServeOptions:
 def read_keys(path: Path) -> list[str]:
     """Returns the keys in a file: one per line, without the blanks around it.
 
-    Blank lines and lines that begin with # are no keys. Raises ConfigError for a file that cannot
+    Blank lines and lines that begin with # are skipped. Raises ConfigError for a file that cannot
     be read or has none.
     """
     try:

@@ -15,8 +15,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Served:
-    """A model, and the API keys of which a request must have one; without any, the server is open
-    to everybody.
+    """A model, and API keys; a request must have one of them. Without any, the server is open to
+    everybody.
     """
 
     translator: LineTranslator
