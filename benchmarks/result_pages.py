@@ -377,6 +377,13 @@ def performance() -> dict[str, str]:
             ],
             rows_of("all_reduce"),
         ),
+        "packed-on-cpu": table(
+            [
+                Column("step of"),
+                *(Column(form, decimals=2) for form in ("4 micro-batches", "2", "1", "packed")),
+            ],
+            rows_of("packed_on_cpu"),
+        ),
         "preparing": wrapped(_preparing()),
         "planning": wrapped(
             f"Planning an epoch takes {' and '.join(planning)}, in every process that makes "
