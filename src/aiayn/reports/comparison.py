@@ -158,8 +158,12 @@ def _not_compared(groups: Sequence[Group], metrics: Sequence[Metric], base: Grou
     return lines
 
 
+def counted(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}{'s' * (len(things) != 1)}"
+
+
 def counted_seeds(group: Group) -> str:
-    return f"{len(group.seeds)} seed{'s' * (len(group.seeds) != 1)}"
+    return counted(group.seeds, "seed")
 
 
 def option_columns(options: Sequence[str]) -> list[Column]:

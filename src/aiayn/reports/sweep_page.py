@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiayn.config.tasks import TASKS, VAL_METRICS
 from aiayn.errors import RefusedError
-from aiayn.reports.comparison import MANY, best_first, comparisons, option_columns
+from aiayn.reports.comparison import MANY, best_first, comparisons, counted, option_columns
 from aiayn.reports.groups import (
     Group,
     differing,
@@ -54,7 +54,7 @@ def sweep_page(folder: Path) -> str:
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
-        about=[f"{len(runs)} runs in {len(groups)} groups"],
+        about=[f"{counted(runs, 'run')} in {counted(groups, 'group')}"],
         groups=_group_tables(runs),
         runs=[_runs_table(members, folder, differ) for members in partitions(runs, [*TITLES])],
         n_runs=len(runs),
