@@ -65,8 +65,8 @@ notebook: $(INSTALLED)  ## open examples/tour.ipynb, which computes the paper's 
 test: $(WITH_TESTS)  ## run the tests but for slow ones, in minutes; PYTEST_ARGS="-k beam" runs a part of it
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS)
 
-test-all: $(WITH_TESTS)  ## run every test: slow ones, planted bugs, published text where AIAYN_CORPORA names it
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --slow $(IN_PARALLEL) $(PYTEST_ARGS)
+test-all: $(WITH_TESTS)  ## run every test, examples drawn anew: slow ones, planted bugs, published text where AIAYN_CORPORA names it
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --slow --hypothesis-profile=random $(IN_PARALLEL) $(PYTEST_ARGS)
 
 soak: $(WITH_TESTS)  ## 300 kills at random moments, each compared to the bit with an unbroken run: outputs/soak.json
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/faults/soak.py
