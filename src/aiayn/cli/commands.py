@@ -8,7 +8,6 @@ import typer
 from aiayn import __version__
 from aiayn.cli.arguments import with_options
 from aiayn.cli.attention import attention
-from aiayn.cli.dashboard import dashboard
 from aiayn.cli.export import export
 from aiayn.cli.prepare import prepare
 from aiayn.cli.report import report
@@ -46,7 +45,6 @@ for command in (
     attention,
     table,
     report,
-    dashboard,
     trees,
     split,
     prepare,
