@@ -734,6 +734,8 @@ def written_by_a_model(source: str, translation: str, random: Random) -> Transla
 @example("<!--<i x='1'>x", "-->", Random(0))
 @example("<s", "<!--%s-->", Random(0))
 @example("s&lt;&gt;", "&lt;x", Random(0))
+@example("s%s&lt;&gt;", "&lt;x", Random(0))
+@example("s&lt;&gt;", "&lt;www.", Random(0))
 def test_a_translation_has_the_placeholders_of_its_source_whatever_the_model_wrote(
     source, translation, random
 ):

@@ -35,6 +35,7 @@ UNIT = re.compile(
 BESIDE_NO_BLANK = re.compile(f"[{CJK}]")
 SURE = 0.2  # share of a word's attention below which a place is a guess
 OPENING, CLOSING = "([{«„", ".,;:!?)]}»“…،؛؟।"  # without a blank after and before them
+TAG_NAME = re.compile("/?[A-Za-z_]")
 ZERO_WIDTH_SPACE = "\u200b"  # divides two placeholders where a blank does not
 
 # Of a translated sentence: lengths in bytes of its subwords and of the source's, and their
@@ -156,7 +157,14 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
     previous_text, done, was_new = "", 0, False
     for unit, word in enumerate(words):
         gap = text[done : word.start]
-        if word.is_new or was_new or gap.strip():  # they were no neighbours
+        # What follows `&lt;` would be a tag's name, and a `&gt;` far behind it the tag's end.
+        begins_tag = (
+            not gap
+            and "&gt;" in part.text
+            and previous_text.endswith("&lt;")
+            and TAG_NAME.match(word.text)
+        )
+        if word.is_new or was_new or gap.strip() or begins_tag:  # they were no neighbours
             next_text = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
             is_spaced = previous_text and not any(
                 map(BESIDE_NO_BLANK.match, (previous_text[-1], next_text[0]))
