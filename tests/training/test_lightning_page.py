@@ -1,13 +1,15 @@
-"""The code of docs/lightning.md runs."""
+"""The code of docs/lightning.md and docs/ideas.md runs."""
 
 import re
+import shlex
 from typing import Any
 
 import pytest
 import torch
-from applications import ROOT, TWELVE_STEPS, text_in, write_pairs
+from applications import ROOT, TWELVE_STEPS, run_application, text_in, write_pairs
 
 import aiayn
+from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
 
 PAGE = (ROOT / "docs/lightning.md").read_text(encoding="utf-8")
@@ -100,3 +102,32 @@ def test_the_notebook_the_trainer_and_the_search_of_the_page_run(options, tmp_pa
     }
     run("Search with your own module")
     assert len(names["found"]) == 2
+
+
+def test_the_position_encoding_of_the_page_on_ideas_learns_scores_and_translates(
+    options, tmp_path, monkeypatch
+):
+    page = (ROOT / "docs/ideas.md").read_text(encoding="utf-8")
+    section = page.split("## Add a position encoding\n")[1].split("\n## ")[0]
+    [code] = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    [shell] = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    train, evaluate, translate = map(shlex.split, shell.splitlines())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wavelengths.py").write_text(code, encoding="utf-8")
+    (tmp_path / "outputs").symlink_to(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+
+    evaluate = [word for word in evaluate[1:] if word != "baseline=outputs/quickstart"]
+    for words in ([*train[1:], *options], [*evaluate, "accelerator=cpu"], translate):
+        outcome = run_application(*words)
+        assert outcome.code == 0, outcome.err
+
+    assert outcome.out.count("\n") == 5
+    names: dict[str, Any] = {}
+    exec(code, names)
+    start = names["LearnedWavelengths"](16)
+    learned = checkpoints.load(RunFolder(tmp_path / "wavelengths").last).weights
+    for side in ("src", "tgt"):
+        trained = learned[f"{side}_positions.log_frequencies"]
+        assert trained.shape == start.log_frequencies.shape
+        assert not torch.equal(trained, start.log_frequencies)
