@@ -81,8 +81,8 @@ def blocks() -> dict[str, str]:
     spread = wrapped(
         f"Intervals hold 95 %: Student's t with {found['degrees_of_freedom']} degrees of freedom, "
         f"from the spread between seeds, a standard deviation of {found['sd']:.2f}, which is "
-        "taken to be the same for all sizes. They do not cover which pairs were drawn, nor the "
-        "choice of the test sentences."
+        "taken to be the same for all sizes. They ignore variation from the choice of training "
+        "pairs and of test sentences."
     )
     return {"pairs": markdown([Table("", COLUMNS, shown)]).strip(), "pairs-basis": spread}
 

@@ -53,6 +53,40 @@ def plus_minus(sample: Sample | None, decimals: int) -> str:
     )
 
 
+def half_width(sample: Sample) -> float:
+    """Return half of the mean's 95 % interval, by Student's t."""
+    return stats.t.isf(0.025, sample.n - 1) * sample.sd / math.sqrt(sample.n)
+
+
+def with_interval(sample: Sample, decimals: int) -> str:
+    """Return the mean and its 95 % interval; the score alone of a single run."""
+    mean_score = f"{sample.mean:.{decimals}f}"
+    return mean_score if sample.n == 1 else f"{mean_score} ± {half_width(sample):.{decimals}f}"
+
+
+ALL_KINDS = tuple(dict.fromkeys(("bleu_tokenized_lc", *METRIC_KINDS)))
+
+
+def scores_by_seed(study: str, test_set: str, kinds: Sequence[str] = ALL_KINDS) -> str:
+    """Return the test scores of a study of one group: each seed, their mean and its interval."""
+    [group] = group_runs(published(study))
+    records = []
+    for kind in kinds:
+        sample = group.sample(Metric(kind, "test"))
+        if sample is not None:
+            seeds = {f"seed {seed}": value for seed, value in sample.by_seed.items()}
+            records.append({"kind": METRICS[kind].title, **seeds, "mean": with_interval(sample, 2)})
+    seeds = [Column(f"seed {seed}", decimals=2) for seed in group.seeds]
+    return table([Column("kind", test_set), *seeds, Column("mean", "mean, 95 % interval")], records)
+
+
+# The built-in sentences.
+
+
+def quickstart() -> dict[str, str]:
+    return {"scores": scores_by_seed("quickstart", "test set", ("sacrebleu", "chrf"))}
+
+
 # Multi30k.
 
 PUBLISHED_MULTI30K = {
@@ -64,20 +98,8 @@ TEST_SETS = ("test", "test_2017_flickr", "test_2017_mscoco")
 
 def multi30k() -> dict[str, str]:
     [group] = group_runs(published("multi30k"))
-    scores = {
-        kind: group.sample(Metric(kind, "test")) for kind in ("bleu_tokenized_lc", *METRIC_KINDS)
-    }
-    records = []
-    for kind, sample in scores.items():
-        seeds = {f"seed {seed}": value for seed, value in sample.by_seed.items()}
-        records.append({"kind": METRICS[kind].title, **seeds, "mean": sample.mean, "sd": sample.sd})
-    columns = [
-        Column("kind", "2016 test set"),
-        *(Column(f"seed {seed}", decimals=2) for seed in group.seeds),
-    ]
-    columns += [Column("mean", decimals=2), Column("sd", "standard deviation", 2)]
-    reported = scores["bleu_tokenized_lc"]
-    of_mean = stats.t.isf(0.025, reported.n - 1) * reported.sd / math.sqrt(reported.n)
+    reported = group.sample(Metric("bleu_tokenized_lc", "test"))
+    of_mean = half_width(reported)
     of_next = of_mean * math.sqrt(reported.n + 1)
     about = (
         "The authors of Transformer-Tiny (Wu et al. 2021) published one run with lower-cased "
@@ -86,7 +108,8 @@ def multi30k() -> dict[str, str]:
         f"would lie within ± {of_next:.2f} of it (95 % prediction interval)."
     )
     return {
-        "three-seeds": table(columns, records),
+        "captions": scores_by_seed("captions", "2016 test set"),
+        "three-seeds": scores_by_seed("multi30k", "2016 test set"),
         "interval": wrapped(about),
         "wu2021": _wu2021(),
         "search": _multi30k_search(),
@@ -101,9 +124,13 @@ def _wu2021() -> str:
         records.append(
             {"run": f"{languages}, published", **dict(zip(TEST_SETS, figures, strict=True))}
         )
-        [run] = published(study)
-        scores = {name: run.evaluations[name].metrics["bleu_tokenized_lc"] for name in TEST_SETS}
-        records.append({"run": f"`{study}`, one run", **scores, "step": run.step})
+        [group] = group_runs(published(study))
+        samples = {name: group.sample(Metric("bleu_tokenized_lc", name)) for name in TEST_SETS}
+        scores = {name: with_interval(sample, 2) for name, sample in samples.items()}
+        last = sorted({run.step for run in group.runs})
+        steps = " to ".join(f"{step:,}" for step in dict.fromkeys((last[0], last[-1])))
+        count = "one run" if len(group.runs) == 1 else f"{len(group.runs)} seeds"
+        records.append({"run": f"`{study}`, {count}", **scores, "step": steps})
     titles = dict(zip(TEST_SETS, ("test 2016", "test 2017", "COCO"), strict=True))
     columns = [
         Column("run", "lower-cased tokenised BLEU"),
@@ -462,58 +489,68 @@ def _between(values: Sequence[float], decimals: int) -> str:
 
 # The README, in two languages.
 
+# Titles of the columns; what says that there is no score, and none published; of each row its title,
+# text and hardware.
 READMES = {
     "README.md": (
         ("score", "paper or published", "ours", "data", "hardware", "commit"),
-        "WMT14 en-de, newstest2014, BLEU of base, big",
-        "not run",
-        "Multi30k en-de, test 2016, BLEU lower-cased",
-        "{}",
-        "[Table 3 at a quarter of its widths](docs/results/table3-quarter.md), base, dev BLEU",
-        "none",
-        ("4.5 M pairs", "29,000 pairs", "Tatoeba, 160,487 pairs"),
-        ("", "one CPU core", "one H100"),
+        ("not run", "none"),
+        {
+            "wmt14": ("WMT14 en-de, newstest2014, BLEU of base, big", "4.5 M pairs", ""),
+            "captions": (
+                "[Multi30k en-fr](docs/results/multi30k.md#english-french-in-minutes), test 2016, "
+                "sacreBLEU of a small model",
+                "29,000 pairs",
+                "one CPU core",
+            ),
+            "table3_quarter": (
+                "[Table 3 at a quarter of its widths](docs/results/table3-quarter.md), base, dev "
+                "BLEU",
+                "Tatoeba, 160,487 pairs",
+                "one H100",
+            ),
+        },
     ),
     "README.zh-CN.md": (
         ("评测", "论文或已发表", "本项目", "数据", "硬件", "提交"),
-        "WMT14 英德,newstest2014,BLEU(base、big)",
-        "未运行",
-        "Multi30k 英德,test 2016,小写 BLEU",
-        "{}",
-        "[表 3,宽度为四分之一](docs/results/table3-quarter.md),base,开发集 BLEU",
-        "无",
-        ("450 万句对", "2.9 万句对", "Tatoeba,160,487 句对"),
-        ("", "一个 CPU 核", "一块 H100"),
+        ("未运行", "无"),
+        {
+            "wmt14": ("WMT14 英德,newstest2014,BLEU(base、big)", "450 万句对", ""),
+            "captions": (
+                "[Multi30k 英法](docs/results/multi30k.md#english-french-in-minutes),test 2016,"
+                "小模型的 sacreBLEU",
+                "2.9 万句对",
+                "一个 CPU 核",
+            ),
+            "table3_quarter": (
+                "[表 3,宽度为四分之一](docs/results/table3-quarter.md),base,开发集 BLEU",
+                "Tatoeba,160,487 句对",
+                "一块 H100",
+            ),
+        },
     ),
 }
 
 
 def readme(name: str) -> dict[str, str]:
-    titles, wmt14, not_run, multi30k, published_by, quarter, none, texts, machines = READMES[name]
-    [captions] = published("multi30k_wu2021")
-    quarter_runs = published("table3_quarter")
-    [base] = group_runs([run for run in quarter_runs if run.folder.path.name.startswith("base")])
-    scores = base.sample(Metric("bleu_compound_split", "val"))
-    half_width = stats.t.isf(0.025, scores.n - 1) * scores.sd / math.sqrt(scores.n)
-    rows = (
-        (wmt14, "27.3, 28.4", not_run, ""),
-        (
-            multi30k,
-            published_by.format(PUBLISHED_MULTI30K["multi30k_wu2021"][0]),
-            f"{captions.evaluations['test'].metrics['bleu_tokenized_lc']:.2f}\\*",
-            _commit("multi30k_wu2021"),
-        ),
-        (
-            quarter,
-            none,
-            f"{scores.mean:.2f} ± {half_width:.2f}",
-            _commit("table3_quarter"),
-        ),
-    )
-    records = [
-        dict(zip(titles, (score, paper, ours, text, machine, commit), strict=True))
-        for (score, paper, ours, commit), text, machine in zip(rows, texts, machines, strict=True)
+    titles, (not_run, none), rows = READMES[name]
+    runs = {study: published(study) for study in rows if study != "wmt14"}
+    runs["table3_quarter"] = [
+        run for run in runs["table3_quarter"] if run.folder.path.name.startswith("base")
     ]
+    metrics = {
+        "captions": Metric("sacrebleu", "test"),
+        "table3_quarter": Metric("bleu_compound_split", "val"),
+    }
+    records = []
+    for study, (title, text, hardware) in rows.items():
+        paper, score, commit = "27.3, 28.4", not_run, ""
+        if study in runs:
+            [group] = group_runs(runs[study])
+            paper, score = none, with_interval(group.sample(metrics[study]), 2)
+            commit = _commit(study)
+        cells = (title, paper, score, text, hardware, commit)
+        records.append(dict(zip(titles, cells, strict=True)))
     return {"results": table([Column(title) for title in titles], records)}
 
 
@@ -526,6 +563,7 @@ Blocks = Callable[[], Mapping[str, str]]
 PAGES: dict[Path, tuple[Blocks, ...]] = {
     ROOT / "README.md": (partial(readme, "README.md"),),
     ROOT / "README.zh-CN.md": (partial(readme, "README.zh-CN.md"),),
+    ROOT / "docs/quickstart.md": (quickstart,),
     ROOT / "docs/results/table3-quarter.md": (table3_quarter.blocks, multi30k_quarter.blocks),
     ROOT / "docs/results/cross-check.md": (cross_check.blocks,),
     ROOT / "docs/results/multi30k.md": (multi30k,),
