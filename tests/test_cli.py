@@ -621,6 +621,8 @@ def test_attention_reads_the_words_of_a_parser_as_translate_does(run, tmp_path, 
         (["translate", "{run}", "--beam", "3"], 2, None),
         (["trnslate"], 2, None),
         (["translate", "{run}", "--n-best", "0"], 2, None),
+        (["translate", "n" * 300], 2, None),
+        (["table", "{run}/" + "n" * 300], 2, None),
     ],
 )
 def test_an_error_is_one_line_and_the_exit_code_of_the_contract(

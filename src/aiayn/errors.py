@@ -125,7 +125,7 @@ def one_line_errors() -> Iterator[None]:
     traceback.
     """
     try:
-        with writable_output():
+        with writable_output(), _short_names():
             yield
     except (UserError, InterruptedRunError, KeyboardInterrupt) as error:
         if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
@@ -140,6 +140,21 @@ def one_line_errors() -> Iterator[None]:
             message, code = str(error), error.exit_code
         print(f"error: {message}", file=sys.stderr)
         sys.exit(code)
+
+
+@contextmanager
+def _short_names() -> Iterator[None]:
+    """Raises ConfigError for a path with a name that the file system cannot have."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        name = max(str(error.filename).split("/"), key=len)
+        raise ConfigError(
+            f"{name:.60}...: a name of {len(name)} characters is too long for a file; choose a "
+            "shorter one"
+        ) from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from operator import attrgetter
 import pytest
 from applications import ROOT, composed, composed_options
 
-from aiayn.config.compose import compose_evaluation, default_name
+from aiayn.config.compose import Sources, compose_evaluation, compose_training, default_name
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import run_config
@@ -269,6 +269,80 @@ def test_options_that_are_still_open_cannot_be_taken_for_resolved_ones():
 def test_names_that_leave_the_folder_or_need_quoting_are_refused(plain, name):
     with pytest.raises(ConfigError, match=r"^name="):
         from_dict(Config, changed(plain, name=name))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_accepted"),
+    [
+        ("n" * 200, True),
+        ("n" * 201, False),
+        ("/".join(["n" * 199] * 5), True),
+        ("/".join(["n" * 199] * 5) + "/n", False),
+    ],
+)
+@pytest.mark.parametrize("key", ["name", "sweep"])
+def test_names_are_as_long_as_file_systems_allow(plain, key, name, is_accepted):
+    if is_accepted:
+        from_dict(Config, changed(plain, **{key: name}))
+    else:
+        message = refusal(plain, **{key: name})
+        assert message.startswith(f"{key}={name[:60]}... ({len(name)} characters): must have at ")
+
+
+GIANT = 10**400
+
+
+@pytest.mark.parametrize("number", [GIANT, -GIANT, 10**5000], ids=["400", "-400", "5000"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "seed",
+        "trainer.max_steps",
+        "trainer.limit_val_batches",
+        "optim.peak_lr",
+        "optim.beta1",
+        "search.length_penalty",
+        "data.max_length_ratio",
+    ],
+)
+def test_stored_numbers_beyond_every_limit_are_refused_in_a_short_line(plain, key, number):
+    message = refusal(plain, **{key: number})
+
+    assert message.startswith(f"{key}: a number of more than 300 digits: must be ")
+    assert len(message) < 120
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"optim.peak_lr={GIANT}",
+        f"trainer.max_steps={GIANT}",
+        f"trainer.max_steps={'9' * 5000}",
+        f"data.weights=[1,{GIANT}]",
+        f"trainer.max_time={GIANT}:00:00:00",
+        "optim.peak_lr=1e400",
+        f"{'k' * 300}=1",
+        f"name={'n' * 300}",
+    ],
+    ids=lambda override: f"{override[:20]}-{len(override)}",
+)
+def test_giant_numbers_and_names_on_the_command_line_are_one_short_line(override):
+    with pytest.raises(ConfigError) as error:
+        compose_training(["data=files", "data.train=a", "data.val=a", override])
+
+    key, message = override.partition("=")[0], str(error.value)
+    assert message.startswith(key[:60])
+    assert "\n" not in message
+    assert len(message) < 200
+
+
+def test_a_giant_number_in_a_file_of_options_is_named(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    text = f"# @package _global_\noptim: {{lr_scale: {GIANT}}}\n"
+    (tmp_path / "experiment/mine.yaml").write_text(text)
+
+    with pytest.raises(ConfigError, match=r"optim\.lr_scale: its number is too large"):
+        compose_training(["experiment=mine"], Sources("train", folder=str(tmp_path)))
 
 
 def test_a_runs_default_name_says_data_model_and_row():

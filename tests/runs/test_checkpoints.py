@@ -33,6 +33,7 @@ from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import find_checkpoint, folder_of, saved_steps
+from aiayn.search.build import load_model
 
 
 @pytest.fixture(scope="session")
@@ -285,6 +286,87 @@ def test_files_made_to_run_code_are_refused_and_run_none_not_even_with_the_right
 def test_the_attacks_above_are_real(tmp_path):
     torch.load(BytesIO(ATTACKS["nested"](Evil(tmp_path / "sentinel"))), weights_only=False)
     assert (tmp_path / "sentinel").exists()
+
+
+# A right checksum says that a file is whole, not what it holds.
+
+
+def changed(original: Checkpoint, **fields) -> dict:
+    payload = {"format": tensor_files.FORMAT, **vars(original), "config": to_dict(original.config)}
+    return payload | fields
+
+
+def a_list_that_contains_itself() -> list:
+    values: list = [torch.ones(3)]
+    values.append(values)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"weights": [torch.ones(3)]}, "weights are not a table of tensors by name"),
+        ({"weights": {7: torch.ones(3)}}, "weights are not a table of tensors by name"),
+        ({"weights": {"w": [1.0]}}, "the weight w is not a plain tensor"),
+        ({"weights": {"w": torch.ones(3).to_sparse()}}, "the weight w is not a plain tensor"),
+        ({"weights": {"w": torch.ones(3, device="meta")}}, "the weight w is not a plain tensor"),
+        ({"tokenizer": "{"}, "tokenizer is not the JSON of one"),
+        ({"tokenizer": "[" * 100_000}, "tokenizer is not the JSON of one"),
+        ({"tokenizer": '{"model": {"vocab": 3}}'}, "tokenizer is not the JSON of one"),
+        ({"tokenizer": ["a"]}, "tokenizer is not the JSON of one"),
+        ({"corpus": 3}, "corpus is not a fingerprint"),
+        ({"step": "1500"}, "step is not a count"),
+        ({"step": -1}, "step is not a count"),
+        ({"micro_batches": 2**31}, "micro_batches is not a count"),
+        ({"averaged": ["10"]}, "averaged is not a list of steps"),
+        ({"averaged": a_list_that_contains_itself()}, "averaged is not a list of steps"),
+    ],
+)
+def test_a_whole_file_with_other_content_than_a_model_is_refused_in_a_line(
+    fields, fault, original, tmp_path
+):
+    tensor_files.write_tensors(tmp_path / "a.ckpt", changed(original, **fields))
+
+    with pytest.raises(RefusedError, match=rf"a\.ckpt: not a model of this program \({fault}\)"):
+        checkpoints.load(tmp_path / "a.ckpt")
+
+
+def test_a_file_that_would_take_many_times_its_size_is_refused_before_it_does(original, tmp_path):
+    path, huge = tmp_path / "a.ckpt", torch.ones(1, dtype=torch.bfloat16).expand(2**33)
+    tensor_files.write_tensors(path, changed(original, weights={"w": huge}))
+    with pytest.raises(RefusedError, match=r"a\.ckpt: .* would take 17,179\.\d MB of memory"):
+        checkpoints.load(path)
+
+    compressed = BytesIO()
+    archive = torch_archive(changed(original, weights={"w": torch.zeros(2**22)}))
+    with (
+        zipfile.ZipFile(BytesIO(archive)) as stored,
+        zipfile.ZipFile(compressed, "w", zipfile.ZIP_DEFLATED) as smaller,
+    ):
+        for name in stored.namelist():
+            smaller.writestr(name, stored.read(name))
+    path.write_bytes(sealed(compressed.getvalue()))
+    with pytest.raises(RefusedError, match=r"a\.ckpt: .* would take 16\.\d MB of memory"):
+        checkpoints.load(path)
+
+
+def test_a_weight_of_several_names_is_stored_once_and_read_under_each(original, tmp_path):
+    shared = torch.arange(30_000.0)
+    tied = replace(original, weights={"a": shared, "b": shared, "c": shared})
+    checkpoints.save(tmp_path / "a.ckpt", tied)
+
+    assert (tmp_path / "a.ckpt").stat().st_size < 2 * shared.nbytes
+    assert_equal(checkpoints.load(tmp_path / "a.ckpt"), tied)
+
+
+def test_a_model_of_another_size_than_its_weights_is_refused_before_it_is_built(original):
+    sizes = replace(original.config.model, d_model=2**20, d_ff=2**20)
+    larger = replace(original, config=replace(original.config, model=sizes))
+
+    with pytest.raises(
+        RefusedError, match=r"step 1500 has [\d,]+ parameters, and the model of its"
+    ):
+        load_model(larger)
 
 
 # Writing.

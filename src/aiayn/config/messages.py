@@ -15,12 +15,12 @@ from hydra.core.override_parser.types import ChoiceSweep, Glob, Sweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from aiayn.config.rules import is_section, options_of, require
+from aiayn.config.rules import MAX_DIGITS, MAX_NAME, is_section, options_of, require, written
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 
-# What composing and checking a configuration raises.
-COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException)
+# What composing and checking a configuration raises; OverflowError for a number beyond all floats.
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, OverflowError)
 
 # Groups of files in conf/ that are no section of the options.
 FILE_GROUPS = ("ablation", "experiment")
@@ -141,6 +141,9 @@ def one_line(error: BaseException, schema: type) -> str:
             break
         file = re.match("In '([^']+)'", str(error)) or file
         error = inner
+    if isinstance(error, OverflowError):
+        key = re.search(r"full_key: (\S+)", str(error))
+        return f"{key[1] if key else 'an option'}: its number is too large; write a smaller one"
     if not isinstance(error, OmegaConfBaseException):
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
@@ -190,6 +193,12 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
     first_names = {"hydra", *(name.partition(".")[0] for name in options_of(schema))}
     for override in overrides:
         key, sign, text = override.lstrip("+").partition("=")
+        require(len(key) <= MAX_NAME, f"{key:.60}...: no such option; --help lists them all")
+        require(
+            re.search(rf"\d{{{MAX_DIGITS},}}", text) is None,
+            f"{written(key, text)}: no option takes a number of {MAX_DIGITS} digits or more; write "
+            "a smaller one",
+        )
         if override.startswith("~"):
             raise ConfigError(
                 f"{override}: options cannot be removed; set it to another value with key=value"

@@ -8,6 +8,7 @@ stands in conf/.
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import cache, partial
@@ -28,6 +29,11 @@ else:
 # The largest count that all libraries take. Options that exhaust a machine long before it have
 # smaller limits.
 MAX_COUNT = 2**31 - 1
+MAX_DIGITS = 300  # a float has 308, and Python reads numbers of 4,300
+HUGE = 10**MAX_DIGITS
+# Of a run's name: file systems allow 255 bytes, which files named after a run need, too; and 4,096
+# of a path.
+MAX_NAME, MAX_PATH = 200, 1000
 
 TAG = r"<[^<>\s]+>"  # of a corpus, and other words that are never divided
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -119,34 +125,53 @@ def require(holds: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+def written(key: str, value: Any) -> str:
+    """Returns KEY=VALUE for a message; of a long value its beginning and its length."""
+    if isinstance(value, int) and not -HUGE < value < HUGE:  # Python writes 4,300 digits at most
+        return f"{key}: a number of more than {MAX_DIGITS} digits"
+    text = str(value)
+    return f"{key}={text}" if len(text) <= 100 else f"{key}={text[:60]}... ({len(text)} characters)"
+
+
 def one_of(key: str, value: Any, choices: tuple[Any, ...]) -> None:
-    require(value in choices, f"{key}={value}: choose one of {', '.join(map(str, choices))}")
+    require(
+        value in choices, f"{written(key, value)}: choose one of {', '.join(map(str, choices))}"
+    )
 
 
 def at_least(key: str, value: float | None, least: float, most: float = MAX_COUNT) -> None:
     require(
         value is None or least <= value < math.inf,
-        f"{key}={value}: must be at least {least:g}, and finite",
+        f"{written(key, value)}: must be at least {least:g}, and finite",
     )
-    require(value is None or value <= most, f"{key}={value}: must be at most {most}")
+    require(value is None or value <= most, f"{written(key, value)}: must be at most {most}")
 
 
 def fraction(key: str, value: float) -> None:
-    require(0 <= value < 1, f"{key}={value}: must be at least 0 and below 1")
+    require(0 <= value < 1, f"{written(key, value)}: must be at least 0 and below 1")
 
 
 def positive(key: str, value: float) -> None:
-    require(0 < value < math.inf, f"{key}={value}: must be above 0 and finite")
+    is_finite = 0 < value <= sys.float_info.max
+    require(is_finite, f"{written(key, value)}: must be above 0 and finite")
 
 
 def valid_name(key: str, name: str) -> None:
-    """Refuses names of runs that would leave their root or need quoting on a command line."""
-    good = all(
-        part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in name.split("/")
-    )
+    """Refuses names of runs that would leave their root, need quoting on a command line, or be too
+    long for a folder.
+    """
+    parts = name.split("/")
+    good = all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in parts)
     require(
         good,
-        f"{key}={name}: use letters, digits, '.', '_' and '-', beginning with a letter or digit",
+        f"{written(key, name)}: use letters, digits, '.', '_' and '-', beginning with a letter or "
+        "digit",
+    )
+    is_short = len(name) <= MAX_PATH and all(len(part) <= MAX_NAME for part in parts)
+    require(
+        is_short,
+        f"{written(key, name)}: must have at most {MAX_NAME} characters, with its folders "
+        f"{MAX_PATH}; choose a shorter one",
     )
 
 

@@ -61,7 +61,9 @@ class Config:
     init_fingerprint: str | None = option(
         "expected SHA-256 of the weights of init_from; null: not checked"
     )
-    seed: int = option("random seed for weights, dropout and the order of steps")
+    seed: int = option(
+        "random seed for weights, dropout and the order of steps", least=0, most=2**32 - 1
+    )
     optimized_metric: str = option(
         "with -m: metric that hydra/sweeper=optuna optimizes: val/loss | val/ppl | val/bleu",
         absent="val/loss",
@@ -89,7 +91,6 @@ class Config:
 
     def __post_init__(self) -> None:
         check_rules("", self)
-        require(0 <= self.seed < 2**32, f"seed={self.seed}: must be at least 0 and below 2^32")
         require(
             self.init_from != "",
             "init_from is empty: name a run's folder or a checkpoint file, or null",

@@ -5,12 +5,15 @@ It holds the weights, the configuration, the tokenizer, the corpus' fingerprint 
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from aiayn.config.rules import MAX_COUNT
 from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_dict
 from aiayn.errors import ConfigError, RefusedError
@@ -33,10 +36,7 @@ class Checkpoint:
     @property
     def vocab_size(self) -> int:
         """Subwords of the tokenizer, symbols included, which are not learned."""
-        tokenizer = json.loads(self.tokenizer)
-        return len(tokenizer["model"]["vocab"]) + sum(
-            not token["special"] for token in tokenizer.get("added_tokens", [])
-        )
+        return _vocab_size_of(self.tokenizer)
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -49,8 +49,8 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 def load(path: Path) -> Checkpoint:
     """Reads a checkpoint file, also one that a Lightning Trainer has written of our modules.
 
-    Raises RefusedError if it is missing or damaged, holds no model, or has options that this
-    program does not know.
+    Raises RefusedError if it is missing or damaged, holds no model, values of other types, or
+    options that this program does not know.
     """
     try:
         payload = tensor_files.read_tensors(path)
@@ -63,6 +63,8 @@ def load(path: Path) -> Checkpoint:
     names = Checkpoint.__dataclass_fields__
     if missing := sorted(name for name in names if payload.get(name) is None):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(missing)})")
+    if fault := _fault_of(payload):
+        raise RefusedError(f"{path}: not a model of this program ({fault}); take another file")
     try:
         payload["config"] = stored_config(payload["config"])
     except ConfigError as error:
@@ -72,6 +74,38 @@ def load(path: Path) -> Checkpoint:
         ) from error
     payload["weights"] = {name: _as_float(weight) for name, weight in payload["weights"].items()}
     return Checkpoint(**{name: payload[name] for name in names})
+
+
+def _fault_of(payload: Mapping[str, Any]) -> str:
+    """Returns which field is not what `Checkpoint` declares; empty without any. A checksum says
+    that a file is whole, not who made it.
+    """
+    counts = {name: payload[name] for name in ("step", "micro_batches")}
+    for name, count in counts.items():
+        if type(count) is not int or not 0 <= count <= MAX_COUNT:
+            return f"{name} is not a count"
+    steps, weights = payload["averaged"], payload["weights"]
+    if not isinstance(steps, list) or not all(type(step) is int for step in steps):
+        return "averaged is not a list of steps"
+    if not isinstance(payload["corpus"], str):
+        return "corpus is not a fingerprint"
+    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
+        return "weights are not a table of tensors by name"
+    for name, weight in weights.items():
+        is_plain = isinstance(weight, Tensor) and weight.layout is torch.strided
+        if not is_plain or weight.device.type != "cpu" or weight.is_quantized:
+            return f"the weight {name:.80} is not a plain tensor"
+    try:
+        _vocab_size_of(payload["tokenizer"])
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return "tokenizer is not the JSON of one"
+    return ""
+
+
+def _vocab_size_of(tokenizer: str) -> int:
+    fields = json.loads(tokenizer)
+    added = fields.get("added_tokens", [])
+    return len(fields["model"]["vocab"]) + sum(not token["special"] for token in added)
 
 
 def _as_float(weight: Tensor) -> Tensor:

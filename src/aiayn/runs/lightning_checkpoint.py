@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from aiayn.errors import RefusedError
 from aiayn.runs.run_folder import read_checksum
+from aiayn.runs.tensor_files import load_archive
 
 
 def read_lightning(path: Path) -> dict[str, Any] | None:
@@ -16,9 +15,12 @@ def read_lightning(path: Path) -> dict[str, Any] | None:
     Raises RefusedError if it lacks what only our data module puts into it.
     """
     try:
-        checkpoint = (
-            None if read_checksum(path) else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        if read_checksum(path):
+            return None
+        with open(path, "rb") as file:
+            checkpoint = load_archive(file, path)
+    except RefusedError:
+        raise
     except Exception:  # no file of tensors either
         return None
     if not isinstance(checkpoint, dict) or "pytorch-lightning_version" not in checkpoint:

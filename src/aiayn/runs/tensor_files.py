@@ -9,6 +9,7 @@ import hashlib
 import os
 import shutil
 import struct
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -21,6 +22,7 @@ from aiayn.files import atomic_file
 from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE, checksum_at_end
 
 FORMAT = 1
+MOST_COPIES = 4  # of each value in memory: a tensor that has several names is stored once
 
 
 def write_tensors(path: Path, payload: Mapping[str, Any]) -> None:
@@ -64,17 +66,18 @@ class _HashedFile:
 
 
 def n_bytes(payload: Any) -> int:
-    """Returns the size of all tensors in tables and lists at any depth."""
-    if isinstance(payload, Tensor):
-        return payload.numel() * payload.itemsize
-    values = (
-        payload.values()
-        if isinstance(payload, Mapping)
-        else payload
-        if isinstance(payload, list | tuple)
-        else ()
-    )
-    return sum(map(n_bytes, values))
+    """Returns the size of all tensors in tables and lists at any depth, as it is in memory once
+    each has been copied.
+    """
+    size, pending, seen = 0, [payload], set[int]()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Tensor):
+            size += value.numel() * value.itemsize
+        elif isinstance(value, Mapping | list | tuple) and id(value) not in seen:
+            seen.add(id(value))  # a file may hold a list that contains itself
+            pending += value.values() if isinstance(value, Mapping) else value
+    return size
 
 
 def writing_checkpoint(path: Path, size: int) -> contextlib.AbstractContextManager[None]:
@@ -91,13 +94,12 @@ def writing_checkpoint(path: Path, size: int) -> contextlib.AbstractContextManag
 
 def read_tensors(path: Path) -> dict[str, Any]:
     """Reads what `write_tensors` wrote, onto the CPU. Raises RefusedError if it is missing or
-    damaged.
+    damaged, or needs much more memory than its size.
     """
     try:
         with open(path, "rb") as file:
             _verify(file, path)
-            file.seek(0)
-            payload = torch.load(file, map_location="cpu", weights_only=True)  # runs no code
+            payload = load_archive(file, path)
     except OSError as error:
         raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
     except RefusedError:
@@ -113,6 +115,29 @@ def read_tensors(path: Path) -> dict[str, Any]:
             f"{path}: written in format {written}, this program reads format {FORMAT}"
         )
     return payload
+
+
+def load_archive(file: BinaryIO, path: Path) -> Any:
+    """Returns what a torch archive holds, on the CPU, without running code of it.
+
+    Raises RefusedError if it needs much more memory than its size: by compression, or by tensors
+    that repeat a few values.
+    """
+    size = file.seek(0, os.SEEK_END)
+    with zipfile.ZipFile(file) as archive:
+        _refuse_larger(path, sum(entry.file_size for entry in archive.infolist()), size)
+    file.seek(0)
+    payload = torch.load(file, map_location="cpu", weights_only=True)
+    _refuse_larger(path, n_bytes(payload), size)
+    return payload
+
+
+def _refuse_larger(path: Path, memory: int, size: int) -> None:
+    if memory > MOST_COPIES * size:
+        raise RefusedError(
+            f"{path}: not a checkpoint of this program (it has {size / 1e6:,.1f} MB and would take "
+            f"{memory / 1e6:,.1f} MB of memory)"
+        )
 
 
 def _verify(file: BinaryIO, path: Path) -> None:

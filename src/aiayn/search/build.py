@@ -6,6 +6,8 @@ from typing import Any
 
 from aiayn.config.rules import require
 from aiayn.config.schema import Config
+from aiayn.errors import RefusedError
+from aiayn.model.flops import n_parameters
 from aiayn.model.layers import Parts
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore
@@ -14,8 +16,17 @@ from aiayn.runs.extensions import builders_of, builds_model
 
 def load_model(checkpoint: Checkpoint) -> Transformer:
     """Returns the model of a checkpoint, on the CPU. Raises what `build_model` and `restore`
-    raise.
+    raise, and RefusedError before it builds a model of another size than the weights.
     """
+    config = checkpoint.config
+    if config.model.parts is None:  # an extension may bring parts of any size
+        size = sum(weight.numel() for weight in checkpoint.weights.values())
+        stored = n_parameters(config.model, checkpoint.vocab_size, config.data.src_vocab_size)
+        if size != stored:
+            raise RefusedError(
+                f"the checkpoint of step {checkpoint.step} has {size:,} parameters, and the model "
+                f"of its own configuration {stored:,}; take another file"
+            )
     model = build_model(checkpoint.config, checkpoint.vocab_size)
     restore(model, checkpoint)
     return model
