@@ -342,7 +342,7 @@ def _write_document(
             f"{file}: without --tag, though this model has learned {', '.join(known)}",
             file=sys.stderr,
         )
-    for remark in document.remarks + [f"{file}: there is no text to translate in it"] * (not total):
+    for remark in document.remarks:
         print(remark, file=sys.stderr)
 
 

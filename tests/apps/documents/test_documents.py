@@ -209,6 +209,7 @@ SHOUTED_SUBTITLES = (
     )
     .replace("- the cat", "- THE CAT")
     .replace("the end", "THE END")
+    .replace("note", "NOTE")
 )
 
 TABLE = (
@@ -291,7 +292,7 @@ def test_texts_are_translated_and_everything_else_is_kept_byte_for_byte(name):
 def test_subtitles_keep_their_number_of_lines_where_words_have_no_blanks_between():
     text = "今天天气很好，我们去公园散步。他在<i>图书馆里</i>看书。"
     for count in (1, 2, 3):
-        found = in_lines(text, count, "\n").split("\n")
+        found = in_lines(text, [10] * count, ["\n"] * (count - 1)).split("\n")
         assert ("".join(found), len(found)) == (text, count)
         assert max(map(len, found)) < 2 * len(text) / count
         assert not any(line[0] in "，。" for line in found)
@@ -303,13 +304,90 @@ def test_subtitles_keep_their_number_of_lines_where_words_have_no_blanks_between
     assert "\u266a\r\n\u266a" in "".join(piece for piece in film.pieces if isinstance(piece, str))
 
 
-def test_the_dash_before_what_somebody_says_is_no_part_of_it():
-    found = document("a.srt", "1\n00:01 --> 00:02\n- Where?\n\u2014 Here.\n-5 cats\n")
-    assert [piece.text for piece in found.pieces if isinstance(piece, Part)] == [
-        "Where?",
-        "Here.",
-        "-5 cats",
+TIMES = "00:00:0{},000 --> 00:00:0{},500"
+ONE, TWO, THREE = (TIMES.format(second, second) for second in (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "texts"),
+    [
+        (
+            "dash.srt",
+            f"1\n{ONE}\n- Where?\n\u2014 Here\nit is.\n-5 cats\n",
+            "Where?|Here it is. -5 cats",
+        ),
+        ("after.srt", f"1\n{ONE}\nAn end.\n\nNo end.\n\n\n7\n{TWO}\nOne.", "An end.|No end.|One."),
+        (
+            "arrow.srt",
+            f"1\n{ONE}\nA --> B\n12 --> 7 cats\n\n2\n{TWO}\nOne.\n",
+            "A --> B 12 --> 7 cats|One.",
+        ),
+        (
+            "doubled.srt",
+            f"1\r\n\r\n{ONE}\r\n\r\nthe old\r\n\r\nhouse.\r\n\r\n\r\n\r\n2\r\n\r\n{TWO}\r\n\r\nOne.",
+            "the old house.|One.",
+        ),
+        (
+            "over.srt",
+            f"1\n{ONE}\nHe sees, and\n\n2\n{TWO}\nwe <i>all\nsee</i>.\n",
+            "He sees, and we all see.",
+        ),
+        (
+            "comma.srt",
+            f"1\n{ONE}\nSo,\n\n2\n{TWO}\nAnna sees\n\n3\n{THREE}\nAnna.",
+            "So, Anna sees|Anna.",
+        ),
+        ("long.srt", f"1\n{ONE}\n{'a ' * 200}\n\n2\n{TWO}\nb", "a " * 199 + "a|b"),
+        (
+            "style.srt",
+            f"1\n{ONE}\n{{\\an8}}\n<i>- One,</i>\n\n2\n{TWO}\n<i>- two</i>",
+            "- One,|- two",
+        ),
+        ("br.srt", f"1\n{ONE}\none<br>two\n\n2\n{TWO}\nthree", "one|two|three"),
+        (
+            "named.vtt",
+            f"WEBVTT\n\nNOTE\nno text\n\na name\n{ONE} align:start\nAn end.\n\nNo end.\n\nNOTE no text\n\nb\n"
+            f"{TWO}\nOne.",
+            "An end.|No end.|One.",
+        ),
+    ],
+)
+def test_a_subtitle_goes_on_until_the_next_one_begins(name, content, texts):
+    found = document(name, content)
+    assert [piece.text for piece in found.pieces if isinstance(piece, Part)] == texts.split("|")
+    assert translated(name, content, shout=False) == content
+    assert not found.remarks
+
+
+def test_a_sentence_over_two_subtitles_is_divided_in_proportion_and_every_subtitle_stays():
+    film = f"1\n{ONE}\nthe very old house\n\n2\n{TWO}\nof the three cats\n"
+    [sentence] = [piece for piece in document("a.srt", film).pieces if isinstance(piece, Part)]
+    for text, first, second in (
+        ("das sehr alte Haus der drei Katzen", "das sehr alte Haus", "der drei Katzen"),
+        ("Katzenhaus", "Katzenhaus", ""),
+    ):
+        assert sentence.finish(text) == f"{first}\n\n2\n{TWO}\n{second}"
+    [sentence] = [
+        piece
+        for piece in document("a.srt", f"1\n{ONE}\nthe\ncats").pieces
+        if isinstance(piece, Part)
     ]
+    assert sentence.finish("Katzen") == "Katzen"  # a blank line would end the subtitle
+
+
+def test_what_stands_in_no_subtitle_is_counted():
+    for content, remarks in (
+        (
+            f"the end\n1984\n\n1\n{ONE}\na cat",
+            "1 of its lines not translated, because no times stand above them: the end",
+        ),
+        (
+            f"WEBVTT the\n\nSTYLE\na\n\n{ONE}\na\n\nNOTE a\n\nb\nc",
+            "2 of its lines not translated, because no times stand above them: b",
+        ),
+        ("1\n00:01 - 00:02\na cat", "1 of its lines"),
+    ):
+        assert remarks in document("a.vtt", content).remarks[0]
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ blanks; so only the places of texts are read here, and the translations are put 
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -27,21 +28,31 @@ from aiayn.apps.documents.markup import (
 from aiayn.apps.localisation.catalogue import quoted, read_messages
 from aiayn.apps.localisation.exchange import read_memory, read_xliff
 from aiayn.data.languages import best_match
-from aiayn.data.placeholders import CJK
+from aiayn.data.placeholders import CJK, has_letters
 from aiayn.data.tables import header_columns, is_quoted, table_delimiter
 from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
 from aiayn.doors import load_from
 from aiayn.errors import DataError
 
-# Of subtitles: blank lines, and a line with times and the number before it.
-TIMES = re.compile(r"((?:^[ \t]*\r?\n)+|(?:^\d+[ \t]*\r?\n)?^.*-->.*(?:\r?\n|\Z))", re.MULTILINE)
+# A subtitle begins with a line of times. The line before it is its number, in WebVTT its name.
+# Blank lines may be doubled.
+TIMES = r"[ \t]*\d+[ \t]*:[\d:., \t]*-->[ \t]*\d+[ \t]*:.*(?:\n|\Z)"
+SUBTITLE = rf"(?:^[ \t]*\d+[ \t]*\r?\n(?:[ \t]*\r?\n)*+)?^{TIMES}"
+AFTER_BLANK_LINE = r"(?:(?<=\n\n)|(?<=\n\r\n))"
+VTT_NAME = rf"{AFTER_BLANK_LINE}[^\n]+\n(?={TIMES})"
+VTT_COMMENT = rf"{AFTER_BLANK_LINE}NOTE\b.*(?:\n(?!\r?\n).+)*+"
+SRT = re.compile(f"({SUBTITLE})", re.MULTILINE)
+VTT = re.compile(f"({VTT_COMMENT}|(?:{VTT_NAME})?{SUBTITLE})", re.MULTILINE)
+MAX_JOINED = 300  # characters of a sentence over several subtitles
 # Where a line may end: at blanks, and between characters of Chinese and Japanese; not in a tag.
 BREAK = re.compile(
     rf"( +|(?<=[{CJK}])(?<![\u3008-\u3010（［｛])(?=[{CJK}])"
     r"(?![\u3001-\u3002\u3005\u3009\u300b\u300d\u300f\u3011"
-    r"ー）］｝，．！？：；]))(?![^<]*>)"
+    r"ー）］｝，．！？：；]))(?![^<>]*(?<!--)>)"
 )
-DASH = re.compile(r"(?:\{\\[^{}]*\})*\s*[-\u2013\u2014](?!\d)\s*")  # before what somebody says
+# Before the words of a subtitle: how they look, and a dash where somebody begins to speak.
+START = re.compile(r"(?:\{\\[^{}]*\})*(?:\s*[-\u2013\u2014](?!\d)\s*)?")
+STYLE = re.compile(r"\{\\[^{}]*\}|<[^<>]*>")
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -146,6 +157,8 @@ def parse_document(
     keeps_tags = markup or read not in (*FIELDS, _plain)
     source = Source(path, text.removeprefix("\ufeff"), langs, keeps_tags, content)
     pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *read(source)]
+    if not any(isinstance(piece, Part) for piece in pieces):
+        source.remarks.append(f"{path}: there is no text to translate in it")
     return Document(path, read, pieces, encoding, source.markup, source.remarks)
 
 
@@ -218,51 +231,86 @@ def _xliff(source: Source) -> Pieces:
 
 
 def _subtitles(source: Source) -> Pieces:
-    """The lines after a line with times are one text of as many lines, unless they begin with
-    dashes, which stay.
+    """A subtitle's text ends where the next subtitle begins; a sentence may go on in the next.
+
+    Dashes before what somebody says, and styles at the beginning, stay.
     """
-    pieces: Pieces = []
-    blocks = ["", *TIMES.split(source.text)]
+    is_vtt = source.text.startswith("WEBVTT")
+    before, *blocks = (VTT if is_vtt else SRT).split(source.text)
+    outside = [] if is_vtt else [before]
+    texts: list[list[tuple[str, str]]] = []  # lines, and what stands before each
     for timing, block in zip(blocks[::2], blocks[1::2], strict=True):
-        shown = block.rstrip() if "-->" in timing else ""
-        pieces.append(timing)
-        lines = re.split(r"(\r?\n)", shown)
-        if any(DASH.match(line) for line in lines):
-            for line in lines:
-                dash = DASH.match(line)
-                start = dash.end() if dash else 0
-                pieces += [line[:start], *parse_markup(line[start:])]
-        else:
-            style = re.match(r"(?:\{\\[^{}]*\})*", shown)
-            first = style.end() if style else 0
-            finish = partial(in_lines, count=len(lines[::2]), end=(*lines, "")[1])
-            text_pieces = parse_markup(re.sub(rf"(?<=[{CJK}])\r?\n(?=[{CJK}])", "", shown)[first:])
-            pieces += [
-                shown[:first],
-                *(
-                    piece if isinstance(piece, str) else replace(piece, finish=finish)
-                    for piece in text_pieces
-                ),
-            ]
-        pieces.append(block[len(shown) :])
-    return pieces
+        if timing.startswith("NOTE"):
+            before += timing + block
+            outside.append(block)
+            continue
+        before, shown = before + timing, block.rstrip()
+        for line in re.split(r"(\r?\n(?:[ \t]*\r?\n)*+)", shown):
+            if not line.strip():
+                before += line
+                continue
+            if texts and _goes_on(texts[-1], before, line):
+                texts[-1].append((before, line))
+            else:
+                texts.append([(before, line)])
+            before = ""
+        before += block[len(shown) :]
+    if left_out := [line for line in "\n".join(outside).split("\n") if has_letters(line)]:
+        source.remarks.append(
+            f"{source.path}: {len(left_out)} of its lines not translated, because no times stand "
+            f"above them: {left_out[0].strip():.60}"
+        )
+    return [*chain.from_iterable(map(_subtitle_pieces, texts)), before]
 
 
-def in_lines(text: str, count: int, end: str) -> str:
-    """Returns a text in up to `count` lines of about equal length, with a line end between them."""
+def _goes_on(text: list[tuple[str, str]], before: str, line: str) -> bool:
+    """Whether a text goes on in this line of the same or the next subtitle."""
+    end, start = (STYLE.sub("", part).strip() for part in (text[-1][1], line))
+    if re.match(r"[-\u2013\u2014](?!\d)", start):
+        return False
+    if before in ("\n", "\r\n"):
+        return True
+    is_open = end[-1:] in tuple(",;\u060c\u3001\uff0c") or (
+        end[-1:].isalnum() and start[:1].islower()
+    )
+    return is_open and sum(len(part) for _, part in text) + len(line) <= MAX_JOINED
+
+
+def _subtitle_pieces(text: list[tuple[str, str]]) -> Pieces:
+    """Returns the pieces of a text whose translation gets as many lines, of lengths in
+    proportion.
+    """
+    (before, first), *others = text
+    rest = START.sub("", first, count=1)
+    text = [(before + first.removesuffix(rest), rest), *others]
+    lines = [line for _, line in text]
+    pieces = parse_markup(re.sub(rf"(?<=[{CJK}])\n(?=[{CJK}])", "", "\n".join(lines)))
+    if not lines[0].strip() or sum(isinstance(piece, Part) for piece in pieces) != 1:
+        # Nothing to translate, or tags that end a sentence
+        return [piece for before, line in text for piece in (before, *parse_markup(line))]
+    finish = partial(in_lines, lengths=list(map(len, lines)), ends=[end for end, _ in others])
+    return [
+        text[0][0],
+        *(piece if isinstance(piece, str) else replace(piece, finish=finish) for piece in pieces),
+    ]
+
+
+def in_lines(text: str, lengths: Sequence[int], ends: Sequence[str]) -> str:
+    """Returns a text in lines in proportion to `lengths`, with `ends` between them. A line without
+    a word is left out, but not the times of the next subtitle.
+    """
     # A word, the blank before the next or nothing, the next, ...
     words = BREAK.split(text.lstrip(" "))
-    lines: list[str] = []
-    for left in range(count, 0, -1):
-        line, wanted = "", len("".join(words)) / left
-        while words and (
-            not line or left == 1 or len(line) + len("".join(words[:2])) / 2 <= wanted
-        ):
+    divided = ""
+    for number, end in enumerate(["", *ends]):
+        line, share = "", (lengths[number] + 1) / sum(length + 1 for length in lengths[number:])
+        wanted = (len("".join(words)) + 1) * share - 1
+        while words and (not line or len(line) + len("".join(words[:2])) / 2 <= wanted):
             blank = words.pop(0) if line else ""
             line += blank + words.pop(0)
-        lines += [line] if line else []
+        divided += end + line if line or "-->" in end else ""
         del words[:1]
-    return end.join(lines)
+    return divided
 
 
 def _table_pieces(source: Source) -> Pieces:
