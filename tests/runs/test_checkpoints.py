@@ -480,8 +480,8 @@ def test_where_none_is_whole_the_run_is_refused_rather_than_begun_anew(original,
 def test_training_goes_on_from_the_newest_checkpoint_with_an_optimizer_state_and_removes_the_later_ones(
     original, tmp_path, caplog
 ):
-    fill(tmp_path, original, 9, 10, 11, 100)
-    for step in (10, 100):
+    fill(tmp_path, original, 9, 10, 11, 12, 13, 100)
+    for step in (10, 12, 13, 100):
         checkpoint_folder.optimizer_path(checkpoint_folder.step_path(tmp_path, step)).unlink()
     checkpoint_folder.update_last(tmp_path, 100)
     assert checkpoint_folder.load_newest(tmp_path)[0].step == 11

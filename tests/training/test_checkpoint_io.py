@@ -11,7 +11,7 @@ from aiayn.errors import RefusedError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.background_writer import BackgroundWriter
-from aiayn.training.checkpoint_io import RunCheckpointIO
+from aiayn.training.checkpoint_io import RunCheckpointIO, steps_to_average
 from aiayn.training.finish import average_last
 
 
@@ -73,3 +73,18 @@ def test_an_average_of_fewer_checkpoints_than_asked_for_says_so(
     with caplog.at_level(logging.INFO):
         assert average_last(SimpleNamespace(config=config), services) == 3
     assert (f"trainer.average_last={wanted}: the run has only 3" in caplog.text) == few
+
+
+@pytest.mark.parametrize(
+    ("average_last", "end", "steps"),
+    [(1, None, [40]), (2, None, [30, 40]), (9, None, [10, 20, 30, 40]), (3, 33, [20, 30, 33])],
+)
+def test_what_a_signal_saved_between_regular_checkpoints_is_not_averaged(
+    average_last, end, steps, tmp_path
+):
+    options = [f"trainer.average_last={average_last}", "trainer.checkpoint_every=10"]
+    settings = composed("experiment=quickstart", "trainer.max_steps=40", *options).trainer
+    for step in (7, 10, 19, 20, 30, 31, 33, *([] if end else [39, 40])):
+        (tmp_path / f"step_{step}.ckpt").touch()
+
+    assert steps_to_average(tmp_path, settings, end) == steps

@@ -143,7 +143,8 @@ def one_line(error: BaseException, schema: type) -> str:
         error = inner
     if isinstance(error, OverflowError):
         key = re.search(r"full_key: (\S+)", str(error))
-        return f"{key[1] if key else 'an option'}: its number is too large; write a smaller one"
+        where = key[1] if key else "a file of options"
+        return f"{where}: a number of it is too large for any option; write a smaller one"
     if not isinstance(error, OmegaConfBaseException):
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

@@ -9,8 +9,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from aiayn.config.resolve import RunConfig, fill, run_config
-from aiayn.config.rules import as_option, is_section, options_of, require
+from aiayn.config.rules import as_option, is_section, options_of, require, written
 from aiayn.config.schema import Config
+from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -99,9 +100,8 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     types += (int,) if float in types else ()
     types += (type(None),) if option.metadata.get("inferred_from_data") else ()
     name = option_type.__name__ if isinstance(option_type, type) else option_type
-    require(
-        option_type is Any or type(value) in types, f"{key}={value!s:.80}: must be of type {name}"
-    )
+    if option_type is not Any and type(value) not in types:
+        raise ConfigError(f"{written(key, value)}: must be of type {name}")
     texts = [
         text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)
     ]
