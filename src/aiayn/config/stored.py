@@ -102,12 +102,9 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     name = option_type.__name__ if isinstance(option_type, type) else option_type
     if option_type is not Any and type(value) not in types:
         raise ConfigError(f"{written(key, value)}: must be of type {name}")
-    texts = [
-        text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)
-    ]
-    require(
-        not any("\0" in text for text in texts), f"{key}={value!r:.80}: contains a NUL character"
-    )
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str) and "\0" in text:
+            raise ConfigError(f"{key}={value!r:.80}: contains a NUL character")
     return value
 
 
