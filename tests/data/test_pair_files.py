@@ -345,6 +345,7 @@ def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_p
     table = stored(tmp_path / "x.tsv", "\n".join(["en\tde", *rows]) + "\n")
     objects = [json.dumps({"en": src, "de": tgt}) for src, tgt in pairs]
     objects[30:30] = ["{", "", '{"en": 7, "de": "b"}']
+    objects[:0] = ['{"en": "a", "de": null}', "null"]
     records = stored(tmp_path / "x.jsonl", "\n".join(objects) + "\n")
     units = tmx(pairs).replace("</seg></tuv></tu>", "</seg><seg>again</seg></tuv></tu>", 1)
     units = units.replace("</body>", '<tu><tuv xml:lang="en"><seg>alone</seg></tuv></tu></body>')
@@ -359,16 +360,16 @@ def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_p
     assert found.report["train"]["dropped"] == {
         "empty": 3,
         "columns": 2,
-        "not_json": 2,
+        "not_json": 4,
         "two_segments": 1,
     }
     assert first_dropped(found) == {
-        "empty": [f"{two}.en and {two}.de: line 1", f"{table}: line 22", f"{records}: line 32"],
+        "empty": [f"{two}.en and {two}.de: line 1", f"{table}: line 22", f"{records}: line 34"],
         "columns": [f"{table}: line 11", f"{table}: line 23"],
-        "not_json": [f"{records}: line 31", f"{records}: line 33"],
+        "not_json": [f"{records}: line {number}" for number in (1, 2, 33, 35)],
         "two_segments": [f"{memory}: line 3"],
     }
-    assert found.report["train"]["read"] == 61 + 63 + 63 + 60
+    assert found.report["train"]["read"] == 61 + 63 + 65 + 60
 
 
 def test_test_text_with_rows_that_are_no_pairs_is_refused_with_all_of_them(tmp_path):

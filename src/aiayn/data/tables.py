@@ -182,7 +182,7 @@ def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
             if line is not None and not line.strip() and number > 1:
                 yield RawPair(str(path), number, b"", b"")
-            elif number == 1:
+            elif number == 1 and b"null" not in (line or b""):
                 raise DataError(
                     f"{path}: line {number} is not a JSON object with two texts, "
                     f'{{"{src_lang}": "...", "{tgt_lang}": "..."}}; correct or remove it'

@@ -59,6 +59,7 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
+CONTROL_BYTE = re.compile(rb"[\x00-\x08\x0e-\x1a]")
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not
 # UTF-8.
@@ -175,10 +176,8 @@ def decode_document(path: Path, content: bytes, may_declare: bool = True) -> tup
             raise DataError(
                 f"{path}: the encoding {label} is not supported; convert the file to UTF-8"
             )
-    if not encoding and 0.3 < content[:64].count(0) / max(len(content[:64]), 1) < 0.7:
-        raise DataError(
-            f"{path}: this is UTF-16 without a mark; convert it: iconv -f UTF-16LE -t UTF-8"
-        )
+    if not encoding:
+        _refuse_utf_16(content[:64], path)
     try:
         return content.decode(encoding or "utf-8"), encoding or "utf-8"
     except UnicodeDecodeError as error:
@@ -198,10 +197,9 @@ def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
         number = 0
         while line := stream.readline(longest):
             if number == 0:
-                # Without a mark about every other byte of Latin text is zero.
-                zeros = line[:64].count(0) / len(line[:64])
-                if line.startswith((b"\xff\xfe", b"\xfe\xff")) or 0.3 < zeros < 0.7:
+                if line.startswith((b"\xff\xfe", b"\xfe\xff")):
                     raise DataError(f"{path}: this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+                _refuse_utf_16(line[:64], path)
                 line = line.removeprefix(b"\xef\xbb\xbf")
             number += 1
             rest, skipped = line, 0
@@ -240,6 +238,21 @@ def opened(path: Path, is_text: bool = True) -> Iterator[BinaryIO]:
             yield io.BufferedReader(cast(io.RawIOBase, opener(raw)), 1 << 20) if opener else raw
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{path}: cannot be read ({error}); replace the file") from error
+
+
+def _refuse_utf_16(start: bytes, path: Path) -> None:
+    """Raises DataError for text in UTF-16 without a mark. The letters of an alphabet begin with a
+    number below 32 there, so every other byte is one, and control characters are among them.
+    """
+    big, little = (
+        bool(CONTROL_BYTE.search(half)) and sum(byte < 32 for byte in half) > 0.7 * len(half)
+        for half in (start[::2], start[1::2])
+    )
+    if big != little:
+        name = "UTF-16LE" if little else "UTF-16BE"
+        raise DataError(
+            f"{path}: this is UTF-16 without a mark; convert it: iconv -f {name} -t UTF-8"
+        )
 
 
 def _refuse_endless(length: int, path: Path) -> None:

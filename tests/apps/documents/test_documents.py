@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from aiayn.apps.documents.document import Document, in_lines, parse_document
 from aiayn.apps.documents.markup import Part
 from aiayn.apps.documents.placement import UNIT, written
+from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
 
 LANGS = ("en", "de")
@@ -623,10 +624,11 @@ def test_markdown_whose_words_stay_the_same_reads_as_before(text):
             "add --tsv N to translate column N and keep the others, or write en and de over them",
         ),
         ("a.csv", "en,de\na,b\na,b,c\n", "line 3 has 3 columns instead of 2"),
-        ("a.jsonl", '{"en": "a"}\n{"fr": "a"}\n', "line 2 is not a JSON object with a text"),
+        ("a.jsonl", '{"fr": "a"}\n{"en": null}\n', "line 1 is not a JSON object with a text"),
+        ("a.jsonl", '{"en": "a"}\n{"en": "a"\n', "line 2 is not JSON"),
         ("a.jsonl", '{"en": "a\\ud800"}\n', "line 1 has half of a character"),
         ("a.jsonl", '{"en": 5}', "line 1 is not a JSON object with a text"),
-        ("a.jsonl", "[" * 99_999, "line 1 is not a JSON object with a text"),
+        ("a.jsonl", "[" * 99_999, "line 1 is not JSON"),
         ("a.tmx", "<tmx><body/></tmx>", "there is no unit with one text in en in it"),
     ],
 )
@@ -683,9 +685,80 @@ def test_latin_1_of_a_page_is_windows_1252_and_comes_back_byte_for_byte():
     assert document.encode(page.decode("cp1252")) == page
 
 
-def test_utf_16_without_a_mark_is_refused():
-    for encoding in ("utf-16-le", "utf-16-be"):
-        with pytest.raises(DataError, match="UTF-16 without a mark"):
-            parse_document(
-                Path("a.txt"), "Where is the old house?\n".encode(encoding), ("en", "de")
-            )
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Where is the old house?\r\n",
+        "\u041f\u0440\u0438\u0432\u0435\u0442",
+        "\u0928\u092e \u0926\u0941",
+    ],
+)
+@pytest.mark.parametrize("name", ["UTF-16LE", "UTF-16BE"])
+def test_utf_16_without_a_mark_is_refused_in_every_alphabet(text, name, tmp_path):
+    with pytest.raises(DataError, match=f"UTF-16 without a mark; convert it: iconv -f {name}"):
+        document("a.txt", text.encode(name))
+    path = tmp_path / "lines"
+    path.write_bytes(text.encode(name))
+    with pytest.raises(DataError, match=f"iconv -f {name}"):
+        read_lines(path)
+
+
+def test_columns_of_single_letters_are_not_taken_for_utf_16():
+    for text in ("1\t2\t3\t4\t", "\t\t\t\t\ta", "\u4eca\u5929", "a\x0b"):
+        assert document("a.txt", text).pieces[1].text == text
+
+
+@pytest.mark.parametrize(
+    ("page", "texts"),
+    [
+        (
+            '<p>a <b class="x NoTranslate">cat</b> sees</p><div class=notranslate>two</div>',
+            "a cat sees",
+        ),
+        ('<p>the<br class="notranslate">cat<hr translate=no>sees', "the|cat|sees"),
+        ("<p>an <ruby>old<rp>(</rp><rt>alt</rt><rp>)</rp></ruby> cat</p>", "an old cat"),
+        ("<p>an <ruby>old<rt>alt<rt>two</ruby> cat", "an old cat"),
+        (
+            "<p>an <ruby>old<rp>(<rt>alt<rp>)</ruby> cat <ruby>x<rt>one</p><p>two",
+            "an old cat x|two",
+        ),
+    ],
+)
+def test_what_a_page_says_is_not_to_be_translated_and_readings_of_words_stay(page, texts):
+    parts = [piece for piece in document("a.html", page).pieces if isinstance(piece, Part)]
+    assert [part.text for part in parts] == texts.split("|")
+    assert translated("a.html", page, shout=False) == page
+
+
+@pytest.mark.parametrize(
+    "preserved", ['<trans-unit xml:space="preserve"><source>', '<source xml:space="preserve">']
+)
+def test_line_ends_and_columns_of_xliff_stay_where_it_says_so(preserved):
+    text = "  one <g id='1'>two\n  three</g>:   four\tfive\r\n\r\n"
+    unit = f"<trans-unit><source>{text}</source></trans-unit>".replace(
+        "<trans-unit><source>", preserved
+    )
+    unit = unit if unit.startswith("<trans") else f"<trans-unit>{unit}"
+    page = f'<xliff xml:space="default"><file><body>{unit}</body></file></xliff>'
+    parts = [piece.text for piece in document("a.xlf", page).pieces if isinstance(piece, Part)]
+    assert parts == ["one two", "three:", "four", "five"]
+    assert f">{text.upper().replace('G', 'g').replace('ID', 'id')}</target>" in translated(
+        "a.xlf", page
+    )
+    by_default = document("a.xlf", page.replace("preserve", "default"))
+    assert [piece.text for piece in by_default.pieces if isinstance(piece, Part)] == [
+        "one two three: four five"
+    ]
+
+
+def test_records_without_a_text_are_left_and_counted():
+    lines = '{"en": "a"}\n{"en": null}\nnull\n{"de": "b"}\n{"en": "c"}\n'
+    found = document("a.jsonl", lines)
+    assert [piece.text for piece in found.pieces if isinstance(piece, Part)] == ["a", "c"]
+    assert translated("a.jsonl", lines) == lines.replace('"a"', '"a", "de": "A"').replace(
+        '"c"', '"c", "de": "C"'
+    )
+    assert found.remarks == [
+        "a.jsonl: 3 lines left as they are, the first line 2, because they are not a JSON object with a text, "
+        '{"en": "..."}'
+    ]

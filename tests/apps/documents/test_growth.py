@@ -16,14 +16,18 @@ BEGINNINGS = {
     "vtt": "WEBVTT\n\n00:00:01,000 --> 00:00:02,000\n",
     "po": 'msgid "a"\nmsgstr ""\n',
     "xliff": "<xliff><file><trans-unit><source>",
+    "xlf": '<xliff xml:space="preserve"><file><trans-unit><source>',
+    "jsonl": '{"en": "a"}\n{"en": "',
 }
 REPEATED = {
     "md": ["[^", "[^a] ", "a\n\n", "$a ", "`a", "- a\n", "a|b\n-|-\n"],
-    "html": ["<", "<!--", "<a ", "{{", "&lt;a", "<b><i>"],
+    "html": ["<", "<!--", "<a ", "{{", "&lt;a", "<b><i>", "<ruby>a<rt>b", "<rt>", "</rt>"],
     "srt": ["-->", "\n", "{\\", "1\n", "1\n\n", "a\n", "a\n\n", "1:", " ", "1\n1:1-->1:1\na\n\n"],
     "vtt": ["NOTE\n\n", "NOTE a\n", "a\n\n", "a\n1:1-->1:1\na\n\n", "\n \n"],
     "po": ['msgstr[1] "a"\n', '"a"\n', "#~ a\n", 'msgid "a"\nmsgstr ""\n'],
     "xliff": ["<", "<x/>", "&lt;"],
+    "xlf": [" ", "\t", "\n", " a", "\n a", "</source></trans-unit><trans-unit><source>a"],
+    "jsonl": ["[", "{", '{"en": ', "null\n", '{"en": "a"}\n', "\\"],
 }
 
 

@@ -396,17 +396,18 @@ def _json_lines(source: Source) -> Pieces:
     """
     src, tgt = source.langs
     pieces: Pieces = []
+    texts, without_text = 0, list[int]()
     for number, line in enumerate(source.text.split("\n"), 1):
         pieces.append("\n" * (number > 1))
         if not line.strip():
             pieces.append(line)
             continue
-        text_and_span = _json_field(line, src, tgt)
+        text_and_span = _json_field(line, src, tgt, f"{source.path}: line {number}")
         if text_and_span is None:
-            raise DataError(
-                f"{source.path}: line {number} is not a JSON object with a text, "
-                f'{{"{src}": "..."}}; correct it'
-            )
+            without_text.append(number)
+            pieces.append(line)
+            continue
+        texts += 1
         text, (start, stop) = text_and_span
         if line[start:stop].strip(' \t"') not in ("", "null"):  # it has a translation
             pieces.append(line)
@@ -415,14 +416,24 @@ def _json_lines(source: Source) -> Pieces:
             raise DataError(f"{source.path}: line {number} has half of a character; correct it")
         name = f", {json.dumps(tgt)}: " if start == stop else ""
         pieces += [f'{line[:start]}{name}"', *source.field(text, _in_json), f'"{line[stop:]}']
+    if without_text:
+        record = f'a JSON object with a text, {{"{src}": "..."}}'
+        if not texts:
+            raise DataError(f"{source.path}: line {without_text[0]} is not {record}; correct it")
+        source.remarks.append(
+            f"{source.path}: {len(without_text)} lines left as they are, the first line "
+            f"{without_text[0]}, because they are not {record}"
+        )
     return pieces
 
 
-def _json_field(line: str, src_lang: str, tgt_lang: str) -> tuple[str, tuple[int, int]] | None:
+def _json_field(
+    line: str, src_lang: str, tgt_lang: str, where: str
+) -> tuple[str, tuple[int, int]] | None:
     """Returns the text of one language in a JSON object, and where in the line that of the other is
     or belongs.
 
-    Returns None if a line does not have the first.
+    Returns None if a line does not have the first. Raises DataError if it is not JSON.
     """
     # Numbers are not read, because Python has not all of them.
     decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
@@ -440,8 +451,12 @@ def _json_field(line: str, src_lang: str, tgt_lang: str) -> tuple[str, tuple[int
         return values_by_name
 
     try:
-        if not isinstance(decoder.decode(line), dict):
-            return None
+        record = decoder.decode(line)
+    except (ValueError, RecursionError):
+        raise DataError(f"{where} is not JSON; correct it") from None
+    if not isinstance(record, dict):
+        return None
+    try:
         fields = members(line.index("{"))
         if "translation" in fields:
             fields = members(fields["translation"][1])

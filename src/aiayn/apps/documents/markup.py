@@ -27,8 +27,11 @@ KEPT = (
 )
 RAW_TEXT = "iframe noembed noframes textarea title xmp"  # tags in them are text
 EMPTY = "area base embed img input meta param source track"  # have no closing tag, and divide words
-BLOCK, KEPT, RAW_TEXT, EMPTY = (
-    frozenset(names.split()) for names in (BLOCK, KEPT, RAW_TEXT, EMPTY)
+VOID = f"{EMPTY} br col hr link wbr"
+RUBY = "rb rp rt rtc ruby"  # their closing tags may be missing
+ANNOTATION = "rp rt rtc"  # how a word of the source is read: kept, and no word of the sentence
+BLOCK, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, ANNOTATION = (
+    frozenset(names.split()) for names in (BLOCK, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, ANNOTATION)
 )
 # What a translation may not have more of: tags, placeholders, braces, which `str.format` refuses,
 # and where a parser begins a tag.
@@ -98,6 +101,7 @@ class Reader(HTMLParser):
         self.tokens: list[Token] = []
         self._text, self._done = text, 0
         self._event: tuple[str, str] = ("alone", "")
+        self._annotation = ""  # the name of the one that is open
         head, end, tail = TEXT_TAG.sub(lambda tag: "x" * len(tag[0]), text).rpartition(">")
         # Nothing after the last ">" is a tag; Python would look for an end from every "<" there.
         self.rawdata = head + end + re.sub("<(?![!?])", "x", tail)
@@ -112,7 +116,15 @@ class Reader(HTMLParser):
         return j
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        is_kept = tag in KEPT or (dict(attrs).get("translate") or "").lower() == "no"
+        self._end_annotation(tag)
+        values = {name: (value or "").lower() for name, value in attrs}
+        is_kept = (
+            tag in KEPT
+            or tag in ANNOTATION
+            or values.get("translate") == "no"
+            or "notranslate" in values.get("class", "").split()
+        ) and tag not in VOID
+        self._annotation = tag if tag in ANNOTATION else self._annotation
         self._event = ("alone" if tag in EMPTY else "keep" if is_kept else "open", tag)
         if tag in RAW_TEXT:
             self.set_cdata_mode(tag)
@@ -121,7 +133,16 @@ class Reader(HTMLParser):
         self._event = ("alone", tag)
 
     def handle_endtag(self, tag: str) -> None:
+        if tag == self._annotation:
+            self._annotation = ""
+        self._end_annotation(tag)
         self._event = ("close", tag)
+
+    def _end_annotation(self, tag: str) -> None:
+        """Closes an annotation of ruby that this tag ends."""
+        if self._annotation and (tag in RUBY or tag in BLOCK):
+            self.tokens.append(("close", self._annotation, ""))
+            self._annotation = ""
 
     def handle_data(self, data: str) -> None:
         self._event = ("text", "")
@@ -199,11 +220,8 @@ def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
                     (inner_token[0] in ("keep", "open")) - (inner_token[0] == "close")
                 )
             texts = [text for *_, text in inside]
-            words = (
-                "".join(texts[:-1])
-                if {token_type for token_type, *_ in inside[:-1]} == {"text"}
-                else ""
-            )
+            is_text = {token_type for token_type, *_ in inside[:-1]} == {"text"}
+            words = "".join(texts[:-1]) if is_text and name not in ANNOTATION else ""
             yield "other" if name in BLOCK else "kept", words, raw + "".join(texts)
         else:
             yield "other" if name in BLOCK else token_type, name, raw

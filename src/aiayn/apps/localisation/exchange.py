@@ -5,7 +5,7 @@ They are untrusted input: nothing is fetched, and a file that declares entities 
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -43,6 +43,8 @@ MAX_DEPTH = 200
 TAG = re.compile(rb"<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
 NOT_TEXT = re.compile(r"(<!--.*?-->|<\?.*?\?>)", re.DOTALL)
 CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+# In XLIFF with xml:space="preserve", what is between texts
+LAYOUT = re.compile(r"([ \t]*\r?\n\s*|\t[ \t]*|[ \t]{2,})")
 CODE = "\0"  # stands for a code in a text; XML cannot hold it
 
 
@@ -175,17 +177,21 @@ def read_xliff(content: bytes, path: Path) -> Iterator[XliffUnit]:
         raise DataError(
             f"{path}: not an XLIFF file, it begins with <{root.name:.40}>; check the file"
         )
-    waiting = [(root, False, ("", ""))]
+    waiting = [(root, False, "", ("", ""))]
     while waiting:
-        node, is_kept, (src, tgt) = waiting.pop()
+        node, is_kept, space, (src, tgt) = waiting.pop()
         attributes = node.attributes
         src = attributes.get("source-language") or attributes.get("srcLang") or src
         tgt = attributes.get("target-language") or attributes.get("trgLang") or tgt
         is_kept = attributes.get("translate", "no" if is_kept else "yes") == "no"
+        space = attributes.get("xml:space", space)
         if node.name not in UNITS:
-            waiting += [(child, is_kept, (src, tgt)) for child in reversed(node.children)]
+            waiting += [(child, is_kept, space, (src, tgt)) for child in reversed(node.children)]
         elif source := node.child("source"):
-            yield _xliff_unit(node, source, content, is_kept, (src, tgt))
+            unit = _xliff_unit(node, source, content, is_kept, (src, tgt))
+            if source.attributes.get("xml:space", space) == "preserve":
+                unit.source = list(_with_layout(unit.source))
+            yield unit
 
 
 def _parse_xml(content: bytes, path: Path) -> Node:
@@ -303,6 +309,14 @@ def _coded_tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
         yield from _coded_tokens(child, content)
         yield "other" if is_segment else "close", child.name, closing
     yield from _text_tokens(content[start : node.stop].decode())
+
+
+def _with_layout(tokens: Iterable[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Yields tokens whose line ends, tabs and wide blanks end a sentence, and so stay."""
+    for token_type, name, raw in tokens:
+        for number, part in enumerate(LAYOUT.split(raw) if token_type == "text" else [raw]):
+            if part:
+                yield ("other", "", part) if number % 2 else (token_type, name, part)
 
 
 def _text_tokens(raw: str) -> Iterator[tuple[str, str, str]]:
