@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import os
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError
 from aiayn.evaluation.evaluate import evaluate
 from aiayn.evaluation.score_table import score_table
+from aiayn.files import lines_sha256
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -413,3 +415,63 @@ def test_a_baseline_not_scored_on_this_text_is_refused_with_the_command_to_type(
         ):
             evaluate(options(run, baseline=str(other)))
     assert not (run / "evaluation").exists()
+
+
+def test_translations_of_another_decoder_are_scored_and_recorded_in_place_of_a_search(
+    run, tmp_path, capsys
+):
+    searched = evaluate(options(run))
+    (tmp_path / "mbr.de").write_text("".join(f"{line}\n" for line in REFERENCES))
+
+    given = evaluate(options(run, hypotheses=str(tmp_path / "mbr.de")))
+
+    folder = run / "evaluation" / "test"
+    assert read_evaluation(folder / "evaluation.json") == given
+    assert lines_of(folder / "hypotheses.txt") == REFERENCES
+    assert given.metrics["sacrebleu"] == pytest.approx(100)
+    assert (given.search, given.hypotheses_sha256) == (
+        {"hypotheses": "mbr.de"},
+        lines_sha256(REFERENCES),
+    )
+    assert (given.forced, given.text_sha256) == (searched.forced, searched.text_sha256)
+    assert "search               none; translations of mbr.de\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lines", [REFERENCES[:-1], [*REFERENCES, ""]])
+def test_translations_that_are_not_one_for_each_source_are_refused_with_both_numbers(
+    lines, run, tmp_path
+):
+    (tmp_path / "mbr.de").write_text("".join(f"{line}\n" for line in lines))
+    counts = f"it has {len(lines)} lines and the source has {len(SOURCES)}"
+    with pytest.raises(DataError, match=rf"^hypotheses=.*mbr\.de: {counts}"):
+        evaluate(options(run, hypotheses=str(tmp_path / "mbr.de")))
+    assert not (run / "evaluation").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"search": {"beam_size": 3}}, "search.beam_size=3"),
+        ({"search": {"length_penalty": 0.0}}, "search.length_penalty=0.0"),
+        ({"ensemble": ["outputs/b"]}, r"ensemble=\['outputs/b'\]"),
+    ],
+)
+def test_what_would_be_searched_for_is_refused_beside_translations_of_a_file(changes, named):
+    with pytest.raises(ConfigError, match=f"^{named}: translations of a file are not searched"):
+        options("outputs/a", hypotheses="mbr.de", **changes)
+
+
+def test_results_go_to_another_folder_where_the_run_cannot_be_written(run, tmp_path, monkeypatch):
+    access = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: not Path(path).is_relative_to(run) and access(path, mode)
+    )
+    before = sorted(run.rglob("*"))
+    with pytest.raises(ResourceError, match=r"is read-only\); name another folder .*, out=FOLDER"):
+        evaluate(options(run))
+
+    evaluate(options(run, out=str(tmp_path / "scores")))
+
+    assert sorted(run.rglob("*")) == before
+    assert (tmp_path / "scores/evaluation.json").exists()
+    assert len(lines_of(tmp_path / "scores/hypotheses.txt")) == len(SOURCES)

@@ -183,10 +183,13 @@ def test_scores_of_the_text_that_an_option_named_before_it_changed_are_not_shown
     assert "data.test=my/old" in note
 
 
-def test_scores_of_another_search_are_no_seeds_and_a_missing_score_changes_nothing(tmp_path, base):
+@pytest.mark.parametrize("search", [{"beam_size": 1}, {"hypotheses": "mbr.de"}])
+def test_scores_of_another_search_are_no_seeds_and_a_missing_score_changes_nothing(
+    search, tmp_path, base
+):
     store(tmp_path / "one", base, 5.0, val=20.0, test=30.0)
     store(tmp_path / "two", replace(base, seed=1), 6.0, val=21.0)
-    store(tmp_path / "greedy", replace(base, seed=2), 7.0, val=9.0, search={"beam_size": 1})
+    store(tmp_path / "greedy", replace(base, seed=2), 7.0, val=9.0, search=search)
     groups = group_runs(read_runs([tmp_path])[0])
     assert [(group.name, group.sample(Metric("sacrebleu", "val"))) for group in groups] == [
         ("greedy", Sample({2: 9.0})),

@@ -47,7 +47,11 @@ class EvaluateConfig:
         "a run or [RUN,...] that translates together with run as one model",
         partial(path_or_paths, "a run's folder", may_be_empty=True),
     )
+    hypotheses: str | None = option(
+        "a file of translations that another decoder made of the text, scored in place of a search"
+    )
     baseline: str | None = option("another run's folder to compare with")
+    out: str | None = option("folder for the results; null: evaluation/SPLIT in the run's folder")
     accelerator: str = option("", choices=("auto", "cpu", "gpu"))
     devices: int = option("processes that share the work", least=1, most=1000)
     extensions: list[str] = option(
@@ -60,6 +64,16 @@ class EvaluateConfig:
     def __post_init__(self) -> None:
         check_rules("", self)
         require(bool(self.run), "run is empty: name a run's folder, such as run=outputs/NAME")
+        for key, value in {"hypotheses": self.hypotheses, "out": self.out}.items():
+            require(value != "", f"{key} is empty: name a path, or leave it out")
+        if self.hypotheses is not None:
+            given = {f"search.{key}": value for key, value in vars(self.search).items()}
+            for key, value in {**given, "ensemble": self.ensemble}.items():
+                require(
+                    value is None,
+                    f"{key}={value}: translations of a file are not searched for; leave it or "
+                    "hypotheses= out",
+                )
         name = PurePath(self.test or "").name
         require(
             self.test is None or (name.isprintable() and not name.startswith(".") and name != ""),

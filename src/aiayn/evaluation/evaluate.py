@@ -1,5 +1,6 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
+import os
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,12 @@ from aiayn.config.rules import known_tags, listed, require
 from aiayn.config.stored import to_dict
 from aiayn.data.cleaning import learned_target
 from aiayn.data.text_files import read_lines
-from aiayn.errors import DataError, RefusedError, UserError, writing
+from aiayn.errors import DataError, RefusedError, ResourceError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.score_table import made_with, score_table
 from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
 from aiayn.evaluation.tasks import task_of
-from aiayn.evaluation.test_set import TestSet, read_test_set, results_folder
+from aiayn.evaluation.test_set import TestSet, read_parallel, read_test_set, results_folder
 from aiayn.files import atomic_write_text, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
@@ -51,9 +52,11 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
     `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it,
     `evaluation.json`, whose content is returned, and `samples.jsonl`; the run's page is written
-    again. Raises RefusedError for a missing or damaged run, checkpoint or baseline, DataError for
-    missing or misaligned text, ConfigError for a missing GPU or options that do not apply to a
-    parser, ResourceError if memory or disk run out.
+    again. With `out`, that folder gets them, and the run stays as it is.
+
+    Raises RefusedError for a missing or damaged run, checkpoint or baseline, DataError for missing
+    or misaligned text, ConfigError for a missing GPU or options that do not apply to a parser,
+    ResourceError if memory or disk run out, or the results have no place.
     """
     # Whatever can be refused is refused before the search.
     config = replace(config, extensions=with_stored(config.extensions, Path(config.run)))
@@ -72,16 +75,25 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     test = read_test_set(config, trained_on)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
     task.check_text(test.sources, test.references[0], test.tgt_lang)
+    given = None
+    if config.hypotheses:
+        given = read_parallel("hypotheses", config.hypotheses, len(test.sources))
+    folder = results_folder(RunFolder(folder_of(run)), test, ensemble)
+    if config.out:
+        folder = EvaluationFolder(Path(config.out).expanduser())
+    _refuse_unwritable(folder)
 
     made_of = (checkpoint, config.search, config.accelerator, "float32", others)
     translator = load_translator(*made_of)
     known_tags(test.option, test.prefix, translator.tokenizer.source.symbols)
     with on_devices(translator, config.devices, made_of, config.extensions) as shared:
-        progress = TranslationProgress()
-        try:
-            hypotheses = shared.translate(test.sources, progress)
-        finally:  # a live line hides the terminal's cursor
-            seconds = progress.finish()
+        hypotheses, seconds = given or [], 0.0
+        if given is None:
+            progress = TranslationProgress()
+            try:
+                hypotheses = shared.translate(test.sources, progress)
+            finally:  # a live line hides the terminal's cursor
+                seconds = progress.finish()
         forced = _forced_decoding(shared, trained_on, test)
 
     scores = task.score(hypotheses, test.sources, test.references, test.tgt_lang)
@@ -123,7 +135,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         step=checkpoint.step,
         averaged=checkpoint.averaged,
         ensemble=members,
-        search=to_dict(translator.search),
+        search={"hypotheses": Path(config.hypotheses).name.replace("=", "-")}
+        if config.hypotheses
+        else to_dict(translator.search),
         seconds=round(seconds, 1),
         device=translator.device.type,
         hypotheses_sha256=lines_sha256(hypotheses),
@@ -132,11 +146,11 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         tests = _against_baseline(config.baseline, baseline, evaluation, hypotheses, test)
         evaluation = replace(evaluation, baseline=tests)
 
-    folder = results_folder(RunFolder(folder_of(run)), test, ensemble)
     _write_results(folder, evaluation, test, hypotheses)
     page = ""
-    with suppress(UserError):  # the scores stand, whether or not the page can be made
-        page = f"; {write_report(folder_of(run))}"
+    if not config.out:
+        with suppress(UserError):  # the scores stand, whether or not the page can be made
+            page = f"; {write_report(folder_of(run))}"
     print(f"{score_table(evaluation)}\n\nfiles    {folder.scores}, {folder.hypotheses.name}{page}")
     named = extension_flags(config.extensions) if checkpoint.config.model.parts else ""
     form = f" --format {task.usual_format}" if task.usual_format else ""
@@ -233,6 +247,16 @@ def _against_baseline(
         "signature": reported["signatures"]["bs"],
         "kinds": kinds,
     }
+
+
+def _refuse_unwritable(to: EvaluationFolder) -> None:
+    """Raises ResourceError where results cannot be written, before they have taken their time."""
+    there = next(path for path in (to.folder, *to.folder.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK):
+        raise ResourceError(
+            f"{to.folder}: cannot be written ({there} is read-only); name another folder for the "
+            "results, out=FOLDER"
+        )
 
 
 def _write_results(

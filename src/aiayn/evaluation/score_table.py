@@ -39,7 +39,7 @@ def score_table(evaluation: Evaluation) -> str:
 
 def _made_of(evaluation: Evaluation) -> Rows:
     """Return the rows that say what was scored: the weights, the text and the search."""
-    averaged, search = evaluation.averaged, evaluation.search
+    averaged = evaluation.averaged
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
     if evaluation.ensemble:
         weights += "; in an ensemble with " + ", ".join(
@@ -48,18 +48,26 @@ def _made_of(evaluation: Evaluation) -> Rows:
     lines = f"{evaluation.lines} lines"
     if evaluation.n_references > 1:
         lines += f", {evaluation.n_references} references"
+    rows = [
+        ("model", f"{evaluation.checkpoint}, step {evaluation.step}, {weights}"),
+        ("text", f"{evaluation.text}, {evaluation.src_lang} -> {evaluation.tgt_lang}, {lines}"),
+        ("search", _search_text(evaluation.search)),
+    ]
+    if evaluation.tgt_lang == SEVERAL:
+        rows.append(("", f"several languages: {SCORE_ALONE}"))
+    if "hypotheses" in evaluation.search:
+        return rows
+    return [*rows, ("time", f"{evaluation.seconds:.1f} s to translate on {evaluation.device}")]
+
+
+def _search_text(search: Mapping[str, Any]) -> str:
+    if "hypotheses" in search:
+        return f"none; translations of {search['hypotheses']}"
     penalty = f"length_penalty {search['length_penalty']:g} ({search['penalty']})"
     if search.get("patience"):
         penalty += f", patience {search['patience']:g}"
     limit = f"at most {search['max_extra_tokens']} tokens more than the source"
-    rows = [
-        ("model", f"{evaluation.checkpoint}, step {evaluation.step}, {weights}"),
-        ("text", f"{evaluation.text}, {evaluation.src_lang} -> {evaluation.tgt_lang}, {lines}"),
-        ("search", f"beam_size {search['beam_size']}, {penalty}, {limit}"),
-    ]
-    if evaluation.tgt_lang == SEVERAL:
-        rows.append(("", f"several languages: {SCORE_ALONE}"))
-    return [*rows, ("time", f"{evaluation.seconds:.1f} s to translate on {evaluation.device}")]
+    return f"beam_size {search['beam_size']}, {penalty}, {limit}"
 
 
 def _score_rows(evaluation: Evaluation) -> Rows:
@@ -148,5 +156,4 @@ def made_with(evaluation: Evaluation) -> dict[str, Any]:
     """Return the checkpoint and the options of the search behind these scores, which change them
     within one run.
     """
-    search = {f"search.{key}": value for key, value in evaluation.search_options.items()}
-    return {"checkpoint": evaluation.checkpoint, **search}
+    return {"checkpoint": evaluation.checkpoint, **evaluation.made_with}

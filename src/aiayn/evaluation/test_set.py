@@ -151,12 +151,15 @@ def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
     """Return the texts of references=[FILE,...]. Raises DataError unless each has as many lines as
     the source.
     """
-    texts = []
-    for file in listed(config.references):
-        texts.append(read_lines(Path(file).expanduser()))
-        if len(texts[-1]) != lines:
-            raise DataError(
-                f"references={file}: it has {len(texts[-1])} lines and the source has {lines}: "
-                "line N of one must translate line N of the other (only LF ends a line)"
-            )
-    return texts
+    return [read_parallel("references", file, lines) for file in listed(config.references)]
+
+
+def read_parallel(option: str, file: str, lines: int) -> list[str]:
+    """Return the lines of a file. Raises DataError unless it has as many as the source."""
+    text = read_lines(Path(file).expanduser())
+    if len(text) != lines:
+        raise DataError(
+            f"{option}={file}: it has {len(text)} lines and the source has {lines}: "
+            "line N of one must translate line N of the other (only LF ends a line)"
+        )
+    return text

@@ -480,11 +480,9 @@ def why_not_comparable(
 
 
 def _why_scores_differ(evaluation: Evaluation, test_set: str) -> list[str]:
-    usual = to_dict(SearchConfig())
+    usual = {f"search.{key}": value for key, value in to_dict(SearchConfig()).items()}
     search = [
-        f"search.{key}={value}"
-        for key, value in evaluation.search_options.items()
-        if value != usual.get(key)
+        f"{key}={value}" for key, value in evaluation.made_with.items() if value != usual.get(key)
     ]
     reasons = [f"searched with {', '.join(search)}, the paper otherwise"] if search else []
     if evaluation.test_set != test_set:

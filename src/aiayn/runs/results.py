@@ -56,7 +56,7 @@ class Evaluation:
     # The other runs: run, checkpoint, checkpoint_sha256, step
     ensemble: list[Record] = field(default_factory=list)
 
-    search: Record = field(default_factory=dict)
+    search: Record = field(default_factory=dict)  # of a file's translations: its name, `hypotheses`
     seconds: float = 0.0
     device: str = ""
     hypotheses_sha256: str | None = None
@@ -65,6 +65,12 @@ class Evaluation:
     @property
     def search_options(self) -> Record:
         return without_batching(self.search)
+
+    @property
+    def made_with(self) -> Record:
+        """The options of `evaluate.py` behind the translations, by name."""
+        options = self.search_options
+        return {key if key == "hypotheses" else f"search.{key}": options[key] for key in options}
 
     def score(self, metric_name: str) -> float | None:
         """Return the score of a kind, or of the references' forced decoding; None if it was not
