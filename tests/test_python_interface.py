@@ -109,6 +109,7 @@ def test_runs_go_to_the_folder_of_the_option_else_of_the_environment_else_to_out
     assert composed_options("name=x").outputs is None  # what the environment says is not stored
 
 
+@pytest.mark.quick("a b")
 @pytest.mark.parametrize("given", ["a b", "'a=b'", "'a;b'"])
 def test_a_root_that_would_need_quotes_is_refused_before_anything_starts(
     folder, monkeypatch, given

@@ -69,6 +69,7 @@ def test_another_package_divides_documents_of_its_suffix(installed, checkpoint, 
     assert re.fullmatch(r"ANNA: .*\n\(1984\)\n", outcome.out)
 
 
+@pytest.mark.slow
 def test_another_package_exports_and_has_a_command(installed, checkpoint, tmp_path):
     folder = tmp_path / "folder"
     arguments = ("export", str(checkpoint), str(folder), "--format", "tokenizer")

@@ -127,6 +127,7 @@ def test_an_option_may_name_what_hydra_has_chosen():
     )
 
 
+@pytest.mark.quick("arguments0")
 @pytest.mark.parametrize("arguments", [["--cfg", "job"], ["-m", "model.dropout=2"]])
 def test_a_value_from_the_environment_has_its_options_type_wherever_it_is_checked(
     arguments, tmp_path, monkeypatch
@@ -159,9 +160,7 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.quick(
-    "data.test=${oc.env:A_KEY}-one", "SLURM_JWT}-sweep", '"${oc.${sweep}:A_KEY}"-one'
-)
+@pytest.mark.quick("${sweep}")
 @pytest.mark.parametrize("several", [(), ("-m", "seed=1,2")], ids=["one", "sweep"])
 @pytest.mark.parametrize("option", SPELLINGS)
 def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(
@@ -229,7 +228,7 @@ def test_a_mistake_in_a_file_of_ones_own_is_told_with_its_remedy(text, told, tmp
     assert told in refused.err
 
 
-@pytest.mark.quick("my/train-files", "-hub")
+@pytest.mark.quick("my/train")
 @pytest.mark.parametrize(
     ("train", "source"),
     [("my/train", "files"), ("[my/a,my/b]", "files"), ("here", "files"), ("train[:1000]", "hub")],

@@ -169,6 +169,7 @@ def test_big_on_eight_devices_differs_from_base_in_exactly_what_the_paper_says(b
     }
 
 
+@pytest.mark.quick("a_h1]", "big", "d_ls02", "c_dmodel256")
 @pytest.mark.parametrize("row", PRINTED)
 def test_each_row_is_the_line_of_table_3_with_that_name(row):
     *expected, ppl, bleu, params = PRINTED[row]
@@ -186,6 +187,7 @@ def test_each_row_is_the_line_of_table_3_with_that_name(row):
     assert same == [row]
 
 
+@pytest.mark.quick("b_dk16", "e_learned")
 @pytest.mark.parametrize("row", PRINTED)
 def test_a_row_changes_one_option_and_wins_over_the_model_it_is_combined_with(base, row):
     if row in ("base", "big"):

@@ -63,6 +63,7 @@ def test_an_experiment_of_ones_own_may_name_extensions_and_their_options(folder)
     )
 
 
+@pytest.mark.quick("arguments0-", "arguments4-", "arguments10-")
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

@@ -65,6 +65,7 @@ def test_sizes_follow_from_the_number_of_pairs(
     assert (config.data.vocab_size, config.data.tokens_per_step) == (vocab_size, tokens_per_step)
 
 
+@pytest.mark.quick("more0")
 @pytest.mark.parametrize("more", [(), ("model=auto",)])
 def test_a_size_that_fits_no_model_the_text_could_choose_is_refused_before_the_text_is_read(more):
     refused = r"^model\.d_model=512 is not divisible by model\.n_heads=7: .* \(of the models that the text can choose"
@@ -88,6 +89,7 @@ def test_a_short_run_is_not_validated_more_often_than_it_has_time_for(steps, val
     assert resolve(config, CorpusSize(5000, 25)).trainer.val_every == val_every
 
 
+@pytest.mark.quick("100-128", "4000-512")
 @pytest.mark.parametrize(("d_model", "peak"), [(512, 0.000699), (128, 0.0028)])
 @pytest.mark.parametrize("warmup", [100, 1000, 4000])
 def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model, peak, warmup):
@@ -140,6 +142,7 @@ def python(code: str, *arguments: str, at: Path) -> subprocess.CompletedProcess[
     return subprocess.run(command, cwd=at, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.quick("sizes0")
 @pytest.mark.parametrize(
     ("sizes", "validated"),
     [(("model=tiny", "data.vocab_size=280"), 2), (("model.n_layers=1", "model.d_ff=8"), 3)],

@@ -266,6 +266,7 @@ def test_a_unigram_file_that_was_tampered_with_is_refused(old, new):
         Tokenizer.from_json(stored.replace(old, new))
 
 
+@pytest.mark.slow
 def test_a_given_tokenizer_is_used_and_refused_where_it_does_not_fit(text, tmp_path):
     given = tmp_path / "tokenizer.json"
     given.write_text(

@@ -46,6 +46,7 @@ def evaluate(*options: str, name: str = "test") -> tuple[str, dict]:
     return outcome.out, json.loads(Path(path).read_text())
 
 
+@pytest.mark.slow
 def test_several_references_are_all_scored_against():
     first, one = evaluate()
     own = Path("own.de")
@@ -95,6 +96,7 @@ def test_other_text_under_the_name_of_a_split_does_not_overwrite_its_scores(pref
     assert Path(f"outputs/small/evaluation/{split}/evaluation.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_splits_own_text_from_another_folder_is_that_split_even_if_the_first_is_gone():
     _, own = evaluate("split=val", name="val")
     for lang in ("en", "de"):

@@ -79,6 +79,7 @@ def test_measurements_that_do_not_fit_on_the_disk_end_the_run_in_one_line(config
     )
 
 
+@pytest.mark.slow
 def test_a_run_folder_that_vanishes_ends_the_run_in_one_line(config, unbroken, tmp_path):
     end = train(
         config,

@@ -109,6 +109,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", slow_but([*MOMENTS][:1], MOMENTS))
 def test_a_killed_run_stops_at_the_same_step_with_the_same_best_one(
     stopping, stopped, tmp_path, moment

@@ -62,6 +62,7 @@ def continued(config, outputs) -> None:
     assert end.code == 0, end.said
 
 
+@pytest.mark.quick("before the average", "accumulation")
 @pytest.mark.parametrize("moment", slow_but([*MOMENTS][2::6], MOMENTS))
 def test_a_run_killed_at_a_chosen_moment_continues_to_the_bit(config, unbroken, tmp_path, moment):
     assert train(config, tmp_path, MOMENTS[moment]).code == -signal.SIGKILL
@@ -169,7 +170,7 @@ def test_a_checkpoint_written_steps_later_holds_its_own_step_to_the_bit(
         assert mine.read_bytes() == theirs.read_bytes()
 
 
-@pytest.mark.quick("6")
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [5, 6])
 def test_a_kill_while_training_is_ahead_of_the_write_continues_to_the_bit(
     config, unbroken, tmp_path, call
@@ -180,7 +181,7 @@ def test_a_kill_while_training_is_ahead_of_the_write_continues_to_the_bit(
     assert differences(tmp_path / "run", unbroken) == []
 
 
-@pytest.mark.quick("24-9")
+@pytest.mark.slow
 @pytest.mark.parametrize(("call", "last"), [(17, 6), (24, 9)])
 def test_a_run_whose_optimizer_state_is_saved_less_often_continues_from_it_to_the_bit(
     text, unbroken, tmp_path, call, last
@@ -277,6 +278,7 @@ def test_neither_a_live_display_nor_the_clock_changes_a_bit(config, unbroken, tm
     assert differences(tmp_path / "run", unbroken) == []
 
 
+@pytest.mark.slow
 def test_a_killed_data_loader_worker_ends_the_run_in_one_line_and_it_continues_to_the_bit(
     text, unbroken, tmp_path
 ):

@@ -57,6 +57,7 @@ def assert_finite(value) -> None:
             assert_finite(inner)
 
 
+@pytest.mark.quick("nan")
 @pytest.mark.parametrize(
     ("value", "gradient", "log_every"),
     slow_but(

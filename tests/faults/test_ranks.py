@@ -112,6 +112,7 @@ def test_two_processes_train_to_the_weights_of_one_to_the_bit(whole, unbroken):
         assert mine == pytest.approx(theirs, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_killed_together_they_continue_to_the_bit(pair, whole, tmp_path):
     dies = dies_at(TranslationModule, "training_step", 8)
     assert codes(pair, tmp_path, {0: dies, 1: dies}) == [-signal.SIGKILL] * 2
@@ -141,7 +142,7 @@ def test_with_an_optimizer_state_that_is_saved_by_time_a_killed_run_continues_to
     assert same_weights(tmp_path / "run", whole)
 
 
-@pytest.mark.quick("2")
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [1, 2])
 def test_a_run_goes_on_with_another_number_of_processes_to_the_bit(
     config, pair, unbroken, tmp_path, before
@@ -229,7 +230,7 @@ def test_a_stopped_process_ends_the_other_within_the_timeout(text, tmp_path, stu
     assert "trainer.timeout=6 seconds" in end.said
 
 
-@pytest.mark.quick("ranks0")
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
 def test_a_signal_before_the_ranks_are_connected_ends_all_and_loses_nothing(
     pair, whole, tmp_path, ranks

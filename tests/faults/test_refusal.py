@@ -68,6 +68,7 @@ OF_PLACE_AND_LENGTH = {
 }  # continued elsewhere, and to other ends
 
 
+@pytest.mark.slow
 def test_the_harmless_options_may_change_all_at_once_and_leave_every_bit(
     text, config, killed_at, unbroken, tmp_path
 ):

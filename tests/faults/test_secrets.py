@@ -251,6 +251,7 @@ def canaries(folder: Path) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_secret_of_the_environment_gets_into_a_run_its_logs_or_the_files_of_wandb(
     secretive, monkeypatch
 ):

@@ -43,6 +43,7 @@ def sends(number, place):
     return acts_at(owner, name, lambda: os.kill(os.getpid(), number), call, after)
 
 
+@pytest.mark.quick("search of a validation")
 @pytest.mark.parametrize("phase", slow_but([*PHASES][2:10:4], PHASES))
 def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(
     config, unbroken, tmp_path, phase
@@ -90,6 +91,7 @@ def test_a_run_under_nohup_outlives_its_terminal(config, unbroken, tmp_path):
     assert differences(tmp_path / "run", unbroken) == []
 
 
+@pytest.mark.slow
 def test_an_abandoned_validation_computes_no_further_batch_and_is_made_up_for(text, tmp_path):
     config = configured(text, "data.max_tokens_per_device=60")
     calls = tmp_path / "calls"

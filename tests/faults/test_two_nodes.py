@@ -150,7 +150,7 @@ def start_node(machines: Names, config: Config, outputs: Path, node: int) -> Chi
     return start(config, outputs, prelude, f"log.{node}")
 
 
-@pytest.mark.quick("names-own")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shared", slow_but([False], [False, True]), ids=["own-disks", "shared-disk"]
 )

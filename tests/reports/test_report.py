@@ -315,6 +315,7 @@ def test_groups_of_one_name_in_two_folders_each_have_a_curve(tmp_path):
     assert names[0] in write_report(tmp_path / "both").read_text()
 
 
+@pytest.mark.slow
 def test_the_legend_tells_curves_of_one_colour_apart_by_their_lines(tmp_path):
     sweep = write_sweep(
         tmp_path / "rates", *((f"optim.lr_scale={rate}", 5.0, 20.0) for rate in range(1, 11))
@@ -530,6 +531,7 @@ def addresses(browser, tmp_path_factory):
     return [write_report(each).resolve().as_uri() for each in folders]
 
 
+@pytest.mark.quick("380-True")
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1300, 380])
 def test_a_browser_shows_both_pages_without_network_complaints_or_a_line_too_wide(

@@ -114,6 +114,7 @@ def run_of(outputs, name: str, seed: int, tokenizer: Tokenizer = TOKENIZER, tgt_
     return outputs / name
 
 
+@pytest.mark.slow
 def test_runs_translate_together_and_others_are_refused(tmp_path):
     first, second = run_of(tmp_path, "first", 1), run_of(tmp_path, "second", 2)
     alone, both = Translator.from_run(first), Translator.from_run(first, ensemble=[second])

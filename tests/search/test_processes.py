@@ -54,6 +54,7 @@ def test_evaluation_on_two_devices_writes_the_bytes_of_one(run, warm):
     assert texts[0].count(b"\n") == 23
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -59,7 +59,7 @@ def started(monkeypatch) -> list[Processes]:
 # Refusals: before any process starts, and nothing is written.
 
 
-@pytest.mark.quick("name=x", "n_heads=1,3,5", "data.train=nowhere")
+@pytest.mark.quick("n_heads")
 @pytest.mark.parametrize(
     ("arguments", "code", "lines"),
     [
@@ -144,6 +144,7 @@ def test_several_runs_are_scored_one_after_the_other_and_a_failure_ends_with_its
     assert not list(folder.glob("multirun*"))
 
 
+@pytest.mark.slow
 def test_a_few_steps_of_every_row_for_a_try_are_not_scored(folder, started):
     assert (
         run_application("train.py", "-m", *SMALL, "seed=1,2", "trainer.fast_dev_run=true").code == 0
@@ -226,6 +227,7 @@ def test_a_row_that_was_begun_before_there_were_other_seeds_is_one_of_them(score
     assert folders("model.dropout=0.2") == ["d_ls00_seed-0", "d_ls00_seed-1"]  # another training
 
 
+@pytest.mark.slow
 def test_another_seed_by_itself_has_a_folder_beside_the_first(scored):
     def folder(*more: str) -> str:
         return composed_jobs([*SMALL, "ablation=d_ls00", *more])[0].folder.name
@@ -748,6 +750,7 @@ def test_a_row_with_code_of_its_own_is_scored_with_it_and_finished_until_another
     assert lines_and_patience() == (3, None)
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_job_is_finished_with_the_model_and_the_vocabulary_of_its_source(folder, warm):
     parent = run_application("train.py", *SMALL, "name=parent")
     assert parent.code == 0, parent.err

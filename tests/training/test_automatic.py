@@ -102,6 +102,7 @@ def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_pat
     assert open_options(settled) == set()
 
 
+@pytest.mark.slow
 def test_a_run_whose_peak_rate_is_set_over_a_scale_continues_with_this_peak_only(config, tmp_path):
     def to(step, peak):
         optim, trainer = (

@@ -81,6 +81,7 @@ def plain(text, tmp_path_factory) -> Path:
     )
 
 
+@pytest.mark.quick("rotary")
 @pytest.mark.parametrize("name", slow_but(["lion", "rotary"], NAMES))
 def test_an_extension_trains_resumes_to_the_bit_and_is_known_afterwards(
     name, text, plain, tmp_path, monkeypatch, caplog
@@ -300,6 +301,7 @@ def test_an_adapter_learns_beside_a_finished_model_that_stays_as_it_is(text, pla
     assert min(float(weight.abs().max()) for weight in learned.values()) > 0
 
 
+@pytest.mark.slow
 def test_distillation_with_a_teacher_of_no_weight_is_the_papers_loss(text, plain, tmp_path):
     more, teacher = (
         ("optim.label_smoothing=0.3", "trainer.max_steps=2"),

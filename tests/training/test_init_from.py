@@ -126,6 +126,7 @@ def test_a_run_starts_from_exactly_the_weights_that_it_is_given(child, parent, t
     assert series(run, "val/loss")[1] == series(run, "val/loss")[0]
 
 
+@pytest.mark.slow
 def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     run = train(child, tmp_path)
     assert not same(averaged(run).weights, averaged(parent).weights)
@@ -163,6 +164,7 @@ def test_the_source_is_the_default_checkpoint_of_a_run_or_the_file_named(child, 
     assert started_from(parent, "c") == last
 
 
+@pytest.mark.slow
 def test_what_the_user_did_not_set_follows_the_source_and_is_recorded(child, parent, tmp_path):
     source = averaged(parent)
     model = replace(child.model, n_layers=6, d_model=512, d_k=64, d_v=64, n_heads=8, dropout=0.05)
@@ -239,6 +241,7 @@ def test_a_run_cannot_start_from_itself(child, parent, tmp_path):
         train(replace(child, name="parent"), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_run_continues_to_the_bit_when_its_source_is_gone(child, parent, tmp_path):
     whole = train(child, tmp_path)
     with stopped_in(3):

@@ -249,7 +249,7 @@ def train_as(monkeypatch, config, tmp_path):
     return train_as
 
 
-@pytest.mark.quick("packed")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["packed", "graphed"])
 def test_a_packed_training_takes_the_padded_one_s_steps_in_one_pass_and_resumes_to_the_bit(
     train_as, config, form

@@ -109,6 +109,7 @@ def test_fewer_parts_than_fit_into_the_memory_that_is_allowed_are_refused(make, 
         trainer.fit(module, data)
 
 
+@pytest.mark.quick("2-within", "1-at its end")
 @pytest.mark.parametrize("stop", [2, 3, 4], ids=["within an epoch", "at its end", "after it"])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_ckpt_path_resumes_to_the_same_weights(make, tmp_path, stop, accumulate):
@@ -122,6 +123,7 @@ def test_ckpt_path_resumes_to_the_same_weights(make, tmp_path, stop, accumulate)
     assert_equal(module.state_dict(), whole)
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_a_checkpoint_that_is_saved_on_the_way_resumes_to_the_same_weights(make, tmp_path, every):
     saver = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=every, save_top_k=-1)

@@ -66,6 +66,7 @@ def test_one_step_of_an_epoch_and_all_of_them_are_different_options(config):
     assert changed_options(to_dict(config), changed(config, overfit_steps=0)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", slow_but(DEFINING[:1], DEFINING), ids=str)
 def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(
     config, plain, tmp_path, options
@@ -171,6 +172,7 @@ def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(
     assert last(train(more, tmp_path / "stopped", callbacks=[Stop()])).step == 13
 
 
+@pytest.mark.slow
 def test_max_time_ends_a_training_as_its_last_step_would(config, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(
         Timer, "time_remaining", lambda self, stage="train": 0.0 if self.done == 5 else 9.0
@@ -227,7 +229,7 @@ def test_a_validation_may_be_limited_or_left_out(config, tmp_path):
         ] == steps
 
 
-@pytest.mark.quick("0.5")
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 0.5])
 def test_the_average_is_validated_on_the_batches_of_the_validations_that_it_is_compared_with(
     config, tmp_path, limit
@@ -245,6 +247,7 @@ def test_the_average_is_validated_on_the_batches_of_the_validations_that_it_is_c
     assert losses[0] != pytest.approx(losses[1], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_profiler_writes_into_the_runs_folder_and_the_rest_changes_nothing(config, tmp_path):
     watched = {
         "profiler": "simple",

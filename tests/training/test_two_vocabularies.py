@@ -231,6 +231,7 @@ def test_parameters_of_a_table_and_scores_of_an_evaluation_are_those_of_the_mode
     assert "sacrebleu" in aiayn.evaluate(f"run={run}", "accelerator=cpu", "trusted=true")["metrics"]
 
 
+@pytest.mark.slow
 def test_a_run_that_starts_from_it_takes_both_vocabularies_over(run, text, tmp_path):
     child = options(text, tmp_path, "name=child", f"init_from={run}", "trainer.max_steps=1")
     left_out = [
