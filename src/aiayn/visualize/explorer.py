@@ -48,44 +48,49 @@ def explorer_page(
     """The page as HTML. Weights are rounded to 1/255. Raises DataError for more than 8 million of
     them.
     """
-    n_weights = sum(
-        weights.numel() for weights in (maps.encoder_self, maps.decoder_self, maps.cross)
-    )
+    n_weights = maps.encoder_self.numel() + maps.decoder_self.numel() + maps.cross.numel()
     if n_weights > MAX_WEIGHTS:
         raise DataError(
             f"the sentence has {len(maps.src)} subwords, its translation {len(maps.tgt_out)}: too "
             f"many to explore ({n_weights:,} weights, a page holds {MAX_WEIGHTS:,}); give a "
             "shorter sentence"
         )
-    src, tgt_in, tgt_out = (
-        list(map(readable, tokens)) for tokens in (maps.src, maps.tgt_in, maps.tgt_out)
-    )
-    kinds = {
-        "encoder": _attention("Encoder self-attention", src, src, maps.encoder_self),
-        "decoder": _attention("Decoder self-attention", tgt_out, tgt_in, maps.decoder_self),
-        "cross": _attention("Cross-attention", tgt_out, src, maps.cross),
-    }
-    kinds["encoder"]["queriesTitle"] = "reads"
-    kinds["decoder"]["keysTitle"] = "looks back at"
+    src = [readable(token) for token in maps.src]
+    tgt_in = [readable(token) for token in maps.tgt_in]
+    tgt_out = [readable(token) for token in maps.tgt_out]
+    encoder = _attention("Encoder self-attention", src, src, maps.encoder_self)
+    encoder["queriesTitle"] = "reads"
+    decoder = _attention("Decoder self-attention", tgt_out, tgt_in, maps.decoder_self)
+    decoder["keysTitle"] = "looks back at"
+    cross = _attention("Cross-attention", tgt_out, src, maps.cross)
     tables = [_positions(title, table) for title, table in positions.items()]
-    depths = dict.fromkeys((config.n_layers, config.decoder_layers))
-    model = (
-        f"{' and '.join(map(str, depths))} layers, {config.n_heads} heads, d_model "
-        f"{config.d_model}, d_k {config.d_k}, d_v {config.d_v}"
-    )
-    score, log_prob = (
-        f"{number:.3f}".replace("-", "−")
-        for number in (maps.translation.score, maps.translation.log_prob)
-    )
-    return TEMPLATES.get_template("explorer.html").render(
+    score = _with_minus_sign(maps.translation.score)
+    log_prob = _with_minus_sign(maps.translation.log_prob)
+    template = TEMPLATES.get_template("explorer.html")
+    return template.render(
         run=name,
-        model=model,
+        model=_sizes(config),
         maps=maps,
         score=f"{score} (log-probability {log_prob}, divided by the search's length penalty)",
         layers=max(len(maps.encoder_self), len(maps.cross)),
         heads=maps.cross.size(1),
-        data={"kinds": kinds, "positions": tables},
+        data={
+            "kinds": {"encoder": encoder, "decoder": decoder, "cross": cross},
+            "positions": tables,
+        },
     )
+
+
+def _sizes(config: ModelConfig) -> str:
+    depth = f"{config.n_layers}"
+    if config.decoder_layers != config.n_layers:
+        depth += f" and {config.decoder_layers}"
+    widths = f"d_model {config.d_model}, d_k {config.d_k}, d_v {config.d_v}"
+    return f"{depth} layers, {config.n_heads} heads, {widths}"
+
+
+def _with_minus_sign(number: float) -> str:
+    return f"{number:.3f}".replace("-", "−")
 
 
 def _attention(title: str, queries: list[str], keys: list[str], weights: Tensor) -> dict[str, Any]:
@@ -121,8 +126,10 @@ def _positions(title: str, table: Tensor) -> dict[str, Any]:
 
 def _bytes(values: Tensor, low: float, high: float) -> str:
     """Values between low and high as one byte each, 0 to 255, in base64."""
-    scaled = ((values - low) / (high - low) * 255).round().clamp(0, 255)
-    return base64.b64encode(bytes(scaled.byte().flatten().tolist())).decode()
+    shares = (values - low) / (high - low)
+    scaled = (shares * 255).round().clamp(0, 255)
+    content = bytes(scaled.byte().flatten().tolist())
+    return base64.b64encode(content).decode()
 
 
 @torch.inference_mode()
@@ -134,18 +141,16 @@ def position_tables(model: Transformer) -> dict[str, Tensor]:
     """
     if type(model.src_positions) is SinusoidalPositions:
         return {"sinusoidal positions": model.src_positions(0, SHOWN).float().cpu()}
-    learned = type(model.src_positions) is LearnedPositions
-    length = min(SHOWN, model.config.max_positions) if learned else SHOWN
-    tables = {
-        f"{'learned positions' if learned else 'positions'} of the {name}": table(0, length)
-        for name, table in (("encoder", model.src_positions), ("decoder", model.tgt_positions))
-    }
-    whole = (length, model.config.d_model)
-    return {
-        name: table.float().cpu()
-        for name, table in tables.items()
-        if table.shape == whole and table.any()
-    }
+    length, adjective = SHOWN, ""
+    if type(model.src_positions) is LearnedPositions:
+        length = min(SHOWN, model.config.max_positions)
+        adjective = "learned "
+    tables = {}
+    for stack, encode in (("encoder", model.src_positions), ("decoder", model.tgt_positions)):
+        table = encode(0, length)
+        if table.shape == (length, model.config.d_model) and table.any():
+            tables[f"{adjective}positions of the {stack}"] = table.float().cpu()
+    return tables
 
 
 def similarities(table: Tensor) -> Tensor:

@@ -4,7 +4,8 @@ All functions that draw raise ResourceError where a file cannot be written.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,19 @@ from aiayn.visualize.maps import AttentionMaps, token_labels
 
 FAINTEST = 0.02  # lines of less weight would not be seen
 LEGEND_COLUMNS = 8  # heads side by side
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of a figure: a title and, by head, the weights (S, S) that are drawn."""
+
+    title: str
+    heads: Mapping[int, Tensor]
+
+    @property
+    def total(self) -> Tensor:
+        """The sum over heads (S, S)."""
+        return torch.stack(list(self.heads.values())).sum(0)
 
 
 def figure_layer(n_layers: int) -> int:
@@ -72,15 +86,18 @@ def find_word(tokens: Sequence[str], word: str) -> int:
     """Returns the position of a word's first subword. Raises DataError for a word that is not in
     the sentence.
     """
-    starts = [i for i, token in enumerate(tokens[:-1]) if i == 0 or token.startswith("▁")]
-    words = [
-        "".join(tokens[start:end]).lstrip("▁")
-        for start, end in zip(starts, [*starts[1:], len(tokens) - 1], strict=True)
-    ]
-    for start, written in zip(starts, words, strict=True):
-        if word in (written, written.rstrip(".,;:!?\"')")):
-            return start
-    raise DataError(f"--word {word}: not a word of the sentence; its words are: {' '.join(words)}")
+    words: dict[int, str] = {}  # by the position of their first subwords
+    start = 0
+    for position, token in enumerate(tokens[:-1]):
+        if token.startswith("▁"):
+            start = position
+        words[start] = words.get(start, "") + token.lstrip("▁")
+    for position, written in words.items():
+        without_punctuation = written.rstrip(".,;:!?\"')")
+        if word in (written, without_punctuation):
+            return position
+    known = " ".join(words.values())
+    raise DataError(f"--word {word}: not a word of the sentence; its words are: {known}")
 
 
 def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = None) -> list[Path]:
@@ -91,32 +108,42 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = Non
     heads that differ most. The word of Figures 3 and 4 is chosen by its weights unless given, by
     the position of its first subword.
     """
-    layer = figure_layer(len(maps.encoder_self))
+    n_layers = len(maps.encoder_self)
+    layer = figure_layer(n_layers)
     weights = maps.encoder_self[layer]
     tokens = token_labels(maps.src)
-    names = [f"“{label.removeprefix('·')}”" for label in tokens]
-    layer_title = f"encoder self-attention, layer {layer + 1} of {len(maps.encoder_self)}"
-    is_word = torch.tensor([any(map(str.isalpha, token)) for token in maps.src[:-1]] + [False])
+    layer_title = f"encoder self-attention, layer {layer + 1} of {n_layers}"
+    is_word = torch.tensor([any(map(str.isalpha, token)) for token in maps.src])
+    is_word[-1] = False  # the end mark
     far = far_looking_token(weights, is_word) if word is None else word
     sharp, first, second = sharp_heads(weights, is_word, word)
 
-    all_heads = {head: _row(weights, head, far) for head in range(len(weights))}
-    figure_3 = [(f"{layer_title}: where {names[far]} looks, all heads", all_heads)]
+    def whole_head(head: int) -> Panel:
+        return Panel(f"{layer_title}: head {head + 1}", {head: weights[head]})
+
+    def one_word(title: str, heads: Iterable[int], token: int) -> Panel:
+        return Panel(title, {head: _row(weights, head, token) for head in heads})
+
+    all_heads = range(len(weights))
+    far_title = f"{layer_title}: where {_quoted(tokens[far])} looks, all heads"
     pair = sorted({first, second})
-    pair_title = f"head{'s' * (len(pair) > 1)} {' and '.join(str(head + 1) for head in pair)}"
-    figure_4 = [
-        (f"{layer_title}: head {first + 1}", {first: weights[first]}),
-        (f"only {names[sharp]}, {pair_title}", {head: _row(weights, head, sharp) for head in pair}),
-    ]
-    figure_5 = [
-        (f"{layer_title}: head {head + 1}", {head: weights[head]})
-        for head in dict.fromkeys(unlike_heads(weights))
-    ]
-    return [
-        *_draw_figure(folder / "figure_3", tokens, figure_3),
-        *_draw_figure(folder / "figure_4", tokens, figure_4),
-        *_draw_figure(folder / "figure_5", tokens, figure_5),
-    ]
+    numbers = " and ".join(str(head + 1) for head in pair)
+    heads_of_pair = f"head {numbers}" if len(pair) == 1 else f"heads {numbers}"
+    pair_title = f"only {_quoted(tokens[sharp])}, {heads_of_pair}"
+    unlike = dict.fromkeys(unlike_heads(weights))
+    figures = {
+        "figure_3": [one_word(far_title, all_heads, far)],
+        "figure_4": [whole_head(first), one_word(pair_title, pair, sharp)],
+        "figure_5": [whole_head(head) for head in unlike],
+    }
+    paths = []
+    for name, panels in figures.items():
+        paths += _draw_figure(folder / name, tokens, panels)
+    return paths
+
+
+def _quoted(label: str) -> str:
+    return f"“{label.removeprefix('·')}”"
 
 
 def _row(weights: Tensor, head: int, token: int) -> Tensor:
@@ -126,40 +153,50 @@ def _row(weights: Tensor, head: int, token: int) -> Tensor:
     return isolated
 
 
-def _draw_figure(
-    path: Path, tokens: list[str], panels: Sequence[tuple[str, Mapping[int, Tensor]]]
-) -> list[Path]:
-    """Panels below each other, each a title and, by head, the weights (S, S) that are drawn."""
-    from matplotlib.patches import Patch
-
+def _draw_figure(path: Path, tokens: list[str], panels: Sequence[Panel]) -> list[Path]:
+    """Draws panels below each other. Returns the files."""
     # In inches. A token takes less room in a long sentence, so that the picture stays one that
     # viewers open.
     width = min(max(0.3 * len(tokens) + 0.6, 6), 20)
-    size = 10 if len(tokens) <= 60 else 6
-    words = 0.2 + max(map(len, tokens)) * size * 0.0095
-    legend = 0.3 * math.ceil(max(len(heads) for _, heads in panels) / LEGEND_COLUMNS)
+    font_size = 10 if len(tokens) <= 60 else 6
+    word_length = 0.2 + max(map(len, tokens)) * font_size * 0.0095
+    most_heads = max(len(panel.heads) for panel in panels)
+    legend = 0.3 * math.ceil(most_heads / LEGEND_COLUMNS)
     title, lines = 0.35, 1.8
-    height = title + lines + 2 * words + legend
+    height = title + lines + 2 * word_length + legend
     figure = new_figure(width, height * len(panels))
-    for number, (text, heads) in enumerate(panels):
+    share = 1 / len(panels)
+    for number, panel in enumerate(panels, start=1):
         # Placed by hand: measuring every word, as automatic layouts do, takes most of the time.
-        bottom = 1 - (number + 1) / len(panels)
-        axis = figure.add_axes((0.02, bottom, 0.96, (height - title) / height / len(panels)))
-        axis.set_title(text, fontsize=10, parse_math=False)
-        axis.set_ylim(-(words + legend) / lines, 1 + words / lines)
-        _draw_lines(axis, tokens, heads, size)
-        handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in heads]
-        space = {"borderpad": 0, "handlelength": 1, "columnspacing": 1}
-        style = {"fontsize": 8, "frameon": False, "ncols": LEGEND_COLUMNS, **space}
-        axis.legend(handles=handles, loc="lower center", **style)
-    paths = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
+        bottom = 1 - number * share
+        axis = figure.add_axes((0.02, bottom, 0.96, share * (height - title) / height))
+        axis.set_title(panel.title, fontsize=10, parse_math=False)
+        axis.set_ylim(-(word_length + legend) / lines, 1 + word_length / lines)
+        axis.set_xlim(-0.7, len(tokens) - 0.3)
+        axis.set_axis_off()
+        _write_words(axis, tokens, panel, font_size)
+        _draw_lines(axis, panel)
+        _add_legend(axis, panel)
+    paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
     save_figure(figure, *paths)
     return paths
 
 
-def _draw_lines(axis: Any, tokens: list[str], heads: Mapping[int, Tensor], size: int) -> None:
-    """Draws the sentence twice, upright, and lines from the words above to the words below that
-    they look at.
+def _write_words(axis: Any, tokens: list[str], panel: Panel, font_size: int) -> None:
+    """Writes the sentence twice, upright; words without lines are grey."""
+    weights = panel.total
+    style = {"ha": "center", "rotation": 90, "fontsize": font_size, "parse_math": False}
+    for position, token in enumerate(tokens):
+        looks = weights[position].sum() > 0
+        is_looked_at = weights[:, position].max() > 0.1
+        above = "black" if looks else "0.6"
+        below = "black" if is_looked_at else "0.6"
+        axis.text(position, 1.04, token, va="bottom", color=above, **style)
+        axis.text(position, -0.04, token, va="top", color=below, **style)
+
+
+def _draw_lines(axis: Any, panel: Panel) -> None:
+    """Draws lines from the words above to the words below that they look at.
 
     The colour of a line stands for its head, its opacity and width for the weight. Where only one
     word has lines, blocks in the heads' colours stand behind it and behind the words that it looks
@@ -168,38 +205,50 @@ def _draw_lines(axis: Any, tokens: list[str], heads: Mapping[int, Tensor], size:
     from matplotlib.collections import LineCollection, PatchCollection
     from matplotlib.patches import Rectangle
 
-    everything = torch.stack(list(heads.values())).sum(0)
-    readers = everything.sum(1) > 0
-    alone = int(readers.sum()) == 1
-    style = {"ha": "center", "rotation": 90, "fontsize": size, "parse_math": False}
-    for i, token in enumerate(tokens):
-        above = "black" if readers[i] else "0.6"
-        below = "black" if everything[:, i].max() > 0.1 else "0.6"
-        axis.text(i, 1.04, token, va="bottom", color=above, **style)
-        axis.text(i, -0.04, token, va="top", color=below, **style)
-    block = (axis.get_ylim()[1] - 1.02) / len(heads)
-    for number, (head, weights) in enumerate(heads.items()):
+    has_lines = panel.total.sum(1) > 0
+    is_one_word = int(has_lines.sum()) == 1
+    reader = int(has_lines.int().argmax())
+    block_height = (axis.get_ylim()[1] - 1.02) / len(panel.heads)
+    top, bottom = 1.02, -0.02
+    for head, weights in panel.heads.items():
         colour = _colour(head)
-        looks = (weights >= FAINTEST).nonzero().tolist()
-        strengths = weights[weights >= FAINTEST].tolist()
-        segments = [[(i, 1), (j, 0)] for i, j in looks]
+        is_drawn = weights >= FAINTEST
+        strengths = weights[is_drawn].tolist()
+        lines = is_drawn.nonzero().tolist()
+        segments = [[(query, 1), (key, 0)] for query, key in lines]
         colours = [(*colour, 0.05 + 0.95 * strength) for strength in strengths]
         widths = [0.5 + 2.5 * strength for strength in strengths]
         axis.add_collection(LineCollection(segments, colors=colours, linewidths=widths))
-        if alone:
-            reader = int(readers.int().argmax())
-            top, bottom = 1.02 + number * block, -0.02 - (number + 1) * block
-            corners = [(reader - 0.45, top), *((j - 0.45, bottom) for _, j in looks)]
-            blocks = [Rectangle(corner, 0.9, block) for corner in corners]
+        if is_one_word:
+            bottom -= block_height
+            corners = [(reader - 0.45, top)]
+            corners += [(key - 0.45, bottom) for _, key in lines]
+            blocks = [Rectangle(corner, 0.9, block_height) for corner in corners]
             colours = [(*colour, 0.75 * strength) for strength in (0.8, *strengths)]
             axis.add_collection(PatchCollection(blocks, facecolors=colours, linewidths=0, zorder=0))
-    axis.set_xlim(-0.7, len(tokens) - 0.3)
-    axis.set_axis_off()
+            top += block_height
+
+
+def _add_legend(axis: Any, panel: Panel) -> None:
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in panel.heads]
+    axis.legend(
+        handles=handles,
+        loc="lower center",
+        ncols=LEGEND_COLUMNS,
+        fontsize=8,
+        frameon=False,
+        borderpad=0,
+        handlelength=1,
+        columnspacing=1,
+    )
 
 
 def _colour(head: int) -> tuple[float, float, float]:
     """A head's colour: the same in every figure, different for up to 20 heads."""
     from matplotlib import colormaps
 
-    red, green, blue, _ = colormaps["tab20"]((2 * head) % 20 + (head // 10) % 2)
+    is_light = (head // 10) % 2  # tab20 has ten colours, each followed by a lighter one
+    red, green, blue, _ = colormaps["tab20"]((2 * head) % 20 + is_light)
     return red, green, blue

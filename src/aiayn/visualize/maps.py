@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import chain
 
 import torch
 from torch import Tensor
@@ -59,35 +58,34 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
         raise DataError(
             "the sentence is blank: there is nothing to look at; give one with words in it"
         )
-    model, tokens = models[0], translator.tokenizer.tokens
+    model = models[0]
     src = torch.tensor([[*src_ids, EOS_ID]], device=translator.device)
     tgt_in = torch.tensor([[BOS_ID, *best.tokens]], device=translator.device)
     src_mask = source_mask(src)
-    stacks = {
-        "encoder_self": [layer.self_attention for layer in model.encoder],
-        "decoder_self": [layer.self_attention for layer in model.decoder],
-        "cross": [layer.cross_attention for layer in model.decoder],
-    }
-    modules = list(chain.from_iterable(stacks.values()))
+    encoder_self = [layer.self_attention for layer in model.encoder]
+    decoder_self = [layer.self_attention for layer in model.decoder]
+    cross = [layer.cross_attention for layer in model.decoder]
+    # A compiled graph calls no attention module that could be recorded.
+    is_compiling = "torch._dynamo" in sys.modules
+    uncompiled = torch.compiler.set_stance("force_eager") if is_compiling else nullcontext()
+    sizes = f"{src.numel()} and {tgt_in.numel()} subwords"
     with (
-        explain_memory(
-            f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a "
-            "shorter text"
-        ),
+        explain_memory(f"with the attention between {sizes}; give a shorter text"),
         evaluating(translator.model),
-        # A compiled graph calls no attention module that could be recorded.
-        torch.compiler.set_stance("force_eager")
-        if "torch._dynamo" in sys.modules
-        else nullcontext(),
-        record_attention(model, modules) as weights_of,
+        uncompiled,
+        record_attention(model, [*encoder_self, *decoder_self, *cross]) as weights_of,
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
-    weights = {
-        name: torch.cat([weights_of(module) for module in stack]) for name, stack in stacks.items()
-    }
-    src_tokens = translator.tokenizer.source.tokens([*src_ids, EOS_ID])
-    read, written = tokens([BOS_ID, *best.tokens]), tokens([*best.tokens, EOS_ID])
-    return AttentionMaps(src_tokens, read, written, **weights, sentence=sentence, translation=best)
+    return AttentionMaps(
+        src=translator.tokenizer.source.tokens([*src_ids, EOS_ID]),
+        tgt_in=translator.tokenizer.tokens([BOS_ID, *best.tokens]),
+        tgt_out=translator.tokenizer.tokens([*best.tokens, EOS_ID]),
+        encoder_self=torch.cat([weights_of(module) for module in encoder_self]),
+        decoder_self=torch.cat([weights_of(module) for module in decoder_self]),
+        cross=torch.cat([weights_of(module) for module in cross]),
+        sentence=sentence,
+        translation=best,
+    )
 
 
 def token_labels(tokens: Sequence[str], longest: int = 24) -> list[str]:
