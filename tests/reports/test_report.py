@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from aiayn.config.stored import to_dict
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.reports.page import marked_difference
-from aiayn.reports.plots import panels
+from aiayn.reports.plots import Curve, panels
 from aiayn.reports.report import summary, write_report
 from aiayn.runs.run_folder import RunFolder
 
@@ -421,14 +421,14 @@ def test_curves_of_groups_are_means_over_seeds_in_a_band_at_the_steps_that_all_o
     first = [{"step": 1, "train/loss": 4.0, "val/ppl": 8.0}, {"step": 2, "train/loss": 2.0}]
     second = [{"step": 1, "train/loss": 6.0}, {"step": 3, "train/loss": 1.0}]
     other = [{"step": 2, "train/loss": 3.0, "train/lr": 1e-4, "mine/entropy": 0.5}]
-    both = [(1, 5.0)], [(1, 4.0, 6.0)]
+    both = Curve([(1, 5.0)], lowest=[(1, 4.0)], highest=[(1, 6.0)])
 
     two, one = [(1, first), (2, second), (1, first)], [(1, other)]  # with a copy, which counts once
     found = {panel.title: panel.curves for panel in panels({"two": two, "one": one})}
 
     assert found == {
-        "Loss (training)": {"two": both, "one": ([(2, 3.0)], [])},
-        "Entropy": {"two": ([], []), "one": ([(2, 0.5)], [])},
+        "Loss (training)": {"two": both, "one": Curve([(2, 3.0)])},
+        "Entropy": {"two": Curve([], [], []), "one": Curve([(2, 0.5)])},
     }
     [loss] = panels({"two": two})
     assert (loss.title, loss.curves, loss.rate) == (
@@ -437,7 +437,7 @@ def test_curves_of_groups_are_means_over_seeds_in_a_band_at_the_steps_that_all_o
         [],
     )
     assert panels({"one": one})[0].rate == [(2, 1e-4)]
-    assert panels({"copied": one * 2})[0].curves == {"train/loss": ([(2, 3.0)], [])}
+    assert panels({"copied": one * 2})[0].curves == {"train/loss": Curve([(2, 3.0)])}
 
 
 EXTREMES = [

@@ -58,39 +58,33 @@ class DataConfig:
         "a number: separate vocabularies, with this size for the source",
         least=261,
         most=10_000_000,
-        absent=None,
     )
-    tokenizer: str = option("bpe | unigram | the tokenizer.json of another corpus", absent="bpe")
+    tokenizer: str = option("bpe | unigram | the tokenizer.json of another corpus")
     symbols: list[str] = option(
         "words in angle brackets that are one subword each, such as <sep>; tags of data.train are",
-        absent=[],
     )
     temperature: float = option(
         "several training files: 1 keeps their sizes, 5 repeats smaller ones, large: all equal",
         least=1,
         most=1e9,
-        absent=1.0,
     )
     weights: list[float] | None = option(
         "one for each name of train: how often an epoch has each of its pairs; [3, 0.5]: 3 "
         "times, half",
-        absent=None,
     )
     lowercase: bool = option(
         "true: lower-case all text, as some published recipes do",
-        absent=False,
     )
-    tags: str = option("of words, in parsing", choices=("kept", "xx"), absent="kept")
+    tags: str = option("of words, in parsing", choices=("kept", "xx"))
     drop_duplicates: str | None = option(
         "of equal training pairs the first stays; normalised ignores case and punctuation",
         choices=("exact", "normalised"),
-        absent=None,
     )
     drop_equal: bool = option(
-        "drop training pairs whose sides are equal, ignoring case and punctuation", absent=False
+        "drop training pairs whose sides are equal, ignoring case and punctuation"
     )
     drop_placeholder_mismatch: bool = option(
-        "drop training pairs whose tags, {name}, %s, &amp; or addresses differ", absent=False
+        "drop training pairs whose tags, {name}, %s, &amp; or addresses differ"
     )
     drop_wrong_language: bool = option(
         "drop training pairs that are clearly in other languages (py3langid)", absent=False
@@ -102,7 +96,6 @@ class DataConfig:
     )
     write_dropped: bool = option(
         "write dropped pairs with file, line and reason to dropped.jsonl of the prepared corpus",
-        absent=False,
         mutable_on_resume=True,
     )
     max_length: int = option("longest sentence kept for training, in subwords", least=1)
@@ -119,7 +112,6 @@ class DataConfig:
         "a step mixes pairs of this many lengths, as the eight GPUs of the paper did",
         least=1,
         most=1000,
-        absent=4,
     )
     # It only sets the number of micro-batches, which is stored with the run.
     max_tokens_per_device: int | None = option(
@@ -136,14 +128,12 @@ class DataConfig:
     num_workers: int = option("loader processes", least=0, most=1000, mutable_on_resume=True)
     prepare_per_node: bool = option(
         "true: each machine prepares the text; false: one does, on a shared disk",
-        absent=True,
         mutable_on_resume=True,
     )
     prepare_processes: int | None = option(
         "processes that encode the text; null: one for each core",
         least=1,
         most=1000,
-        absent=None,
         mutable_on_resume=True,
     )
 
@@ -168,30 +158,15 @@ class DataConfig:
             "tokenizer.json of a corpus",
         )
         for symbol in self.symbols:
-            good = re.fullmatch(TAG, symbol) and symbol not in ("<pad>", "<s>", "</s>", "<unk>")
-            require(
-                bool(good), f"data.symbols: {symbol}: write a word in angle brackets, such as <2de>"
-            )
-        if self.weights is not None:
-            names, weights = len(listed(self.train)), f"data.weights={self.weights}"
-            require(
-                len(self.weights) == names,
-                f"{weights}: give one for each name of data.train, which has {names}",
-            )
-            require(
-                self.temperature == 1,
-                f"{weights} and data.temperature={self.temperature:g}: leave one out",
-            )
-            for weight in self.weights:
-                at_least("data.weights", weight, 0, most=1000)
-            require(
-                max(self.weights) >= 1,
-                f"{weights}: how often an epoch has each pair; one must be 1 or more",
-            )
+            is_taken = symbol in ("<pad>", "<s>", "</s>", "<unk>")
+            is_symbol = re.fullmatch(TAG, symbol) is not None and not is_taken
+            remedy = "write a word in angle brackets, such as <2de>"
+            require(is_symbol, f"data.symbols: {symbol}: {remedy}")
         require(
             self.src_lang != self.tgt_lang,
             f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
         )
+        self._check_weights()
         parts, count = self.parts_per_step, self.micro_batches
         require(
             count is None or count % parts == 0 or parts % count == 0,
@@ -206,8 +181,31 @@ class DataConfig:
                 f"and its end token) does not fit; raise data.{name} or lower data.max_length",
             )
 
+    def _check_weights(self) -> None:
+        if self.weights is None:
+            return
+        names, key = len(listed(self.train)), f"data.weights={self.weights}"
+        require(
+            len(self.weights) == names,
+            f"{key}: give one for each name of data.train, which has {names}",
+        )
+        require(
+            self.temperature == 1,
+            f"{key} and data.temperature={self.temperature:g}: leave one out",
+        )
+        for weight in self.weights:
+            at_least("data.weights", weight, 0, most=1000)
+        require(
+            max(self.weights) >= 1,
+            f"{key}: how often an epoch has each pair; one must be 1 or more",
+        )
+
     @property
     def all_symbols(self) -> list[str]:
         """`symbols`, and the tags of the training text."""
-        tags = [tagged(name)[0] for name in listed(self.train)] if self.source == "files" else []
-        return list(dict.fromkeys([*self.symbols, *filter(None, tags)]))
+        symbols = dict.fromkeys(self.symbols)
+        for name in listed(self.train) if self.source == "files" else ():
+            tag, _ = tagged(name)
+            if tag:
+                symbols[tag] = None
+        return list(symbols)

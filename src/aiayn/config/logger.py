@@ -24,7 +24,6 @@ class LoggerConfig:
     )
     samples: bool = option(
         "wandb: also send validation sentences, their translations, pictures of their attention",
-        absent=False,
     )
     upload: bool = option("wandb: also store the final checkpoint and its tokenizer")
 

@@ -30,18 +30,15 @@ class ModelConfig:
     max_positions: int = option(
         "rows of the learned position tables; sinusoids have no limit", least=1
     )
-    n_decoder_layers: int | None = option("null: n_layers", least=1, absent=None)
+    n_decoder_layers: int | None = option("null: n_layers", least=1)
     tie_embeddings: str = option(
         "one matrix (section 3.4), the source has its own, the output has its own as well",
         choices=("all", "decoder", "none"),
-        absent="all",
     )
     attention_window: int | None = option(
         "r: self-attention reaches r // 2 positions to each side; null: all", least=1
     )
-    parts: str | None = option(
-        "set by the program: extensions whose parts replace the paper's", absent=None
-    )
+    parts: str | None = option("set by the program: extensions whose parts replace the paper's")
 
     def __post_init__(self) -> None:
         check_rules("model.", self)

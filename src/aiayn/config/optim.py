@@ -20,13 +20,12 @@ class OptimConfig:
     peak_lr: float | None = option(
         "peak learning rate, reached at the end of the warm-up; replaces lr_scale",
         positive,
-        absent=None,
     )
     beta1: float = option("of Adam", fraction)
     beta2: float = option("of Adam", fraction)
     eps: float = option("of Adam", positive)
     weight_decay: float = option(
-        "decoupled weight decay of matrices (AdamW); the paper has none", fraction, absent=0.0
+        "decoupled weight decay of matrices (AdamW); the paper has none", fraction
     )
     label_smoothing: float = option("epsilon_ls", fraction)
 

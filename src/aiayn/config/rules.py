@@ -66,9 +66,8 @@ def option(
         rule = partial(at_least, least=least, most=most)
     elif choices:
         rule = partial(one_of, choices=choices)
-        help = "; ".join(
-            filter(None, [" | ".join(str(as_option(choice)) for choice in choices), help])
-        )
+        written = " | ".join(str(as_option(choice)) for choice in choices)
+        help = f"{written}; {help}" if help else written
     metadata = {
         "help": help,
         "rule": rule,
@@ -107,16 +106,19 @@ def options_of(schema: "type[DataclassInstance]") -> "dict[str, Field[Any]]":
     """Returns every option of a schema class by its dotted name, in order."""
     options: dict[str, Field[Any]] = {}
     for declared in fields(schema):
-        below = options_of(declared.type) if is_section(declared.type) else {}
-        options |= {f"{declared.name}.{name}": option for name, option in below.items()} or {
-            declared.name: declared
-        }
+        if is_section(declared.type):
+            for name, option in options_of(declared.type).items():
+                options[f"{declared.name}.{name}"] = option
+        else:
+            options[declared.name] = declared
     return options
 
 
 def as_option(value: Any) -> Any:
     """Returns a value as it is written on the command line."""
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else value
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def require(holds: bool, message: str) -> None:
@@ -140,11 +142,11 @@ def one_of(key: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 def at_least(key: str, value: float | None, least: float, most: float = MAX_COUNT) -> None:
-    require(
-        value is None or least <= value < math.inf,
-        f"{written(key, value)}: must be at least {least:g}, and finite",
-    )
-    require(value is None or value <= most, f"{written(key, value)}: must be at most {most}")
+    if value is None:
+        return
+    shown = written(key, value)
+    require(least <= value < math.inf, f"{shown}: must be at least {least:g}, and finite")
+    require(value <= most, f"{shown}: must be at most {most}")
 
 
 def fraction(key: str, value: float) -> None:
@@ -160,18 +162,14 @@ def valid_name(key: str, name: str) -> None:
     """Refuses names of runs that would leave their root, need quoting on a command line, or be too
     long for a folder.
     """
-    parts = name.split("/")
-    good = all(part and part[0].isalnum() and set(part) <= NAME_CHARACTERS for part in parts)
+    shown, parts = written(key, name), name.split("/")
+    form = "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
+    for part in parts:
+        require(part[:1].isalnum() and set(part) <= NAME_CHARACTERS, f"{shown}: {form}")
     require(
-        good,
-        f"{written(key, name)}: use letters, digits, '.', '_' and '-', beginning with a letter or "
-        "digit",
-    )
-    is_short = len(name) <= MAX_PATH and all(len(part) <= MAX_NAME for part in parts)
-    require(
-        is_short,
-        f"{written(key, name)}: must have at most {MAX_NAME} characters, with its folders "
-        f"{MAX_PATH}; choose a shorter one",
+        len(name) <= MAX_PATH and all(len(part) <= MAX_NAME for part in parts),
+        f"{shown}: must have at most {MAX_NAME} characters, with its folders {MAX_PATH}; choose a "
+        "shorter one",
     )
 
 
@@ -180,21 +178,18 @@ def language_code(key: str, code: str) -> None:
     anywhere else.
     """
     require(code != "", f"{key} is empty: set it, for example {key}=en")
-    good = bool(re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]*", code))
-    require(
-        good,
-        f"{key}={code}: a language is a code of letters, digits, '-' and '_', such as en or pt-BR",
-    )
+    is_code = re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]*", code) is not None
+    form = "a language is a code of letters, digits, '-' and '_', such as en or pt-BR"
+    require(is_code, f"{key}={code}: {form}")
 
 
 def path_or_paths(expected: str, key: str, value: Any, may_be_empty: bool = False) -> None:
     """Refuses what is neither a path nor a list of paths; OmegaConf cannot check that."""
     paths = [value] if isinstance(value, str) else value
-    good = isinstance(paths, (list, tuple)) and all(
-        isinstance(path, str) and path for path in paths
-    )
-    good = good and (len(paths) > 0 or may_be_empty)
-    require(good, f"{key}={value}: must be {expected} or a list of them, {key}=[A,B]")
+    message = f"{key}={value}: must be {expected} or a list of them, {key}=[A,B]"
+    require(isinstance(paths, (list, tuple)), message)
+    require(len(paths) > 0 or may_be_empty, message)
+    require(all(isinstance(path, str) and path for path in paths), message)
 
 
 def tagged(name: str) -> tuple[str, str]:
@@ -208,11 +203,11 @@ def known_tags(key: str, names: Paths, known: Collection[str]) -> None:
     """Refuses tags before names that a model has not learned: it would read them letter by
     letter.
     """
-    for tag in filter(None, (tagged(name)[0] for name in listed(names))):
-        require(
-            tag in known,
-            f"{key}: {tag} is no tag of the training text ({', '.join(known) or 'it has none'})",
-        )
+    learned = ", ".join(known) or "it has none"
+    for name in listed(names):
+        tag, _ = tagged(name)
+        is_known = not tag or tag in known
+        require(is_known, f"{key}: {tag} is no tag of the training text ({learned})")
 
 
 def listed(values: Paths) -> list[str]:
@@ -225,9 +220,10 @@ def outputs_folder(typed: str | None) -> Path:
     line.
     """
     folder = typed or os.environ.get("AIAYN_OUTPUTS") or "outputs"
+    name = "outputs" if typed else "AIAYN_OUTPUTS"
     require(
         all(letter.isalnum() or letter in "/._-+@~" for letter in folder),
-        f"{'outputs' if typed else 'AIAYN_OUTPUTS'}={folder}: use letters, digits, '/', '.', '_' "
-        "and '-', so that printed commands need no quotes",
+        f"{name}={folder}: use letters, digits, '/', '.', '_' and '-', so that printed commands "
+        "need no quotes",
     )
     return Path(folder).expanduser()

@@ -66,22 +66,17 @@ class Config:
     )
     optimized_metric: str = option(
         "with -m: metric that hydra/sweeper=optuna optimizes: val/loss | val/ppl | val/bleu",
-        absent="val/loss",
         mutable_on_resume=True,
     )
     debug: bool = option("true: show tracebacks", mutable_on_resume=True)
     extensions: list[str] = option(  # where they are; what they are is in the next
-        "Python files of your own, extensions=[my/rotary.py]", absent=[], mutable_on_resume=True
+        "Python files of your own, extensions=[my/rotary.py]", mutable_on_resume=True
     )
     given: list[str] = option(
         "set by the program: classes and arguments passed to `aiayn.train` in Python", absent=[]
     )
-    extensions_sha256: list[str] = option(
-        "expected SHA-256 of the extensions; empty: not checked", absent=[]
-    )
-    extension: dict[str, Any] = option(
-        "options of the extensions: extension.rotary.base=500", absent={}
-    )
+    extensions_sha256: list[str] = option("expected SHA-256 of the extensions; empty: not checked")
+    extension: dict[str, Any] = option("options of the extensions: extension.rotary.base=500")
     model: ModelConfig = section(ModelConfig)
     data: DataConfig = section(DataConfig)
     optim: OptimConfig = section(OptimConfig)
@@ -101,71 +96,77 @@ class Config:
             self.init_fingerprint is None or self.init_from is not None,
             f"init_fingerprint={self.init_fingerprint}: set init_from as well, or neither",
         )
-        require(
-            self.data.src_vocab_size is None or self.model.tie_embeddings != "all",
-            f"data.src_vocab_size={self.data.src_vocab_size}: two vocabularies have no matrix in "
-            "common; set model.tie_embeddings=decoder (or none)",
-        )
-        learns = self.data.tokenizer == "unigram" and self.init_from is None
-        require(
-            not learns or self.trainer.num_nodes == 1 or not self.data.prepare_per_node,
-            "data.tokenizer=unigram: no two machines learn the same; set "
-            "data.prepare_per_node=false, or give them one tokenizer.json",
-        )
-        require(
-            self.data.train is not None,
-            "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT",
-        )
-        require(
-            self.data.val is not None,
-            "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT",
-        )
-        score = TASKS[self.data.task].val_metric
-        one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
-        chosen = {
-            "optimized_metric": self.optimized_metric,
-            "trainer.best_metric": self.trainer.best_metric,
-        }
-        for key, metric in chosen.items():
-            require(
-                metric in ("val/loss", "val/ppl") or self.trainer.val_bleu_sentences != 0,
-                f"{key}={metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "
-                f"set {key}=val/loss",
-            )
-        require(
-            self.trainer.best_metric in ("val/loss", score)
-            or bool(self.extensions),  # which may bring others
-            f"trainer.best_metric={self.trainer.best_metric}: data.task={self.data.task} has "
-            f"val/loss and {score}",
-        )
+        self._check_text()
+        self._check_metrics()
+        self._check_patience()
         count, world = self.data.micro_batches, self.trainer.world_size
         require(
             count is None or count % world == 0,
             f"data.micro_batches={count}: {world} devices cannot share it evenly; set a multiple "
             f"of {world}, or null",
         )
+
+    def _check_text(self) -> None:
+        data, model = self.data, self.model
+        require(
+            data.train is not None,
+            "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT",
+        )
+        require(
+            data.val is not None,
+            "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT",
+        )
+        require(
+            data.src_vocab_size is None or model.tie_embeddings != "all",
+            f"data.src_vocab_size={data.src_vocab_size}: two vocabularies have no matrix in "
+            "common; set model.tie_embeddings=decoder (or none)",
+        )
+        learns = data.tokenizer == "unigram" and self.init_from is None
+        require(
+            not learns or self.trainer.num_nodes == 1 or not data.prepare_per_node,
+            "data.tokenizer=unigram: no two machines learn the same; set "
+            "data.prepare_per_node=false, or give them one tokenizer.json",
+        )
+        longest = data.max_length + self.search.max_extra_tokens + 1
+        require(
+            model.positions != "learned" or model.max_positions >= longest,
+            f"model.max_positions={model.max_positions}: outputs reach {longest} positions "
+            "(data.max_length + search.max_extra_tokens + 1); set "
+            f"model.max_positions={longest} or more, or lower data.max_length",
+        )
+
+    def _check_metrics(self) -> None:
+        best, task = self.trainer.best_metric, self.data.task
+        score = TASKS[task].val_metric
+        one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
+        chosen = {"optimized_metric": self.optimized_metric, "trainer.best_metric": best}
+        for key, metric in chosen.items():
+            require(
+                metric in ("val/loss", "val/ppl") or self.trainer.val_bleu_sentences != 0,
+                f"{key}={metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "
+                f"set {key}=val/loss",
+            )
+        if not self.extensions:  # which may bring others
+            require(
+                best in ("val/loss", score),
+                f"trainer.best_metric={best}: data.task={task} has val/loss and {score}",
+            )
+
+    def _check_patience(self) -> None:
         trainer = self.trainer
-        if trainer.patience is not None:
-            require(
-                trainer.limit_val_batches > 0,
-                f"trainer.patience={trainer.patience}: trainer.limit_val_batches=0 leaves no "
-                "validation to wait for; raise that, or set trainer.patience=null",
-            )
-            is_validated = (trainer.val_every or 0) <= (trainer.max_steps or math.inf)
-            require(
-                is_validated,
-                f"trainer.patience={trainer.patience}: trainer.val_every={trainer.val_every} of "
-                f"trainer.max_steps={trainer.max_steps} validates at the end only; lower "
-                "trainer.val_every",
-            )
-        if self.model.positions == "learned":
-            longest = self.data.max_length + self.search.max_extra_tokens + 1
-            require(
-                self.model.max_positions >= longest,
-                f"model.max_positions={self.model.max_positions}: outputs reach {longest} "
-                "positions (data.max_length + search.max_extra_tokens + 1); set "
-                f"model.max_positions={longest} or more, or lower data.max_length",
-            )
+        if trainer.patience is None:
+            return
+        key = f"trainer.patience={trainer.patience}"
+        require(
+            trainer.limit_val_batches > 0,
+            f"{key}: trainer.limit_val_batches=0 leaves no validation to wait for; raise that, or "
+            "set trainer.patience=null",
+        )
+        require(
+            (trainer.val_every or 0) <= (trainer.max_steps or math.inf),
+            f"{key}: trainer.val_every={trainer.val_every} of trainer.max_steps="
+            f"{trainer.max_steps} validates at the end only; lower trainer.val_every",
+        )
 
     @property
     def run_name(self) -> str:

@@ -50,7 +50,6 @@ class SearchOverrides:
         least=0,
         most=1000,
         default=None,
-        absent=None,
     )
 
     def __post_init__(self) -> None:

@@ -59,34 +59,32 @@ def from_dict(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     names with prefix. Values are only data: nothing in `tree` can name code.
     Raises ConfigError for unknown, mistyped or impossible options, and for a missing section.
     """
-    require(
-        isinstance(tree, Mapping),
-        f"{prefix.rstrip('.') or 'what is stored'} is not a table of options",
-    )
-    unknown = sorted(
-        f"{prefix}{key}" for key in {*tree} - {option.name for option in fields(schema)}
-    )
+    section = prefix.rstrip(".") or "what is stored"
+    require(isinstance(tree, Mapping), f"{section} is not a table of options")
+    names = {option.name for option in fields(schema)}
+    unknown = sorted(f"{prefix}{name}" for name in tree if name not in names)
     require(not unknown, f"stored are unknown options: {', '.join(unknown)}")
     values = {}
     for option in fields(schema):
-        key = prefix + option.name
-        if option.name not in tree:
-            absent = (
-                option.metadata["absent"] if "absent" in option.metadata else _own_default(option)
-            )
-            require(
-                absent is not MISSING and not is_section(option.type), f"stored options lack {key}"
-            )
-            values[option.name] = deepcopy(absent)
+        key, name = prefix + option.name, option.name
+        if name not in tree:
+            values[name] = _value_before(option)
+            require(values[name] is not MISSING, f"stored options lack {key}")
         elif is_section(option.type):
-            values[option.name] = from_dict(option.type, tree[option.name], f"{key}.")
+            values[name] = from_dict(option.type, tree[name], f"{key}.")
         else:
-            values[option.name] = _checked(key, tree[option.name], option)
+            values[name] = _checked(key, tree[name], option)
     return schema(**values)
 
 
-def _own_default(option: "Field[Any]") -> Any:
-    """Returns the default of an option of an extension; MISSING without one."""
+def _value_before(option: "Field[Any]") -> Any:
+    """Returns the value that runs had before the option existed, or the default of an extension's
+    option; MISSING without one.
+    """
+    if is_section(option.type):
+        return MISSING
+    if "absent" in option.metadata:
+        return deepcopy(option.metadata["absent"])
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
@@ -95,10 +93,13 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     `int | None`.
     """
     option_type = option.type
-    either = get_args(option_type) if get_origin(option_type) not in (list, dict) else ()
-    types = tuple(get_origin(member) or member for member in either or (option_type,))
-    types += (int,) if float in types else ()
-    types += (type(None),) if option.metadata.get("inferred_from_data") else ()
+    is_union = get_origin(option_type) not in (None, list, dict)
+    members = get_args(option_type) if is_union else (option_type,)
+    types = {get_origin(member) or member for member in members}
+    if float in types:
+        types.add(int)
+    if option.metadata.get("inferred_from_data"):
+        types.add(type(None))
     name = option_type.__name__ if isinstance(option_type, type) else option_type
     if option_type is not Any and type(value) not in types:
         raise ConfigError(f"{written(key, value)}: must be of type {name}")
@@ -115,13 +116,11 @@ def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
     absent = {key: option.metadata["absent"] for key, option in options_of(Config).items()}
     options = {key: value for key, value in absent.items() if value is not MISSING} | flatten(tree)
     d_model, n_heads = options["model.d_model"], options["model.n_heads"]
-    for key in ("model.d_k", "model.d_v"):
-        if (
-            isinstance(d_model, int)
-            and isinstance(n_heads, int)
-            and options[key] == d_model // max(1, n_heads)
-        ):
-            options[key] = None
+    if isinstance(d_model, int) and isinstance(n_heads, int):
+        usual = d_model // max(1, n_heads)
+        for key in ("model.d_k", "model.d_v"):
+            if options[key] == usual:
+                options[key] = None
     return options
 
 
@@ -149,13 +148,15 @@ def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str
     64"}.
     """
     was, is_now = stored_options(stored), stored_options(to_dict(options))
-    defining = [key for key in was | is_now if not mutable_on_resume(key)]
-    changed = [key for key in defining if _differ(key, was.get(key), is_now.get(key))]
     follow = ["extension"]  # {}: its options follow one by one
-    if (was["optim.peak_lr"], is_now["optim.peak_lr"]) != (None, None):
+    if was["optim.peak_lr"] or is_now["optim.peak_lr"]:
         follow.append("optim.lr_scale")
-    changed = [key for key in changed if key not in follow]
-    return {key: f"{as_option(was.get(key))} -> {as_option(is_now.get(key))}" for key in changed}
+    changed = {}
+    for key in was | is_now:
+        before, after = was.get(key), is_now.get(key)
+        if key not in follow and not mutable_on_resume(key) and _differ(key, before, after):
+            changed[key] = f"{as_option(before)} -> {as_option(after)}"
+    return changed
 
 
 def too_late(stored: Mapping[str, Any], options: Config) -> str:
@@ -163,10 +164,8 @@ def too_late(stored: Mapping[str, Any], options: Config) -> str:
     without any.
     """
     was, is_now = stored_options(stored), stored_options(to_dict(options))
-    changed = [
-        f"{key}: {was[key]} -> {is_now[key]}" for key in UNTIL_THE_END if was[key] != is_now[key]
-    ]
-    return "; ".join(changed)
+    changed = [key for key in UNTIL_THE_END if was[key] != is_now[key]]
+    return "; ".join(f"{key}: {was[key]} -> {is_now[key]}" for key in changed)
 
 
 def _differ(key: str, left: Any, right: Any) -> bool:

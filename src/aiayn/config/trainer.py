@@ -65,7 +65,6 @@ class TrainerConfig:
     packed: bool | str = option(
         "sentences without padding, a step in one pass; auto: on GPUs with Triton and a C compiler",
         choices=("auto", True, False),
-        absent="auto",
     )
     graphs: bool | str = option(
         "a step as two CUDA graphs, which start all of its kernels at once; auto: for packed "
@@ -98,7 +97,6 @@ class TrainerConfig:
     optimizer_state_minutes: float = option(
         "minutes between saves of the optimizer state (below 100 MB: with every checkpoint)",
         least=0,
-        absent=10.0,
         mutable_on_resume=True,
     )
     average_last: int = option(
@@ -113,61 +111,52 @@ class TrainerConfig:
     timeout: int = option("seconds that ranks wait for each other", least=1, mutable_on_resume=True)
     # As in Lightning's Trainer, but for the two that count steps, which do not depend on devices.
     max_epochs: int | None = option(
-        "ends the training before max_steps", least=1, absent=None, mutable_on_resume=True
+        "ends the training before max_steps", least=1, mutable_on_resume=True
     )
     max_time: str | None = option(
         "DD:HH:MM:SS of training, over all starts; the run ends as after its last step",
         _duration,
-        absent=None,
         mutable_on_resume=True,
     )
     gradient_clip_val: float | None = option(
         "limit on the gradient's norm or values; null: no clipping, as in the paper",
         least=1e-9,
-        absent=None,
     )
     gradient_clip_algorithm: str = option(
-        "what gradient_clip_val limits", choices=("norm", "value"), absent="norm"
+        "what gradient_clip_val limits", choices=("norm", "value")
     )
     limit_train_steps: int | float = option(
-        "number, or share, of each epoch's steps to train on", _count_or_share, absent=1.0
+        "number, or share, of each epoch's steps to train on", _count_or_share
     )
     limit_val_batches: int | float = option(
         "number, or share, of validation batches on all devices",
         _count_or_share,
-        absent=1.0,
         mutable_on_resume=True,
     )
     overfit_steps: int | float = option(
         "train only on the first N steps of an epoch, or on a share of them",
         _count_or_share,
-        absent=0.0,
     )
     num_sanity_val_steps: int = option(
         "validation batches to run before the first step; -1: all",
         least=-1,
-        absent=0,
         mutable_on_resume=True,
     )
     fast_dev_run: bool | int = option(
         "true or N: run one or N steps of everything in a temporary folder",
         least=0,
-        absent=False,
         mutable_on_resume=True,
     )
     profiler: str | None = option(
         "to a file in the run's folder",
         choices=("simple", "advanced", "pytorch"),
-        absent=None,
         mutable_on_resume=True,
     )
     detect_anomaly: bool = option(
-        "find the operation whose gradient is NaN; slow", absent=False, mutable_on_resume=True
+        "find the operation whose gradient is NaN; slow", mutable_on_resume=True
     )
-    deterministic: bool = option("refuse nondeterministic operations (GPUs)", absent=False)
-    enable_progress_bar: bool = option(
-        "show a live display on a terminal", absent=True, mutable_on_resume=True
-    )
+    deterministic: bool = option("refuse nondeterministic operations (GPUs)")
+    enable_progress_bar: bool = option("show a live display on a terminal", mutable_on_resume=True)
 
     def __post_init__(self) -> None:
         check_rules("trainer.", self)

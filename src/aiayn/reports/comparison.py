@@ -42,9 +42,16 @@ def comparisons(
     """
     shown = asked_metrics(runs, metrics, splits)
     parts = [group_runs(members, by) for members in partitions(runs, shown)]
+    return compare_parts(parts, shown, baseline)
+
+
+def compare_parts(
+    parts: Sequence[list[Group]], metrics: Sequence[Metric], baseline: str | None = None
+) -> list[Table]:
+    """Return a table for each part, as `comparisons` does for runs."""
     all_groups = [group for groups in parts for group in groups]
     named = find_baseline(all_groups, baseline) if baseline else None
-    tables = [_comparison(groups, shown, named) for groups in parts]
+    tables = [_comparison(groups, metrics, named) for groups in parts]
     for number, table in enumerate(tables[1:], start=2):
         table.name += f"_{number}"
     if len(tables) > 1:
@@ -97,7 +104,9 @@ def best_first(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[Group
 
 
 def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | None) -> Table:
-    base = default_baseline(groups) if named is None else named if named in groups else None
+    base = named or default_baseline(groups)
+    if base not in groups:
+        base = None
     measured = [metric for metric in metrics if any(group.sample(metric) for group in groups)]
     keys = record_keys(measured)
     options = differing_options(groups)

@@ -8,10 +8,9 @@ from typing import NamedTuple
 from aiayn.config.data import DataConfig
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_dict
-from aiayn.config.tasks import TASKS
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.reports.comparison import compare_groups, counted_seeds
-from aiayn.reports.differences import corrected, explained, minus
+from aiayn.reports.comparison import compare_groups, counted, counted_seeds
+from aiayn.reports.differences import Difference, corrected, explained, minus
 from aiayn.reports.groups import (
     ONE_CHECKPOINT,
     PRECISION,
@@ -42,10 +41,8 @@ from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import Record
 
 # The metrics of Table 3, English-German
-PPL, BLEU = (
-    Metric("val/ppl"),
-    Metric(comparable_kind("de"), "val"),
-)
+PPL = Metric("val/ppl")
+BLEU = Metric(comparable_kind("de"), "val")
 SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "label_smoothing")
 # Others as the option
 SYMBOLS = {
@@ -89,14 +86,9 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperT
     """
     scored = [BLEU, Metric("sacrebleu", "test"), Metric("f1", "test")]
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
-    translators, parsers = (
-        [group for group in groups if group.runs[0].task == task] for task in TASKS
-    )
-    tested = [
-        group
-        for group in translators
-        if group.evaluation("test") or any(_is_of(row, group) for row in TABLE_2)
-    ]
+    translators = [group for group in groups if group.runs[0].task == "translation"]
+    parsers = [group for group in groups if group.runs[0].task == "parsing"]
+    tested = [group for group in translators if group.evaluation("test") or _is_in_table_2(group)]
 
     sections = (
         ("table_2", _lines(TABLE_2, tested, with_others=True), _table_2_record, _table_2),
@@ -140,9 +132,12 @@ def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = Fal
 
 def _is_of(row: Row, group: Group) -> bool:
     evaluation = group.evaluation("test")
-    return row.is_of(
-        group.runs[0].options | {"test_set": evaluation.test_set if evaluation else None}
-    )
+    test_set = evaluation.test_set if evaluation else None
+    return row.is_of(group.runs[0].options | {"test_set": test_set})
+
+
+def _is_in_table_2(group: Group) -> bool:
+    return any(_is_of(row, group) for row in TABLE_2)
 
 
 def _shown(
@@ -153,16 +148,16 @@ def _shown(
     """
     measured_rows = {id(line.row) for line in lines if line.is_measured and line.row.options}
     if every_row or len(measured_rows) > 1:
-        return [record if record["run"] else _marked_not_run(record) for record in records], []
+        shown = []
+        for record in records:
+            missing = () if record["run"] else MEASURED_KEYS
+            shown.append(record | {key: NOT_RUN for key in missing if key in record})
+        return shown, []
     measured = [record for record in records if record["run"] and measured_rows]
     left_out = len(records) - len(measured)
-    return measured, [
-        f"{left_out} rows of this table were not run; --all shows them, too."
-    ] if left_out else []
-
-
-def _marked_not_run(record: Record) -> Record:
-    return record | {key: NOT_RUN for key in MEASURED_KEYS if key in record}
+    if not left_out:
+        return measured, []
+    return measured, [f"{left_out} rows of this table were not run; --all shows them, too."]
 
 
 def _beside(row: Row, measured: Record) -> Record:
@@ -199,18 +194,17 @@ def _table_2_record(line: Line) -> Record:
     options = run.options if run else row.options
     src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
     bleu = Metric(comparable_kind(tgt_lang), "test")
-    steps = flops = None
+    steps = flops = averaged = None
+    reasons = []
     if run:
         steps = evaluation.step if evaluation else run.step
         flops, _ = run.flops(steps)
-    averaged = len(evaluation.averaged) if evaluation else None
-    reasons = (
-        why_not_comparable(run, row, evaluation, "newstest2014") if run and row.options else []
-    )
-    if evaluation and row.options and averaged != row.printed["averaged"]:
-        reasons.append(
-            f"{averaged or 'no'} checkpoints averaged, the paper {row.printed['averaged']}"
-        )
+        if row.options:
+            reasons = why_not_comparable(run, row, evaluation, "newstest2014")
+    if evaluation:
+        averaged, in_paper = len(evaluation.averaged), row.printed["averaged"]
+        if row.options and averaged != in_paper:
+            reasons.append(f"{averaged or 'no'} checkpoints averaged, the paper {in_paper}")
 
     record: Record = {"model": row.name, "text": f"{src_lang}-{tgt_lang}", **group.record()}
     measured = {"flops": flops, "steps": steps, "averaged": averaged}
@@ -237,10 +231,9 @@ def counted_flops(row: Row) -> float:
     """Return the FLOPs of the paper's own training, counted by `training_flops`, without attention
     scores.
     """
-    vocab_size = VOCABULARIES[row.options["data.src_lang"], row.options["data.tgt_lang"]][0]
-    return float(
-        row.printed["steps"] * TOKENS_PER_STEP * training_flops(row.model, vocab_size, 1, 1)
-    )
+    vocab_size, *_ = VOCABULARIES[row.options["data.src_lang"], row.options["data.tgt_lang"]]
+    tokens = row.printed["steps"] * TOKENS_PER_STEP
+    return float(tokens * training_flops(row.model, vocab_size, 1, 1))
 
 
 def _table_2(records: list[Record]) -> Table:
@@ -333,9 +326,8 @@ def _table_3_quarter(records: list[Record]) -> Table:
         "Text, steps and widths are not the paper's, whose figures are those of the full row: "
         "only what a row changes against base can be compared."
     )
-    return replace(
-        _table_3(records), title="Table 3 at a quarter of its widths", before=[introduction]
-    )
+    title = "Table 3 at a quarter of its widths"
+    return replace(_table_3(records), title=title, before=[introduction])
 
 
 def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
@@ -348,40 +340,37 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
     rows_of: dict[str, list[Line]] = {path: [] for path in bases}
     left_out = []
     for line in measured if bases else ():
-        path = min(bases, key=lambda path: len(_other_options(line.group, bases[path])))
-        if others := _other_options(line.group, bases[path]):
-            left_out.append(
-                f"{line.row.name} is not compared with base: "
-                f"{_unlike(line.group, bases[path], others)}."
-            )
+        unlike = {path: _other_options(line.group, base) for path, base in bases.items()}
+        nearest = min(unlike, key=lambda path: len(unlike[path]))
+        if others := unlike[nearest]:
+            why = _unlike(line.group, bases[nearest], others)
+            left_out.append(f"{line.row.name} is not compared with base: {why}.")
         else:
-            rows_of[path].append(line)
+            rows_of[nearest].append(line)
 
-    differences = corrected(
-        {
-            (metric, path): changes
-            for path, base in bases.items()
-            for metric, changes in compare_groups(
-                [line.group for line in rows_of[path]], [PPL, BLEU], base
-            ).items()
-        }
-    )
-    records = []
+    changes: dict[tuple[Metric, str], dict[str, Difference]] = {}
+    for path, base in bases.items():
+        groups = [line.group for line in rows_of[path]]
+        for metric, differences in compare_groups(groups, [PPL, BLEU], base).items():
+            changes[metric, path] = differences
+    changes = corrected(changes)
+    records, used = [], []
     for path, rows in rows_of.items():
-        for line in rows:
-            row, group = line.row, line.group
-            if row.name == "base":
-                continue
-            record = {"row": row.name, "label": row.label, **group.record()}
+        others = [line for line in rows if line.row.name != "base"]
+        for line in others:
+            record = {"row": line.row.name, "label": line.row.label, **line.group.record()}
             for key, metric in (("ppl", PPL), ("bleu", BLEU)):
-                record[key] = differences.get((metric, path), {}).get(group.path)
-                record[f"paper_{key}"] = row.printed[key] - BASE.printed[key]
+                record[key] = changes.get((metric, path), {}).get(line.group.path)
+                record[f"paper_{key}"] = line.row.printed[key] - BASE.printed[key]
             records.append(record)
-    used = [bases[path] for path, rows in rows_of.items() if len(rows) > 1]
+        if len(rows) > 1:
+            used.append(bases[path])
     names = [base.name for base in used]
-    shown = [base.path if names.count(base.name) > 1 else base.name for base in used]
-    counted = [f"{name} ({counted_seeds(base)})" for name, base in zip(shown, used, strict=True)]
-    remarks = explained("; ".join(counted), differences) if used else []
+    named = []
+    for base in used:
+        name = base.name if names.count(base.name) == 1 else base.path
+        named.append(f"{name} ({counted_seeds(base)})")
+    remarks = explained("; ".join(named), changes) if used else []
     return Table("", CHANGE_COLUMNS, records, after=remarks), left_out
 
 
@@ -424,15 +413,14 @@ def _table_4_record(line: Line) -> Record:
     row, group = line.row, line.group
     run, evaluation = group.first, group.evaluation("test")
     record: Record = {"parser": row.name, "training": row.label or None, **group.record()}
-    record |= _beside(
-        row,
-        {metric_name: group.sample(Metric(metric_name, "test")) for metric_name in BRACKET_KINDS},
-    )
-    record["malformed"] = (evaluation.brackets or {}).get("malformed") if evaluation else None
-    record["test"] = evaluation.text if evaluation else None
-    record |= _how_scored(evaluation, record["test"] or "", "sentences")
-    record["steps"] = evaluation.step if evaluation else run.step if run else None
-    return record
+    scores = {name: group.sample(Metric(name, "test")) for name in BRACKET_KINDS}
+    record |= _beside(row, scores)
+    record |= {"malformed": None, "test": None, "steps": run.step if run else None}
+    if evaluation:
+        record["malformed"] = (evaluation.brackets or {}).get("malformed")
+        record["test"] = evaluation.text
+        record["steps"] = evaluation.step
+    return record | _how_scored(evaluation, record["test"] or "", "sentences")
 
 
 def _table_4(records: list[Record]) -> Table:
@@ -459,9 +447,8 @@ def why_not_comparable(
     sizes = VOCABULARIES.get((data.src_lang, data.tgt_lang), (STATED_VOCABULARY,))
     reasons = []
     if not _is_wmt14(data):
-        text = {"hub": data.hub_path, "phrasebook": "the phrasebook"}.get(
-            data.source, f"data.train={data.train}"
-        )
+        names = {"hub": data.hub_path, "phrasebook": "the phrasebook"}
+        text = names.get(data.source, f"data.train={data.train}")
         reasons.append(f"trained on {text}, the paper on WMT14")
     if run.step != row.printed["steps"]:
         reasons.append(f"{run.step:,} steps, the paper {row.printed['steps']:,}")
@@ -481,19 +468,24 @@ def why_not_comparable(
 
 def _why_scores_differ(evaluation: Evaluation, test_set: str) -> list[str]:
     usual = {f"search.{key}": value for key, value in to_dict(SearchConfig()).items()}
-    search = [
-        f"{key}={value}" for key, value in evaluation.made_with.items() if value != usual.get(key)
-    ]
-    reasons = [f"searched with {', '.join(search)}, the paper otherwise"] if search else []
-    if evaluation.test_set != test_set:
-        return [f"measured on other text than {test_set}", *reasons]
-    return [*reasons, "scored with several references"] if evaluation.n_references != 1 else reasons
+    search = []
+    for key, value in evaluation.made_with.items():
+        if value != usual.get(key):
+            search.append(f"{key}={value}")
+    is_other_text = evaluation.test_set != test_set
+    reasons = []
+    if is_other_text:
+        reasons.append(f"measured on other text than {test_set}")
+    if search:
+        reasons.append(f"searched with {', '.join(search)}, the paper otherwise")
+    if not is_other_text and evaluation.n_references != 1:
+        reasons.append("scored with several references")
+    return reasons
 
 
 def _is_wmt14(data: DataConfig) -> bool:
-    return (
-        data.source == "hub" and Path(data.hub_path or "").name == "wmt14" and data.train == "train"
-    )
+    name = Path(data.hub_path or "").name
+    return (data.source, name, data.train) == ("hub", "wmt14", "train")
 
 
 def _warning(records: Sequence[Record]) -> list[str]:
@@ -507,14 +499,14 @@ def _warning(records: Sequence[Record]) -> list[str]:
             names_of.setdefault(reason, []).append(PurePath(record["run"]).name)
     if not names_of:
         return []
-    concerned = sum(bool(record["not_comparable"]) for record in measured)
-    count = f"{concerned} of {len(measured)} row{'s' * (len(measured) > 1)}"
+    concerned = [record for record in measured if record["not_comparable"]]
+    count = f"{len(concerned)} of {counted(measured, 'row')}"
     lines = [f"Not comparable with the paper's figures ({count}), whatever the differences below:"]
     for reason, names in names_of.items():
-        # Rows are named where a reason does not apply to all of them.
-        lines.append(
-            f"- {reason}" + (f" ({', '.join(names)})" if len(names) < len(measured) else "")
-        )
+        line = f"- {reason}"
+        if len(names) < len(measured):  # else it applies to all of them
+            line += f" ({', '.join(names)})"
+        lines.append(line)
     return ["\n".join(lines)]
 
 
@@ -534,9 +526,9 @@ def parameter_table(vocab_size: int) -> Table:
         printed = row.printed["parameters"]
         record: Record = {"row": row.name, "paper": printed}
         for name, size in sizes.items():
-            counted = n_parameters(row.model, size) / 1e6
+            millions = n_parameters(row.model, size) / 1e6
             record[f"vocab_size{name}"] = size
-            record[f"parameters{name}"] = counted
-            record[f"difference{name}"] = minus(counted, printed)
+            record[f"parameters{name}"] = millions
+            record[f"difference{name}"] = minus(millions, printed)
         records.append(record)
     return Table("Table 3: parameters, in millions", columns, records, name="parameters")

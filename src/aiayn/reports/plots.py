@@ -16,9 +16,8 @@ TEXT, GRID = "#667085", "#dfe3e8"
 # On a page its style sheet chooses the colours, for light and for dark screens.
 VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOURS))), strict=True))
 VARIABLES |= {TEXT: "var(--dim)", GRID: "var(--line)"}
-LARGEST = (
-    1e30  # numbers beyond it are drawn as this one; matplotlib fails near the limits of float64
-)
+# Numbers beyond it are drawn as this one; matplotlib fails near the limits of float64.
+LARGEST = 1e30
 MAX_POINTS = 600  # drawn of a curve; more would be finer than the pixels
 
 
@@ -79,17 +78,25 @@ NOT_DRAWN = ("train/epoch", "train/skipped_steps")
 
 Runs = Sequence[tuple[Any, list[Record]]]  # seed and records of each
 Points = Sequence[tuple[float, float]]  # (step, value)
-Band = Sequence[tuple[float, float, float]]  # (step, low, high)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values over the step, in the band between the lowest and the highest of several seeds."""
+
+    points: Points
+    lowest: Points = ()
+    highest: Points = ()
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves by name over the step, each in a band; `rate` has an axis of its own on the right."""
+    """Curves by name; `rate` has an axis of its own on the right."""
 
     title: str
     about: str
     log_scale: bool
-    curves: Mapping[str, tuple[Points, Band]]
+    curves: Mapping[str, Curve]
     rate: Points = ()
 
 
@@ -106,18 +113,21 @@ def panels(groups: Mapping[str, Runs]) -> list[Panel]:
         drawn = [_panel_of_series(chart, runs) for chart in charts]
     else:
         drawn = [_panel_of_groups(chart, key, groups) for chart in charts for key in chart.keys]
-    return [panel for panel in drawn if any(points for points, _ in panel.curves.values())]
+    return [panel for panel in drawn if any(curve.points for curve in panel.curves.values())]
 
 
 def _panel_of_series(chart: Chart, runs: Runs) -> Panel:
-    curves = {key: _mean_and_band(runs, key) for key in chart.keys}
-    logged = {key: curve for key, curve in curves.items() if curve[0]}
-    rate = series(runs[0][1], "train/lr") if "train/loss" in chart.keys else ()
+    curves = {key: _curve(runs, key) for key in chart.keys}
+    logged = {key: curve for key, curve in curves.items() if curve.points}
+    rate: Points = ()
+    if "train/loss" in chart.keys:
+        _, records = runs[0]
+        rate = series(records, "train/lr")
     return Panel(chart.title, chart.about, chart.log_scale, logged, rate)
 
 
 def _panel_of_groups(chart: Chart, key: str, groups: Mapping[str, Runs]) -> Panel:
-    curves = {name: _mean_and_band(runs, key) for name, runs in groups.items()}
+    curves = {name: _curve(runs, key) for name, runs in groups.items()}
     title = chart.title
     if len(chart.keys) > 1:
         part = "training" if key.startswith("train/") else "validation"
@@ -130,28 +140,30 @@ def _other_charts(groups: Mapping[str, Runs]) -> list[Chart]:
     runs = [records for members in groups.values() for _, records in members]
     logged = dict.fromkeys(key for records in runs for record in records for key in record)
     charted = {key for chart in CHARTS for key in chart.keys} | {"train/lr", *NOT_DRAWN}
-    others = [key for key in logged if "/" in key and key not in charted]
-    return [Chart(_title(key), f"Logged as {key}.", (key,)) for key in others]
+    charts = []
+    for key in logged:
+        if "/" in key and key not in charted:
+            title = key.partition("/")[2].replace("_", " ").capitalize()
+            charts.append(Chart(title, f"Logged as {key}.", (key,)))
+    return charts
 
 
-def _title(key: str) -> str:
-    return key.partition("/")[2].replace("_", " ").capitalize()
-
-
-def _mean_and_band(runs: Runs, key: str) -> tuple[Points, Band]:
-    """Return (step, mean over seeds) and (step, lowest, highest); a single seed, however often it
-    ran, has no band.
-    """
-    if len({seed for seed, _ in runs}) == 1:
-        return series(runs[0][1], key), []
+def _curve(runs: Runs, key: str) -> Curve:
+    """Return the mean over seeds; a single seed, however often it ran, has no band."""
+    seeds = [seed for seed, _ in runs]
+    measured = [series(records, key) for _, records in runs]
+    if len(set(seeds)) == 1:
+        return Curve(measured[0])
     import pandas as pd
 
-    rows = [dict(series(records, key)) for _, records in runs]
-    measured: Any = pd.DataFrame(rows, index=[seed for seed, _ in runs])
-    by_seed = measured.groupby(level=0, sort=False, dropna=False).mean()
+    frame: Any = pd.DataFrame(map(dict, measured), index=seeds)
+    by_seed = frame.groupby(level=0, sort=False, dropna=False).mean()
     steps = by_seed.T.dropna()  # (steps, seeds)
-    low, high = steps.min(axis=1), steps.max(axis=1)
-    return [*steps.mean(axis=1).items()], [*zip(steps.index, low, high, strict=True)]
+    return Curve(
+        points=[*steps.mean(axis=1).items()],
+        lowest=[*steps.min(axis=1).items()],
+        highest=[*steps.max(axis=1).items()],
+    )
 
 
 def corpus_svgs(corpus: Record) -> tuple[str, str]:
@@ -159,15 +171,17 @@ def corpus_svgs(corpus: Record) -> tuple[str, str]:
     lengths = _new_axis()
     for side, colour in (("src", COLOURS[0]), ("tgt", COLOURS[1])):
         counts = _counts(corpus["lengths"][side])
-        edges = [n - 0.5 for n in range(len(counts) + 1)]
+        edges = [length - 0.5 for length in range(len(counts) + 1)]
         lengths.stairs(counts, edges, fill=True, alpha=0.5, color=colour)
     _style(lengths, "subwords of a sentence", "sentences")
 
-    padding = _counts(corpus["padding_of_parts"])
-    used = max((number for number, count in enumerate(padding, 1) if count), default=1)
-    edges = [100 / len(padding) * n for n in range(used + 1)]
+    counts = _counts(corpus["padding_of_parts"])
+    width = 100 / len(counts)
+    while len(counts) > 1 and not counts[-1]:
+        del counts[-1]
+    edges = [width * number for number in range(len(counts) + 1)]
     paddings = _new_axis()
-    paddings.stairs(padding[:used], edges, fill=True, alpha=0.5, color=COLOURS[0])
+    paddings.stairs(counts, edges, fill=True, alpha=0.5, color=COLOURS[0])
     _style(paddings, "padding of a micro-batch (%)", "micro-batches")
     return _svg(lengths), _svg(paddings)
 
@@ -178,25 +192,17 @@ def panel_svg(panel: Panel, last_step: float) -> str:
     if panel.log_scale:
         axis.set_yscale("log", nonpositive="mask")
         _write_plainly(axis.yaxis)
-    for number, (name, (points, band)) in enumerate(panel.curves.items()):
-        steps, values = _drawable(points, panel.log_scale)
+    for number, (name, curve) in enumerate(panel.curves.items()):
         colour = COLOURS[number % len(COLOURS)]
         line = LINES[number // len(COLOURS) % len(LINES)]
-        low_steps, lows = _drawable([(step, low) for step, low, _ in band], panel.log_scale)
-        high_steps, highs = _drawable([(step, high) for step, _, high in band], panel.log_scale)
-        if low_steps and low_steps == high_steps:
-            axis.fill_between(low_steps, lows, highs, color=colour, alpha=0.2, linewidth=0)
+        steps, lowest = _drawable(curve.lowest, panel.log_scale)
+        other_steps, highest = _drawable(curve.highest, panel.log_scale)
+        if steps and steps == other_steps:
+            axis.fill_between(steps, lowest, highest, color=colour, alpha=0.2, linewidth=0)
+        steps, values = _drawable(curve.points, panel.log_scale)
         marker = "o" if len(steps) <= 80 else ""
-        axis.plot(
-            steps,
-            values,
-            marker=marker,
-            linestyle=line,
-            color=colour,
-            markersize=3,
-            linewidth=1.4,
-            label=name,
-        )
+        style = {"linestyle": line, "linewidth": 1.4, "marker": marker, "markersize": 3}
+        axis.plot(steps, values, color=colour, label=name, **style)
     _style(axis, "step")
     if panel.rate:
         right = axis.twinx()
@@ -246,7 +252,9 @@ def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]
     drawn = [(step, value) for step, value in points if value > 0 or not log_scale]
     every = math.ceil(len(drawn) / MAX_POINTS) or 1
     thinned = drawn[::-every][::-1]
-    return [step for step, _ in thinned], [min(max(value, lowest), LARGEST) for _, value in thinned]
+    steps = [step for step, _ in thinned]
+    values = [min(max(value, lowest), LARGEST) for _, value in thinned]
+    return steps, values
 
 
 def _new_axis(width: float = 0.83) -> Any:

@@ -27,12 +27,7 @@ class Row:
 
     @property
     def model(self) -> ModelConfig:
-        sizes = {
-            key.removeprefix("model."): value
-            for key, value in self.options.items()
-            if key.startswith("model.")
-        }
-        return ModelConfig(**sizes)
+        return _model(self.options)
 
     def quarter(self) -> "Row":
         """Returns the row with all widths divided by 4, as in conf/ablation/quarter; results are
@@ -43,7 +38,18 @@ class Row:
         return replace(self, options=options, printed=self.printed | {"parameters": None})
 
 
-GERMAN, FRENCH = ({"data.src_lang": "en", "data.tgt_lang": lang} for lang in ("de", "fr"))
+def _model(options: Record) -> ModelConfig:
+    """Returns base with the sizes among these options."""
+    sizes = {}
+    for key, value in options.items():
+        section, _, name = key.partition(".")
+        if section == "model":
+            sizes[name] = value
+    return ModelConfig(**sizes)
+
+
+GERMAN = {"data.src_lang": "en", "data.tgt_lang": "de"}
+FRENCH = {"data.src_lang": "en", "data.tgt_lang": "fr"}
 # Table 3 in the paper's order: what a row changes in base, perplexity and BLEU on newstest2013,
 # millions of parameters.
 FIGURES: tuple[tuple[str, Record, float, float, int | None], ...] = (
@@ -77,21 +83,13 @@ FIGURES: tuple[tuple[str, Record, float, float, int | None], ...] = (
 
 
 def _row(name: str, changes: Record, perplexity: float, bleu: float, parameters: int | None) -> Row:
-    sizes = {
-        key.removeprefix("model."): value
-        for key, value in changes.items()
-        if key.startswith("model.")
-    }
-    # The paper does not say how many positions row E learns.
-    model = {
-        f"model.{key}": value
-        for key, value in vars(ModelConfig(**sizes)).items()
-        if key != "max_positions"
-    }
+    options = {f"model.{key}": value for key, value in vars(_model(changes)).items()}
+    del options["model.max_positions"]  # the paper does not say how many positions row E learns
+    options["optim.label_smoothing"] = OptimConfig().label_smoothing
     return Row(
         name=name,
         label=name if name in ("base", "big") else f"({name[0].upper()})",
-        options={"optim.label_smoothing": OptimConfig().label_smoothing} | changes | model | GERMAN,
+        options=options | changes | GERMAN,
         printed={
             "ppl": perplexity,
             "bleu": bleu,
@@ -110,10 +108,9 @@ def _result(row: Row, changes: Record, bleu: float, flops: float, averaged: int)
     """Returns a line of Table 2, on newstest2014; FLOPs as printed are device time times a
     sustained rate.
     """
+    name, options = f"Transformer ({row.name})", row.options | changes
     printed = {"bleu": bleu, "flops": flops, "steps": row.printed["steps"], "averaged": averaged}
-    return replace(
-        row, name=f"Transformer ({row.name})", options=row.options | changes, printed=printed
-    )
+    return replace(row, name=name, options=options, printed=printed)
 
 
 TABLE_2 = (
@@ -123,21 +120,16 @@ TABLE_2 = (
     _result(BIG, FRENCH | {"model.dropout": 0.1}, 41.8, 2.3e19, 20),
 )
 SECTION_23 = "section23"  # of the Wall Street Journal
-_PARSER = {
-    "data.task": "parsing",
-    "model.n_layers": 4,
-    "model.d_model": 1024,
-    "test_set": SECTION_23,
-}
-TABLE_4 = tuple(
-    Row(
-        name="Transformer (4 layers)",
-        label=text,
-        options=_PARSER | {"data.vocab_size": size},
-        printed={"f1": f1},
-    )
-    for text, size, f1 in (("WSJ only", 16_000, 91.3), ("semi-supervised", 32_000, 92.7))
-)
+
+
+def _parser(training: str, vocab_size: int, f1: float) -> Row:
+    """Returns a line of Table 4."""
+    options = {"data.task": "parsing", "data.vocab_size": vocab_size, "test_set": SECTION_23}
+    options |= {"model.n_layers": 4, "model.d_model": 1024}
+    return Row(name="Transformer (4 layers)", label=training, options=options, printed={"f1": f1})
+
+
+TABLE_4 = (_parser("WSJ only", 16_000, 91.3), _parser("semi-supervised", 32_000, 92.7))
 VOCABULARIES = {("en", "de"): (STATED_VOCABULARY, FITTED_VOCABULARY), ("en", "fr"): (32_000,)}
 
 # Test sets by SHA-256 of sources and references, as `evaluation.json` has it, and by their lines.
@@ -150,10 +142,8 @@ KNOWN_TEXT = {
     "139debb6b4af3f6633fa54fcdbd87e1fc69d3ae43432b075db47f12fce581950": "newstest2013",
 }
 LINES = {"newstest2013": 3000, "newstest2014": 3003, SECTION_23: 2416}
-SUBSET_LINES = (
-    2737  # lines of the subset of newstest2014 that sacreBLEU calls wmt14, English-German
-)
-SUBSET = "newstest2014 (2,737 lines)"
+# The subset of newstest2014 that sacreBLEU calls wmt14, English-German.
+SUBSET, SUBSET_LINES = "newstest2014 (2,737 lines)", 2737
 
 
 def comparable_kind(tgt_lang: str) -> str:
@@ -185,13 +175,14 @@ def paper_figures(
 
     None where the paper has none.
     """
-    tables = {
-        "newstest2014": ("Table 2", TABLE_2),
-        "newstest2013": ("Table 3, not averaged", (BASE, BIG)),
-    }
-    table, rows = tables.get(test_set or "", ("", ()))
-    of_direction = {"data.src_lang": src_lang, "data.tgt_lang": tgt_lang}.items()
-    bleus = [row.printed["bleu"] for row in rows if of_direction <= row.options.items()]
+    if test_set == "newstest2014":
+        table, rows = "Table 2", TABLE_2
+    elif test_set == "newstest2013":
+        table, rows = "Table 3, not averaged", (BASE, BIG)
+    else:
+        return None
+    direction = {"data.src_lang": src_lang, "data.tgt_lang": tgt_lang}.items()
+    bleus = [row.printed["bleu"] for row in rows if direction <= row.options.items()]
     if not bleus or n_references > 1:
         return None
     remark = "its authors' script has cased Moses tokens, hyphenated words split"

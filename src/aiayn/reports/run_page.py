@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import date, timedelta
-from itertools import pairwise
 from statistics import median_high
 from typing import Any
 
@@ -72,14 +71,11 @@ def run_page(folder: RunFolder) -> str:
 def _about(run: MeasuredRun, step: int) -> list[str]:
     options = run.options
     languages = f"{options['data.src_lang']} to {options['data.tgt_lang']}"
-    sizes = {name: options.get(f"model.{name}") for name in SIZES} | {
-        PARAMETERS: options.get(PARAMETERS)
-    }
-    return [
-        f"{languages}, step {step:,} of {shown(options['trainer.max_steps'])}",
-        ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None),
-        _when(run),
-    ]
+    steps = f"step {step:,} of {shown(options['trainer.max_steps'])}"
+    sizes = {name: options.get(f"model.{name}") for name in SIZES}
+    sizes[PARAMETERS] = options.get(PARAMETERS)
+    known = [f"{name} {value}" for name, value in sizes.items() if value is not None]
+    return [f"{languages}, {steps}", ", ".join(known), _when(run)]
 
 
 def _evolution(samples: Sequence[Record]) -> list[tuple[str, Table]]:
@@ -91,10 +87,11 @@ def _evolution(samples: Sequence[Record]) -> list[tuple[str, Table]]:
         line = {"step": f"{sample['step']:,}", "hypothesis": sample["hypothesis"]}
         lines_of.setdefault((sample["source"], sample["reference"]), []).append(line)
     columns = [Column("step"), Column("hypothesis")]
-    return [
-        (source, Table("", columns, [*lines, {"step": "reference", "hypothesis": reference}]))
-        for (source, reference), lines in lines_of.items()
-    ]
+    evolution = []
+    for (source, reference), lines in lines_of.items():
+        lines.append({"step": "reference", "hypothesis": reference})
+        evolution.append((source, Table("", columns, lines)))
+    return evolution
 
 
 def _table_of_scores(run: MeasuredRun) -> Table:
@@ -123,11 +120,12 @@ def _when(run: MeasuredRun) -> str:
     try:
         # End tokens included
         tokens_per_step = (epoch["tgt_tokens"] + epoch["kept"]) / epoch["steps"]
-        speeds = [(0, 1.0), *series(run.records, "perf/tokens_per_sec")]
-        intervals = ((step - previous, speed) for (previous, _), (step, speed) in pairwise(speeds))
-        seconds = sum(steps * tokens_per_step / speed for steps, speed in intervals)
+        seconds, previous = 0.0, 0.0
+        for step, tokens_per_second in series(run.records, "perf/tokens_per_sec"):
+            seconds += (step - previous) * tokens_per_step / tokens_per_second
+            previous = step
         return f"{day}, {timedelta(seconds=round(seconds))} of training"
-    except (KeyError, TypeError, ZeroDivisionError, OverflowError):
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError):
         return day
 
 
@@ -145,9 +143,8 @@ def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
     for names in TASKS.values():
         if quality := best_and_last(run.records, names.val_metric, max):
             highest, _, last = quality
-            tiles.append(
-                (f"{last:.1f}", f"validation {names.val_title}, greedy (highest {highest:.1f})")
-            )
+            title = f"validation {names.val_title}, greedy (highest {highest:.1f})"
+            tiles.append((f"{last:.1f}", title))
     if speeds := series(run.records, "perf/tokens_per_sec"):
         median = round(median_high(speed for _, speed in speeds))
         tiles.append((shown(median), "target tokens per second (median)"))
@@ -158,20 +155,15 @@ def _corpus(corpus: Record) -> dict[str, Any]:
     """Return what the page shows of corpus.json; nothing where it is incomplete."""
     try:
         lengths, paddings = corpus_svgs(corpus)
-        records = [
-            {"split": split, **counts, "dropped": _reasons(counts)}
-            for split, counts in corpus["splits"].items()
-        ]
-        table = Table("Corpus", CORPUS_COLUMNS, records)
+        records = []
+        for split, counts in corpus["splits"].items():
+            reasons = [f"{shown(n)} {reason}" for reason, n in counts["dropped"].items()]
+            records.append({"split": split, **counts, "dropped": ", ".join(reasons) or "none"})
         return {
-            "splits": table,
+            "splits": Table("Corpus", CORPUS_COLUMNS, records),
             "padding": float(corpus["padding"]),
             "lengths": lengths,
             "paddings": paddings,
         }
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
         return {}
-
-
-def _reasons(counts: Record) -> str:
-    return ", ".join(f"{shown(n)} {reason}" for reason, n in counts["dropped"].items()) or "none"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aiayn.config.tasks import TASKS, VAL_METRICS
 from aiayn.errors import RefusedError
-from aiayn.reports.comparison import MANY, best_first, comparisons, counted, option_columns
+from aiayn.reports.comparison import MANY, best_first, compare_parts, counted, option_columns
 from aiayn.reports.groups import (
     Group,
     differing,
@@ -15,9 +15,9 @@ from aiayn.reports.groups import (
     option_text,
     partitions,
 )
-from aiayn.reports.metrics import Metric, record_keys
+from aiayn.reports.metrics import Metric, record_keys, usual_metrics
 from aiayn.reports.page import link, render_page
-from aiayn.reports.plots import panel_svg, panels
+from aiayn.reports.plots import Runs, panel_svg, panels
 from aiayn.reports.runs import NAMING, SPLITS, MeasuredRun, read_runs
 from aiayn.reports.tables import Column, Table
 from aiayn.runs.results import last_step, read_samples
@@ -36,18 +36,22 @@ def sweep_page(folder: Path) -> str:
     if not runs:
         raise RefusedError("; ".join(notes))
     options = [run.options for run in runs]
-    differ = [key for key in differing(options) if key not in NAMING]
-    shared = {key: option_text(value) for key, value in options[0].items() if key not in differ}
-    groups = group_runs(runs)
-    best = groups
+    varied = [key for key in differing(options) if key not in NAMING]
+    shared = {
+        key: option_text(value)
+        for key, value in options[0].items()
+        if key not in varied and key not in NAMING
+    }
+    parts = partitions(runs, SCORES)
+    groups_of_parts = [group_runs(members) for members in parts]
+    groups = [group for members in groups_of_parts for group in members]
+    tables = compare_parts(groups_of_parts, usual_metrics(runs)) if len(runs) > 1 else []
+    best, curves_of = groups, ""
     if len(groups) > MAX_CURVES:
         best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
-    names = _curve_names(best, groups, folder)
-    seeds_of = {
-        name: [(run.seed, run.records) for run in group.runs]
-        for name, group in zip(names, best, strict=True)
-    }
-    drawn = panels(seeds_of)
+        curves_of = f" of the best {len(best)} groups"
+    curves = _curves(best, groups, folder)
+    drawn = panels(curves)
     steps = max(last_step(run.records) for run in runs)
     are_few = len(runs) <= MANY
     sampled = runs if are_few else [group.runs[0] for group in best]
@@ -55,31 +59,25 @@ def sweep_page(folder: Path) -> str:
         "sweep.html",
         title=folder.resolve().name,
         about=[f"{counted(runs, 'run')} in {counted(groups, 'group')}"],
-        groups=_group_tables(runs),
-        runs=[_runs_table(members, folder, differ) for members in partitions(runs, [*TITLES])],
+        groups=[table for table in tables if len(table.columns) > 3],  # with measurements
+        runs=[_runs_table(members, folder, varied) for members in parts],
         n_runs=len(runs),
         few=are_few,
-        names=names if len(groups) > 1 and drawn else [],
-        curves_of="" if best is groups else f" of the best {len(best)} groups",
+        names=[*curves] if len(groups) > 1 and drawn else [],
+        curves_of=curves_of,
         panels=[(panel, panel_svg(panel, steps)) for panel in drawn],
         samples=_samples(sampled, folder),
         notes=notes,
         machines=_machines(runs, folder),
-        shared={key: text for key, text in shared.items() if key not in NAMING},
+        shared=shared,
     )
-
-
-def _group_tables(runs: Sequence[MeasuredRun]) -> list[Table]:
-    """Return the groups as `aiayn table` compares them; none without measurements."""
-    tables = comparisons(runs) if len(runs) > 1 else []
-    return [table for table in tables if len(table.columns) > 3]
 
 
 def _name(run: MeasuredRun, folder: Path) -> str:
     return run.folder.path.relative_to(folder).as_posix()
 
 
-def _runs_table(runs: Sequence[MeasuredRun], folder: Path, differ: Sequence[str]) -> Table:
+def _runs_table(runs: Sequence[MeasuredRun], folder: Path, varied: Sequence[str]) -> Table:
     """Return one row per run."""
     keys = record_keys([*TITLES])
     records = []
@@ -88,25 +86,29 @@ def _runs_table(runs: Sequence[MeasuredRun], folder: Path, differ: Sequence[str]
         record: Record = {"run": link(f"{name}/{page.name}", name) if page.exists() else name}
         record["step"] = last_step(run.records)
         record |= {key: metric.of(run) for metric, key in keys.items()}
-        record |= {key: option_text(run.options.get(key)) for key in differ}
+        record |= {key: option_text(run.options.get(key)) for key in varied}
         records.append(record)
     columns = [Column("run"), Column("step")]
     for metric, key in keys.items():
         if any(record[key] is not None for record in records):
             columns.append(Column(key, TITLES[metric], 2))
-    return Table("Runs", [*columns, *option_columns(differ)], records)
+    return Table("Runs", [*columns, *option_columns(varied)], records)
 
 
-def _curve_names(shown: Sequence[Group], groups: Sequence[Group], folder: Path) -> list[str]:
-    """Return a name for each group, of the first run where several groups have one name."""
+def _curves(shown: Sequence[Group], groups: Sequence[Group], folder: Path) -> dict[str, Runs]:
+    """Return what each group measured by its name, that of the first run where several groups have
+    one name.
+    """
     all_names = [group.name for group in groups]
-    names = []
+    curves: dict[str, Runs] = {}
     for group in shown:
+        name = _name(group.runs[0], folder)
         n_seeds = len(group.seeds)
-        is_unique = n_seeds > 1 and all_names.count(group.name) == 1
-        name = group.name if is_unique else _name(group.runs[0], folder)
-        names.append(f"{name} ({n_seeds} seeds)" if n_seeds > 1 else name)
-    return names
+        if n_seeds > 1:
+            name = group.name if all_names.count(group.name) == 1 else name
+            name += f" ({n_seeds} seeds)"
+        curves[name] = [(run.seed, run.records) for run in group.runs]
+    return curves
 
 
 def _samples(runs: Sequence[MeasuredRun], folder: Path) -> dict[tuple[str, str], dict[str, str]]:
@@ -124,10 +126,12 @@ def _machines(runs: Sequence[MeasuredRun], folder: Path) -> Table:
     runs_of: dict[str, list[MeasuredRun]] = {}
     for run in runs:
         runs_of.setdefault(str(run.machine), []).append(run)
-    records = []
-    for members in runs_of.values():
-        more = f" and {len(members) - 1} more" if len(members) > 1 else ""
-        facts = {key: option_text(value) for key, value in members[0].machine.items() if value}
-        records.append({"run": _name(members[0], folder) + more, **facts})
+    records: list[Record] = []
+    for first, *others in runs_of.values():
+        name = _name(first, folder)
+        if others:
+            name += f" and {len(others)} more"
+        facts = {key: option_text(value) for key, value in first.machine.items() if value}
+        records.append({"run": name, **facts})
     keys = dict.fromkeys(key for record in records for key in record)
     return Table("Machines", [Column(key) for key in keys], records)

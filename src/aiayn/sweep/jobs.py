@@ -26,6 +26,7 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import as_option, changed_options, filled, short_names, to_dict
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
+from aiayn.runs.continuation import read_options
 from aiayn.runs.extensions import ids_of_builders, ids_of_files, metric_falls, metrics_of
 from aiayn.runs.results import read_evaluation, without_batching
 from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
@@ -273,7 +274,7 @@ def _began_as(job: SweepJob, but: AbstractSet[str] = frozenset()) -> Config | No
     began with the same, `but` for some.
     """
     try:
-        stored = RunFolder(job.folder).read_config()
+        stored = to_dict(read_options(RunFolder(job.folder)))
         config = filled(_with_code(job.config), stored)
         changed = set(changed_options(stored, config)) - but
     except RefusedError:
