@@ -45,12 +45,12 @@ def range_attention(
 
 @torch.library.custom_op("aiayn::range_attention_gradient", mutates_args=(), device_types="cuda")
 def range_attention_gradient(
+    grad_out: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
     out: Tensor,
     log_sums: Tensor,
-    grad_out: Tensor,
     key_start: Tensor,
     key_end: Tensor,
     query_start: Tensor,
@@ -65,25 +65,30 @@ def range_attention_gradient(
 
 @range_attention.register_kernel("cpu")
 def _(q: Tensor, k: Tensor, v: Tensor, *ranges: Tensor) -> tuple[Tensor, Tensor]:
-    return _swapped(_weights(q, k, Ranges(*ranges)) @ _swapped(v)), _empty_log_sums(q)
+    weights = _weights(q, k, Ranges(*ranges))
+    attended = weights @ _swapped(v)
+    return _swapped(attended), _empty_log_sums(q)
 
 
 @range_attention_gradient.register_kernel("cpu")
 def _(
+    grad_out: Tensor,
     q: Tensor,
     k: Tensor,
     v: Tensor,
     out: Tensor,
     log_sums: Tensor,
-    grad_out: Tensor,
     *ranges: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    weights, grad_out = _weights(q, k, Ranges(*ranges)), _swapped(grad_out)
-    grad_weights = grad_out @ _swapped(v).mT
+    weights = _weights(q, k, Ranges(*ranges))
+    grad_attended = _swapped(grad_out)
+    grad_weights = grad_attended @ _swapped(v).mT
     share = (grad_weights * weights).sum(-1, keepdim=True)
     grad_scores = weights * (grad_weights - share) / math.sqrt(q.size(2))
-    grad_q, grad_k = grad_scores @ _swapped(k), grad_scores.mT @ _swapped(q)
-    return _swapped(grad_q), _swapped(grad_k), _swapped(weights.mT @ grad_out)
+    grad_q = grad_scores @ _swapped(k)
+    grad_k = grad_scores.mT @ _swapped(q)
+    grad_v = weights.mT @ grad_attended
+    return _swapped(grad_q), _swapped(grad_k), _swapped(grad_v)
 
 
 def _weights(q: Tensor, k: Tensor, ranges: Ranges) -> Tensor:
@@ -101,7 +106,9 @@ def _(q: Tensor, k: Tensor, v: Tensor, *ranges: Tensor) -> tuple[Tensor, Tensor]
 
 
 @range_attention_gradient.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
@@ -115,14 +122,8 @@ def _save_for_gradient(ctx, inputs, output) -> None:
 
 
 def _gradient(ctx, grad_out: Tensor, _: Tensor | None):
-    return *torch.ops.aiayn.range_attention_gradient(*_reordered(ctx.saved_tensors, grad_out)), *[
-        None
-    ] * 4
-
-
-def _reordered(saved: tuple[Tensor, ...], grad_out: Tensor) -> tuple[Tensor, ...]:
-    q, k, v, out, log_sums, *ranges = saved
-    return q, k, v, out, log_sums, grad_out, *ranges
+    gradients = torch.ops.aiayn.range_attention_gradient(grad_out, *ctx.saved_tensors)
+    return *gradients, None, None, None, None  # no gradients of the ranges
 
 
 range_attention.register_autograd(_gradient, setup_context=_save_for_gradient)

@@ -27,18 +27,19 @@ def _load_vector(x, rows, n_rows):
 def _load_tile(
     x, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
-    rows, columns = first_row + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    rows = first_row + tl.arange(0, ROWS)
+    columns = tl.arange(0, WIDTH)
     inside = (rows < n_rows)[:, None] & (columns < D)[None, :]
-    return tl.load(
-        x + rows[:, None].to(tl.int64) * row_stride + columns[None, :], mask=inside, other=0.0
-    )
+    pointers = x + rows[:, None].to(tl.int64) * row_stride + columns[None, :]
+    return tl.load(pointers, mask=inside, other=0.0)
 
 
 @triton.jit
 def _store_tile(
     x, tile, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):
-    rows, columns = first_row + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    rows = first_row + tl.arange(0, ROWS)
+    columns = tl.arange(0, WIDTH)
     inside = (rows < n_rows)[:, None] & (columns < D)[None, :]
     pointers = x + rows[:, None].to(tl.int64) * row_stride + columns[None, :]
     tl.store(pointers, tile.to(x.dtype.element_ty), mask=inside)
@@ -52,18 +53,26 @@ def _forward_kernel(
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head: softmax over its keys, tile by tile (online softmax)."""
-    first_query, head = tl.program_id(0) * QUERIES, tl.program_id(1)
+    first_query = tl.program_id(0) * QUERIES
+    head = tl.program_id(1)
+    q += head * q_head
+    k += head * k_head
+    v += head * v_head
+    out += head * out_head
+    log_sums += head * n_queries
     queries = first_query + tl.arange(0, QUERIES)
     start = _load_vector(key_start, queries, n_queries)
     end = _load_vector(key_end, queries, n_queries)
-    q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
+    q_tile = _load_tile(q, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
     largest = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     weighted = tl.zeros([QUERIES, WIDTH_V], tl.float32)
     last_query = tl.minimum(first_query + QUERIES, n_queries) - 1
-    for first_key in range(tl.load(key_start + first_query), tl.load(key_end + last_query), KEYS):
+    first = tl.load(key_start + first_query)
+    last = tl.load(key_end + last_query)
+    for first_key in range(first, last, KEYS):
         keys = first_key + tl.arange(0, KEYS)
-        k_tile = _load_tile(k + head * k_head, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
+        k_tile = _load_tile(k, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
         scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
         visible = (keys[None, :] >= start[:, None]) & (keys[None, :] < end[:, None])
         scores = tl.where(visible, scores, float("-inf"))
@@ -71,25 +80,17 @@ def _forward_kernel(
         shift = tl.where(new_largest == float("-inf"), 0.0, new_largest)
         exponentials = tl.exp(scores - shift[:, None])
         rescale = tl.exp(largest - shift)
-        v_tile = _load_tile(v + head * v_head, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
+        v_tile = _load_tile(v, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
         product = tl.dot(exponentials.to(v_tile.dtype), v_tile, input_precision=PRECISION)
         weighted = weighted * rescale[:, None] + product
         total = total * rescale + tl.sum(exponentials, 1)
         largest = new_largest
     has_keys = total > 0
     divisor = tl.where(has_keys, total, 1.0)
-    _store_tile(
-        out + head * out_head,
-        weighted / divisor[:, None],
-        first_query,
-        n_queries,
-        out_row,
-        D_V,
-        QUERIES,
-        WIDTH_V,
-    )
+    attended = weighted / divisor[:, None]
+    _store_tile(out, attended, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
     log_sum = tl.where(has_keys, largest, 0.0) + tl.log(divisor)
-    tl.store(log_sums + head * n_queries + queries, log_sum, mask=queries < n_queries)
+    tl.store(log_sums + queries, log_sum, mask=queries < n_queries)
 
 
 @triton.jit
@@ -102,42 +103,41 @@ def _query_gradient_kernel(
     """The gradient of one tile of queries, and `deltas`: the product of each output with its
     gradient.
     """
-    first_query, head = tl.program_id(0) * QUERIES, tl.program_id(1)
+    first_query = tl.program_id(0) * QUERIES
+    head = tl.program_id(1)
+    q += head * q_head
+    k += head * k_head
+    v += head * v_head
+    grad_q += head * q_head
+    out += head * out_head
+    grad_out += head * out_head
+    log_sums += head * n_queries
+    deltas += head * n_queries
     queries = first_query + tl.arange(0, QUERIES)
     start = _load_vector(key_start, queries, n_queries)
     end = _load_vector(key_end, queries, n_queries)
-    q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
-    out_tile = _load_tile(
-        out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V
-    )
-    grad_tile = _load_tile(
-        grad_out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V
-    )
+    q_tile = _load_tile(q, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
+    out_tile = _load_tile(out, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
+    grad_tile = _load_tile(grad_out, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
     delta = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
-    tl.store(deltas + head * n_queries + queries, delta, mask=queries < n_queries)
-    log_sum = _load_vector(log_sums + head * n_queries, queries, n_queries)
+    tl.store(deltas + queries, delta, mask=queries < n_queries)
+    log_sum = _load_vector(log_sums, queries, n_queries)
     gradient = tl.zeros([QUERIES, WIDTH_K], tl.float32)
     last_query = tl.minimum(first_query + QUERIES, n_queries) - 1
-    for first_key in range(tl.load(key_start + first_query), tl.load(key_end + last_query), KEYS):
+    first = tl.load(key_start + first_query)
+    last = tl.load(key_end + last_query)
+    for first_key in range(first, last, KEYS):
         keys = first_key + tl.arange(0, KEYS)
-        k_tile = _load_tile(k + head * k_head, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
-        v_tile = _load_tile(v + head * v_head, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
+        k_tile = _load_tile(k, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
+        v_tile = _load_tile(v, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
         visible = (keys[None, :] >= start[:, None]) & (keys[None, :] < end[:, None])
         scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
         weights = tl.where(visible, tl.exp(scores - log_sum[:, None]), 0.0)
         grad_weights = tl.dot(grad_tile, tl.trans(v_tile), input_precision=PRECISION)
         grad_scores = weights * (grad_weights - delta[:, None])
         gradient += tl.dot(grad_scores.to(k_tile.dtype), k_tile, input_precision=PRECISION)
-    _store_tile(
-        grad_q + head * q_head,
-        gradient * scale,
-        first_query,
-        n_queries,
-        q_row,
-        D_K,
-        QUERIES,
-        WIDTH_K,
-    )
+    gradient *= scale
+    _store_tile(grad_q, gradient, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
 
 
 @triton.jit
@@ -149,25 +149,32 @@ def _key_value_gradient_kernel(
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradients of one tile of keys and values, from the queries that attend to them."""
-    first_key, head = tl.program_id(0) * KEYS, tl.program_id(1)
+    first_key = tl.program_id(0) * KEYS
+    head = tl.program_id(1)
+    q += head * q_head
+    k += head * k_head
+    v += head * v_head
+    grad_k += head * k_head
+    grad_v += head * v_head
+    grad_out += head * out_head
+    log_sums += head * n_queries
+    deltas += head * n_queries
     keys = first_key + tl.arange(0, KEYS)
-    k_tile = _load_tile(k + head * k_head, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
-    v_tile = _load_tile(v + head * v_head, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
+    k_tile = _load_tile(k, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
+    v_tile = _load_tile(v, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
     k_gradient = tl.zeros([KEYS, WIDTH_K], tl.float32)
     v_gradient = tl.zeros([KEYS, WIDTH_V], tl.float32)
     last_key = tl.minimum(first_key + KEYS, n_keys) - 1
-    for first_query in range(
-        tl.load(query_start + first_key), tl.load(query_end + last_key), QUERIES
-    ):
+    first = tl.load(query_start + first_key)
+    last = tl.load(query_end + last_key)
+    for first_query in range(first, last, QUERIES):
         queries = first_query + tl.arange(0, QUERIES)
         start = _load_vector(key_start, queries, n_queries)
         end = _load_vector(key_end, queries, n_queries)
-        log_sum = _load_vector(log_sums + head * n_queries, queries, n_queries)
-        delta = _load_vector(deltas + head * n_queries, queries, n_queries)
-        q_tile = _load_tile(q + head * q_head, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
-        grad_tile = _load_tile(
-            grad_out + head * out_head, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V
-        )
+        log_sum = _load_vector(log_sums, queries, n_queries)
+        delta = _load_vector(deltas, queries, n_queries)
+        q_tile = _load_tile(q, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
+        grad_tile = _load_tile(grad_out, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
         visible = (keys[:, None] >= start[None, :]) & (keys[:, None] < end[None, :])
         scores = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * scale
         weights = tl.where(visible, tl.exp(scores - log_sum[None, :]), 0.0)
@@ -175,10 +182,9 @@ def _key_value_gradient_kernel(
         grad_weights = tl.dot(v_tile, tl.trans(grad_tile), input_precision=PRECISION)
         grad_scores = weights * (grad_weights - delta[None, :])
         k_gradient += tl.dot(grad_scores.to(q_tile.dtype), q_tile, input_precision=PRECISION)
-    _store_tile(
-        grad_k + head * k_head, k_gradient * scale, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K
-    )
-    _store_tile(grad_v + head * v_head, v_gradient, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
+    k_gradient *= scale
+    _store_tile(grad_k, k_gradient, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
+    _store_tile(grad_v, v_gradient, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
 
 
 def _constants(q: Tensor, v: Tensor, tile: tuple[int, int, int]) -> dict[str, object]:
