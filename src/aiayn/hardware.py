@@ -15,7 +15,7 @@ import torch
 
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
-from aiayn.config.trainer import TrainerConfig, TrainingPrecision
+from aiayn.config.trainer import TrainerOptions, TrainingPrecision
 from aiayn.errors import ConfigError
 from aiayn.files import source_commit
 
@@ -84,7 +84,7 @@ def visible_gpus() -> list[str]:
     return (named or [str(number) for number in range(count)])[:count]
 
 
-def has_own_gpu(settings: TrainerConfig) -> bool:
+def has_own_gpu(settings: TrainerOptions) -> bool:
     """Whether every process of this machine sees one GPU only, its own: SLURM with
     --gpus-per-task=1.
     """
@@ -107,7 +107,7 @@ def keep_few_kernels() -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
 
 
-def choose_hardware(settings: TrainerConfig) -> Hardware:
+def choose_hardware(settings: TrainerOptions) -> Hardware:
     """Resolves accelerator=auto and precision=auto.
 
     Raises ConfigError if there are too few GPUs, or none that the precision needs. Training moves
@@ -159,7 +159,7 @@ def choose_hardware(settings: TrainerConfig) -> Hardware:
         raise ConfigError(
             "trainer.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed or 32-true"
         )
-    return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerConfig
+    return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerOptions
 
 
 def why_no_gpu() -> str:

@@ -14,7 +14,7 @@ from parsing.generated_grammar import generated_trees, write_split
 
 from aiayn.config.compose import check_config, register
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.model import ModelConfig
+from aiayn.config.model import ModelOptions
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, stored_options, to_dict
@@ -114,7 +114,7 @@ def test_every_choice_of_every_group_composes(group, choice):
 
 
 def test_base_is_the_base_model_of_the_paper(base):
-    assert base.model == ModelConfig(
+    assert base.model == ModelOptions(
         n_layers=6,
         d_model=512,
         d_ff=2048,

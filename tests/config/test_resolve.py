@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,16 @@ from applications import (
 from applications import TEXT as TINY_OF_TEXT
 
 import aiayn
+from aiayn.config.data import DataConfig
+from aiayn.config.logger import LoggerConfig
+from aiayn.config.model import ModelConfig
+from aiayn.config.optim import OptimConfig
 from aiayn.config.resolve import CorpusSize, fill, infer_sizes, open_options, resolve, run_config
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
+from aiayn.config.search import SearchConfig
 from aiayn.config.stored import flatten, to_dict
+from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training import run
@@ -120,8 +127,12 @@ def test_the_peak_may_be_set_itself_whatever_the_warm_up():
 def test_a_resolved_configuration_has_no_null_where_options_were_open():
     config = resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), CorpusSize(5000, 25))
 
-    assert isinstance(config, Config)
     assert open_options(config) == set()
+    sections = [type(section) for section in vars(config).values() if is_dataclass(section)]
+    assert sections == [
+        *(ModelConfig, DataConfig, OptimConfig, TrainerConfig),
+        *(SearchConfig, LoggerConfig),
+    ]
     assert run_config(config) == config
 
 

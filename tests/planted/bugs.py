@@ -205,8 +205,8 @@ BUGS = [
     Bug(
         "training_defining_option_taken_for_harmless",
         "config/schema.py",
-        "optim: OptimConfig = section(OptimConfig)",
-        "optim: OptimConfig = section(OptimConfig, mutable_on_resume=True)",
+        "optim: OptimOptions = section(OptimOptions)",
+        "optim: OptimOptions = section(OptimOptions, mutable_on_resume=True)",
         "config/test_schema.py::test_the_options_that_shape_the_training_may_not_change",
     ),
     Bug(

@@ -93,26 +93,21 @@ def register(schema: type) -> None:
 
 @cache
 def _schema_node(schema: type) -> DictConfig:
-    node = OmegaConf.structured(_nullable(schema))
+    node = OmegaConf.structured(_without_values(schema))
     if schema is Config:
         OmegaConf.set_struct(node.extension, False)  # any name may follow extension.
     return node
 
 
-def _nullable(schema: Any) -> type:
-    """Returns a class of the same options for Hydra: without values, and null for those inferred
-    from data.
-    """
+def _without_values(schema: Any) -> type:
+    """Returns a class of the same options for Hydra, without values."""
     options: list[tuple[str, Any, Any]] = []
     for option in fields(schema):
         option_type: Any = option.type
         if is_section(option_type):
-            option_type = _nullable(option_type)
+            option_type = _without_values(option_type)
             options.append((option.name, option_type, field(default_factory=option_type)))
         else:
-            option_type = (
-                option_type | None if option.metadata["inferred_from_data"] else option_type
-            )
             empty = (
                 field(default_factory=dict)
                 if get_origin(option_type) is dict

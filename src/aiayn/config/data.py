@@ -15,6 +15,7 @@ from aiayn.config.rules import (
     option,
     path_or_paths,
     require,
+    resolved,
     tagged,
 )
 from aiayn.config.tasks import TASKS
@@ -26,7 +27,7 @@ _text = partial(path_or_paths, "a prefix of text files, a split's name,")
 
 @dataclass(frozen=True, kw_only=True)
 @defaults_in_conf("train", "data")
-class DataConfig:
+class DataOptions:
     """Section 5.1: which text, how it is cleaned and cut into subwords, and the tokens of a
     step.
     """
@@ -48,7 +49,7 @@ class DataConfig:
     )
     tgt_lang: str = option("target language", language_code)
     folder: str = option("folder of the prepared corpora", mutable_on_resume=True)
-    vocab_size: int = option(  # more than the bytes and special tokens
+    vocab_size: int | None = option(  # more than the bytes and special tokens
         "size of the joint byte-level BPE, special tokens included",
         least=261,
         most=10_000_000,
@@ -105,7 +106,7 @@ class DataConfig:
     tokenizer_pairs: int | None = option(
         "number of pairs that the BPE is learned from; null: all", least=1
     )
-    tokens_per_step: int = option(
+    tokens_per_step: int | None = option(
         "tokens of each language in an optimizer step", least=1, inferred_from_data=True
     )
     parts_per_step: int = option(
@@ -138,7 +139,7 @@ class DataConfig:
     )
 
     def __post_init__(self) -> None:
-        check_rules("data.", self)
+        check_rules("data.", self, DataOptions)
         require(
             self.tags == "kept" or self.task == "parsing",
             f"data.tags={self.tags}: only data.task=parsing has tags",
@@ -209,3 +210,12 @@ class DataConfig:
             if tag:
                 symbols[tag] = None
         return list(symbols)
+
+
+@dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "data")
+class DataConfig(DataOptions):
+    """The options of a text whose vocabulary and steps have a size."""
+
+    vocab_size: int = resolved()
+    tokens_per_step: int = resolved()

@@ -3,26 +3,28 @@
 from dataclasses import dataclass
 
 from aiayn.config.defaults import defaults_in_conf
-from aiayn.config.rules import check_rules, fraction, option, require
+from aiayn.config.rules import check_rules, fraction, option, require, resolved
 
 
 @dataclass(frozen=True, kw_only=True)
 @defaults_in_conf("train", "model")
-class ModelConfig:
+class ModelOptions:
     """Section 3 of the paper, in the order of the columns of its Table 3."""
 
-    n_layers: int = option("N", least=1, inferred_from_data=True)
-    d_model: int = option("width of embeddings and layers", least=1, inferred_from_data=True)
-    d_ff: int = option("width inside the feed-forward networks", least=1, inferred_from_data=True)
-    n_heads: int = option("h, attention heads", least=1, inferred_from_data=True)
-    d_k: int = option("null: d_model / n_heads", least=1, inferred_from_data=True)
-    d_v: int = option(
+    n_layers: int | None = option("N", least=1, inferred_from_data=True)
+    d_model: int | None = option("width of embeddings and layers", least=1, inferred_from_data=True)
+    d_ff: int | None = option(
+        "width inside the feed-forward networks", least=1, inferred_from_data=True
+    )
+    n_heads: int | None = option("h, attention heads", least=1, inferred_from_data=True)
+    d_k: int | None = option("null: d_model / n_heads", least=1, inferred_from_data=True)
+    d_v: int | None = option(
         "null: d_model / n_heads; fix it (base: 64) beside a sweep over n_heads and d_k, else both "
         "d_v and n_heads vary",
         least=1,
         inferred_from_data=True,
     )
-    dropout: float = option("P_drop", fraction, inferred_from_data=True)
+    dropout: float | None = option("P_drop", fraction, inferred_from_data=True)
     attention_dropout: float = option(
         "dropout on the attention weights; the paper uses it in section 6.3 only", fraction
     )
@@ -41,7 +43,7 @@ class ModelConfig:
     parts: str | None = option("set by the program: extensions whose parts replace the paper's")
 
     def __post_init__(self) -> None:
-        check_rules("model.", self)
+        check_rules("model.", self, ModelOptions)
         d_model, n_heads = self.d_model, self.n_heads
         require(
             self.positions == "learned" or d_model is None or d_model % 2 == 0,
@@ -58,6 +60,20 @@ class ModelConfig:
         for name in ("d_k", "d_v"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, d_model // n_heads)  # the class is frozen
+
+
+@dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "model")
+class ModelConfig(ModelOptions):
+    """The options of a model whose sizes are all known."""
+
+    n_layers: int = resolved()
+    d_model: int = resolved()
+    d_ff: int = resolved()
+    n_heads: int = resolved()
+    d_k: int = resolved()
+    d_v: int = resolved()
+    dropout: float = resolved()
 
     @property
     def decoder_layers(self) -> int:

@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 
 from aiayn.config.defaults import defaults_in_conf
-from aiayn.config.rules import check_rules, fraction, option, positive
+from aiayn.config.rules import check_rules, fraction, option, positive, resolved
 
 
 @dataclass(frozen=True, kw_only=True)
 @defaults_in_conf("train", "optim")
-class OptimConfig:
+class OptimOptions:
     """Sections 5.3 and 5.4."""
 
-    warmup_steps: int = option(
+    warmup_steps: int | None = option(
         "steps during which the learning rate rises", least=1, inferred_from_data=True
     )
-    lr_scale: float = option(
+    lr_scale: float | None = option(
         "factor on the learning rate of equation (3)", positive, inferred_from_data=True
     )
     peak_lr: float | None = option(
@@ -30,4 +30,13 @@ class OptimConfig:
     label_smoothing: float = option("epsilon_ls", fraction)
 
     def __post_init__(self) -> None:
-        check_rules("optim.", self)
+        check_rules("optim.", self, OptimOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "optim")
+class OptimConfig(OptimOptions):
+    """The options of a schedule whose warm-up and factor are known."""
+
+    warmup_steps: int = resolved()
+    lr_scale: float = resolved()

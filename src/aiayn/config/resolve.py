@@ -6,16 +6,21 @@ continues with them.
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
+from aiayn.config.data import DataConfig
+from aiayn.config.model import ModelConfig
+from aiayn.config.optim import OptimConfig
 from aiayn.config.rules import options_of, require
 from aiayn.config.schema import Config
+from aiayn.config.trainer import TrainerConfig
 from aiayn.errors import ConfigError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T", bound=Config)
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,31 @@ def fill(options: Config, values: Mapping[str, Any], reason: str | None = None) 
     )
 
 
-def infer_sizes(options: Config, count_pairs: Callable[[], int]) -> Config:
+class SizedConfig(Config):
+    """Options whose model and vocabulary are known."""
+
+    model: ModelConfig
+    data: DataConfig
+
+
+class RunConfig(SizedConfig):
+    """The configuration of one start of a run. It is only read: every option has its value, and the
+    run a name.
+    """
+
+    optim: OptimConfig
+    trainer: TrainerConfig
+
+
+RESOLVED = {
+    "model": ModelConfig,
+    "data": DataConfig,
+    "optim": OptimConfig,
+    "trainer": TrainerConfig,
+}
+
+
+def infer_sizes(options: Config, count_pairs: Callable[[], int]) -> SizedConfig:
     """Returns the options with vocabulary, tokens per step and model; counts the training pairs if
     that matters.
     """
@@ -136,7 +165,15 @@ def infer_sizes(options: Config, count_pairs: Callable[[], int]) -> Config:
         values["data.vocab_size"] = min(preset.vocab_size, max(300, pairs // 2))
         values["data.tokens_per_step"] = max(preset.tokens_per_step, options.data.max_length + 1)
         options = fill(options, values, f"{pairs:,} pairs")
-    return options
+    return _narrowed(SizedConfig, options, ("model", "data"))
+
+
+def _narrowed(schema: type[T], options: Config, sections: Iterable[str]) -> T:
+    """Returns the options as an instance of `schema`, these sections as resolved ones."""
+    values = dict(vars(options))
+    for name in sections:
+        values[name] = RESOLVED[name](**vars(values[name]))
+    return schema(**values)
 
 
 @dataclass(frozen=True)
@@ -147,13 +184,7 @@ class CorpusSize:
     steps_per_epoch: int
 
 
-class RunConfig(Config):
-    """The configuration of one start of a run. It is only read: every option has its value, and the
-    run a name.
-    """
-
-
-def resolve(options: Config, corpus: CorpusSize) -> RunConfig:
+def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
     """Infers steps, warm-up, learning rate and intervals, and returns the configuration of a run.
 
     Raises ConfigError for options that have no value yet, and for values that contradict each
@@ -166,17 +197,14 @@ def resolve(options: Config, corpus: CorpusSize) -> RunConfig:
         log.info(
             "fitted   to %d epochs: trainer.max_steps=%d", preset_for(corpus.pairs).epochs, steps
         )
+    usual_warmup = max(1, min(MAX_WARMUP, steps // 10))
     intervals = {
-        "optim.warmup_steps": max(1, min(MAX_WARMUP, steps // 10)),
+        "optim.warmup_steps": usual_warmup,
         "trainer.val_every": min(MAX_INTERVAL, max(steps // 20, min(steps, MIN_VALIDATION))),
         "trainer.checkpoint_every": max(1, min(MAX_INTERVAL, steps // 50)),
     }
-    inferred = {key: value for key, value in intervals.items() if key in open_options(options)}
-    _log_inferred(f"{steps:,} steps", inferred)
-    of_trainer = {
-        key.removeprefix("trainer."): value for key, value in inferred.items() if "trainer." in key
-    }
-    warmup = inferred.get("optim.warmup_steps", optim.warmup_steps)
+    filled = fill(options, intervals, f"{steps:,} steps")
+    warmup = optim.warmup_steps or usual_warmup
     # Equation (3) with lr_scale 1 has its peak at (d_model * warmup)^-0.5.
     d_model, scale = options.model.d_model, optim.lr_scale
     if optim.peak_lr is not None:
@@ -186,23 +214,19 @@ def resolve(options: Config, corpus: CorpusSize) -> RunConfig:
         scale = float(f"{peak * (d_model * warmup) ** 0.5:.3g}")
         reason = f"d_model and warm-up, for a peak learning rate of {peak:.2g}"
         _log_inferred(reason, {"optim.lr_scale": scale})
-    return run_config(
-        options,
-        trainer=replace(trainer, max_steps=steps, **of_trainer),
-        optim=replace(optim, warmup_steps=warmup, lr_scale=scale),
-    )
+    trainer = replace(filled.trainer, max_steps=steps)
+    optim = replace(filled.optim, lr_scale=scale)
+    return run_config(replace(filled, trainer=trainer, optim=optim))
 
 
-def run_config(options: Config, **sections: Any) -> RunConfig:
-    """Returns the options, some of their sections exchanged, as those of a run. Raises ConfigError
-    if any is open.
-    """
-    if isinstance(options, RunConfig) and not sections:
+def run_config(options: Config) -> RunConfig:
+    """Returns the options as those of a run. Raises ConfigError if any is open."""
+    if isinstance(options, RunConfig):
         return options
-    resolved = RunConfig(**{**vars(options), "name": options.run_name, **sections})
-    unset = sorted(open_options(resolved))
+    unset = sorted(open_options(options))
     require(not unset, f"unset options: {', '.join(unset)}")
-    return resolved
+    options.run_name  # noqa: B018  (raises ConfigError without one)
+    return _narrowed(RunConfig, options, RESOLVED)
 
 
 def _log_inferred(reason: str, values: Mapping[str, Any]) -> None:

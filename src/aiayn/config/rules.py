@@ -78,6 +78,11 @@ def option(
     return field(default=default, metadata=metadata)
 
 
+def resolved() -> Any:
+    """Returns the field of an option in the resolved class of its section, where it has a value."""
+    return field()
+
+
 def section(schema: type, mutable_on_resume: bool = False) -> Any:
     """Returns the field of a section of options. mutable_on_resume: every one of its options is,
     see `option`.

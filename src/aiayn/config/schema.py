@@ -4,8 +4,8 @@ The options of a group, such as those of `conf/model/`, have a file of that name
 types, rules and help; rules across groups stand in `Config`. Values stand in `conf/`. An option
 that is added later declares the value of runs that were stored without it (`absent`).
 
-A field with `inferred_from_data` may be null until `config/resolve.py` has fitted it to the text:
-its type is what it has from then on, and all rooms behind `train` see only such configurations.
+A field with `inferred_from_data` may be null until `config/resolve.py` has fitted it to the text.
+The rooms behind `train` see resolved classes, such as `ModelConfig`, whose sizes are numbers.
 Elsewhere None means "none", as the help says.
 
 Nothing here imports torch: configuration errors are reported before anything slow happens.
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from aiayn.config.data import DataConfig
+from aiayn.config.data import DataOptions
 from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.logger import LoggerConfig
-from aiayn.config.model import ModelConfig
-from aiayn.config.optim import OptimConfig
+from aiayn.config.model import ModelOptions
+from aiayn.config.optim import OptimOptions
 from aiayn.config.rules import (
     check_rules,
     one_of,
@@ -32,7 +32,7 @@ from aiayn.config.rules import (
 )
 from aiayn.config.search import SearchConfig
 from aiayn.config.tasks import TASKS
-from aiayn.config.trainer import TrainerConfig
+from aiayn.config.trainer import TrainerOptions
 from aiayn.errors import ConfigError
 
 
@@ -77,10 +77,10 @@ class Config:
     )
     extensions_sha256: list[str] = option("expected SHA-256 of the extensions; empty: not checked")
     extension: dict[str, Any] = option("options of the extensions: extension.rotary.base=500")
-    model: ModelConfig = section(ModelConfig)
-    data: DataConfig = section(DataConfig)
-    optim: OptimConfig = section(OptimConfig)
-    trainer: TrainerConfig = section(TrainerConfig)
+    model: ModelOptions = section(ModelOptions)
+    data: DataOptions = section(DataOptions)
+    optim: OptimOptions = section(OptimOptions)
+    trainer: TrainerOptions = section(TrainerOptions)
     search: SearchConfig = section(SearchConfig, mutable_on_resume=True)
     logger: LoggerConfig = section(LoggerConfig, mutable_on_resume=True)
 

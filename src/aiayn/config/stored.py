@@ -98,8 +98,6 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     types = {get_origin(member) or member for member in members}
     if float in types:
         types.add(int)
-    if option.metadata.get("inferred_from_data"):
-        types.add(type(None))
     name = option_type.__name__ if isinstance(option_type, type) else option_type
     if option_type is not Any and type(value) not in types:
         raise ConfigError(f"{written(key, value)}: must be of type {name}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from aiayn.config.defaults import defaults_in_conf
-from aiayn.config.rules import MAX_COUNT, at_least, check_rules, option, require
+from aiayn.config.rules import MAX_COUNT, at_least, check_rules, option, require, resolved
 
 # Lightning's names; tf32 is 32-true whose products tensor cores round to 10 bits.
 TrainingPrecision = Literal["32-true", "bf16-mixed", "bf16-true", "16-mixed", "64-true"]
@@ -34,13 +34,13 @@ def limited(limit: int | float, count: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 @defaults_in_conf("train", "trainer")
-class TrainerConfig:
+class TrainerOptions:
     """How long to train, on which devices, and how often to validate, log and save.
 
     All intervals are counted in optimizer steps.
     """
 
-    max_steps: int = option(
+    max_steps: int | None = option(
         "length of the training in steps", least=1, inferred_from_data=True, mutable_on_resume=True
     )
     accelerator: str = option("", choices=("auto", "cpu", "gpu"), mutable_on_resume=True)
@@ -73,7 +73,7 @@ class TrainerConfig:
         absent="auto",
         mutable_on_resume=True,
     )
-    val_every: int = option(
+    val_every: int | None = option(
         "steps between validations", least=1, inferred_from_data=True, mutable_on_resume=True
     )
     val_bleu_sentences: int = option(
@@ -91,7 +91,7 @@ class TrainerConfig:
         "checkpoints/best.ckpt and patience",
         mutable_on_resume=True,
     )
-    checkpoint_every: int = option(
+    checkpoint_every: int | None = option(
         "steps between checkpoints", least=1, inferred_from_data=True, mutable_on_resume=True
     )
     optimizer_state_minutes: float = option(
@@ -159,7 +159,7 @@ class TrainerConfig:
     enable_progress_bar: bool = option("show a live display on a terminal", mutable_on_resume=True)
 
     def __post_init__(self) -> None:
-        check_rules("trainer.", self)
+        check_rules("trainer.", self, TrainerOptions)
         require(
             self.limit_train_steps > 0,
             "trainer.limit_train_steps=0: nothing would be trained; set 1 or more",
@@ -183,3 +183,13 @@ class TrainerConfig:
             return self.max_steps
         steps = self.max_epochs * self.steps_of_epoch(steps_per_epoch)
         return min(self.max_steps or steps, steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "trainer")
+class TrainerConfig(TrainerOptions):
+    """The options of a training whose length and intervals are known."""
+
+    max_steps: int = resolved()
+    val_every: int = resolved()
+    checkpoint_every: int = resolved()

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import filelock
 
-from aiayn.config.data import DataConfig
+from aiayn.config.data import DataConfig, DataOptions
 from aiayn.config.rules import known_tags
 from aiayn.config.stored import as_option
 from aiayn.data.cleaning import FILTERS, CleaningReport, clean
@@ -71,7 +71,7 @@ class Wanted(NamedTuple):
     target: Path  # the folder that it belongs in
 
 
-def check_text(config: DataConfig) -> None:
+def check_text(config: DataOptions) -> None:
     """Raises DataError if the corpus is not prepared and its text is missing or unusable.
 
     Writes nothing, reads the first pairs only and does not import torch, so that the most common
@@ -176,7 +176,7 @@ def _described(
     return prepared
 
 
-def _wanted(config: DataConfig, tokenizer: Tokenizer | None) -> Wanted:
+def _wanted(config: DataOptions, tokenizer: Tokenizer | None) -> Wanted:
     """Returns what the corpus of these options is made of, with this tokenizer, that of
     `data.tokenizer` or a new one.
 

@@ -13,7 +13,7 @@ from itertools import islice
 from math import log10, sqrt
 from typing import NamedTuple
 
-from aiayn.config.data import DataConfig
+from aiayn.config.data import DataOptions
 from aiayn.config.rules import tagged
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.pair_files import FileText
@@ -73,7 +73,7 @@ def profile_of(lines: Iterable[str]) -> SideProfile:
     return SideProfile(words, trigrams)
 
 
-def check_sides(texts: dict[str, RawText], config: DataConfig) -> None:
+def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
     """Raises DataError if a side of the training or test text is like the other side of the
     development text, or like neither. Reads the first pairs of each; texts with a tag, whose
     languages differ, are left out.
@@ -107,7 +107,7 @@ def _profile(text: RawText) -> TextProfile:
     return TextProfile(text.option, len(pairs), *sides)
 
 
-def _compare(text: TextProfile, val: TextProfile, config: DataConfig) -> None:
+def _compare(text: TextProfile, val: TextProfile, config: DataOptions) -> None:
     """Raises DataError unless each side of a text is more like its side of the development text
     than like the other.
     """

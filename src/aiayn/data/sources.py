@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn import phrasebook
-from aiayn.config.data import DataConfig
+from aiayn.config.data import DataOptions
 from aiayn.config.rules import listed
 from aiayn.data.pair_files import FileText
 from aiayn.data.raw_text import RawPair, RawText
@@ -18,7 +18,7 @@ REMEDY = (
 )
 
 
-def text_of(config: DataConfig, split: str) -> RawText:
+def text_of(config: DataOptions, split: str) -> RawText:
     """Returns the text of a split, "train", "val" or "test". Raises DataError if its option is not
     set.
     """
@@ -60,9 +60,9 @@ class HubText(RawText):
     network.
     """
 
-    def __init__(self, key: str, names: list[str], config: DataConfig):
+    def __init__(self, key: str, names: list[str], config: DataOptions):
         super().__init__(key, names, (config.src_lang, config.tgt_lang))
-        assert config.hub_path is not None  # DataConfig requires it with data.source=hub
+        assert config.hub_path is not None  # DataOptions requires it with data.source=hub
         self.hub_path, self.hub_name, self.revision = (
             config.hub_path,
             config.hub_name,

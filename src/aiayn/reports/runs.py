@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aiayn.config import program
-from aiayn.config.schema import Config
+from aiayn.config.resolve import RunConfig
 from aiayn.config.stored import flatten, mutable_on_resume, stored_config, to_dict
 from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
@@ -40,7 +40,7 @@ class MeasuredRun:
 
     folder: RunFolder
     options: Record  # by dotted name, d_k and d_v resolved, as far as config.yaml has them
-    config: Config | None  # None: written by another version of this program, says `unreadable`
+    config: RunConfig | None  # None: written by another version of this program, says `unreadable`
     unreadable: str
     step: int
     records: list[Record]  # the lines of metrics.jsonl
@@ -121,7 +121,7 @@ class MeasuredRun:
         """
         return evaluation.checkpoint == "best.ckpt" and self.averaged.get("worse") is True
 
-    def resolved(self) -> Config:
+    def resolved(self) -> RunConfig:
         """Return the configuration. Raises RefusedError if another version of this program wrote
         it.
         """

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import MAX_COUNT
-from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_dict
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import tensor_files
@@ -26,7 +26,7 @@ class Checkpoint:
     """A model and all that is needed to use it or to continue its training."""
 
     step: int
-    config: Config
+    config: RunConfig
     weights: dict[str, Tensor]
     tokenizer: str  # its JSON
     corpus: str  # fingerprint of the prepared corpus

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aiayn.config.data import DataConfig
+    from aiayn.config.data import DataOptions
 
 
-def signature(data: "DataConfig") -> str:
+def signature(data: "DataOptions") -> str:
     """Returns this user's signature over the paths of the text. Raises OSError where no key can be
     read or stored.
     """
@@ -25,7 +25,7 @@ def signature(data: "DataConfig") -> str:
     return hmac.new(_key(), paths.encode(errors="backslashreplace"), hashlib.sha256).hexdigest()
 
 
-def is_own(signed: Path, data: "DataConfig") -> bool:
+def is_own(signed: Path, data: "DataOptions") -> bool:
     """Whether the file holds this user's signature over the paths of the text."""
     try:
         return hmac.compare_digest(signed.read_bytes(), signature(data).encode())

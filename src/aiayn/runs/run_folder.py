@@ -19,7 +19,7 @@ from aiayn.files import atomic_write_text
 
 if TYPE_CHECKING:
     from aiayn.config.schema import Config
-    from aiayn.config.trainer import TrainerConfig
+    from aiayn.config.trainer import TrainerOptions
 
 Record = dict[str, Any]
 
@@ -94,10 +94,10 @@ class RunFolder:
             else "averaged"
         )
 
-    def write_end(self, step: int, reason: str, trainer: "TrainerConfig") -> None:
+    def write_end(self, step: int, reason: str, trainer: "TrainerOptions") -> None:
         write_json(self.end, {"step": step, "reason": reason, **_limits(trainer)})
 
-    def end_reason(self, step: int, trainer: "TrainerConfig") -> str | None:
+    def end_reason(self, step: int, trainer: "TrainerOptions") -> str | None:
         """Returns what ended the training at this step; None where it has not ended or may now go
         on.
         """
@@ -149,7 +149,7 @@ class RunFolder:
         return [record for record in read_jsonl(self.metrics) if is_count(record.get("step"))]
 
 
-def _limits(trainer: "TrainerConfig") -> Record:
+def _limits(trainer: "TrainerOptions") -> Record:
     """Returns the options that let a training go on which a callback or `max_time` has ended."""
     return {"max_steps": trainer.max_steps, "max_time": trainer.max_time}
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aiayn.config.trainer import TrainerConfig
+from aiayn.config.trainer import TrainerOptions
 
 
 class ValidationHistory:
@@ -16,7 +16,7 @@ class ValidationHistory:
 
     def __init__(
         self,
-        settings: TrainerConfig,
+        settings: TrainerOptions,
         records: Iterable[Mapping[str, Any]] = (),
         falls: bool = False,
     ):

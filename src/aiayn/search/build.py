@@ -4,8 +4,8 @@ pictures.
 
 from typing import Any
 
+from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import require
-from aiayn.config.schema import Config
 from aiayn.errors import RefusedError
 from aiayn.model.flops import n_parameters
 from aiayn.model.layers import Parts
@@ -32,7 +32,7 @@ def load_model(checkpoint: Checkpoint) -> Transformer:
     return model
 
 
-def build_model(config: Config, vocab_size: int) -> Transformer:
+def build_model(config: RunConfig, vocab_size: int) -> Transformer:
     """Returns the model with fresh weights. Raises RefusedError if code of a file that was not
     named builds it.
     """
@@ -45,7 +45,7 @@ def build_model(config: Config, vocab_size: int) -> Transformer:
     return build(config, vocab_size)
 
 
-def build_from_parts(config: Config, vocab_size: int) -> Transformer:
+def build_from_parts(config: RunConfig, vocab_size: int) -> Transformer:
     """Returns the paper's model, with the PARTS of the extensions that `config.model.parts` names.
 
     Raises ConfigError if two of them bring the same part.

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import torch
 
-from aiayn.config.resolve import SIZE_PRESETS, preset_for, usual_peak, usual_steps
+from aiayn.config.resolve import SIZE_PRESETS, RunConfig, preset_for, usual_peak, usual_steps
 from aiayn.config.rules import listed, tagged
-from aiayn.config.schema import Config
 from aiayn.hardware import days_on_cpus, has_bfloat16
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.checkpoints import Checkpoint
@@ -95,7 +94,7 @@ def estimated_days(run: RunSpec) -> float:
     return days_on_cpus(step_flops * steps, torch.get_num_threads() * config.trainer.world_size)
 
 
-def log_rate(config: Config, module: TranslationModule) -> None:
+def log_rate(config: RunConfig, module: TranslationModule) -> None:
     """Logs the number of steps and the highest learning rate, which an extension may decide."""
     own_schedule = any(
         getattr(type(module), name) is not getattr(TranslationModule, name)
@@ -112,7 +111,7 @@ def log_rate(config: Config, module: TranslationModule) -> None:
     warn_of_unusual_rate(config, peak)
 
 
-def warn_of_unusual_rate(config: Config, peak: float) -> None:
+def warn_of_unusual_rate(config: RunConfig, peak: float) -> None:
     """Logs a warning for a peak learning rate at which a model of this width rarely learns."""
     d_model, usual = config.model.d_model, usual_peak(config.model.d_model)
     lowest, highest = (limit * 512 / d_model for limit in (LOWEST_PEAK, HIGHEST_PEAK))
@@ -125,7 +124,7 @@ def warn_of_unusual_rate(config: Config, peak: float) -> None:
         )
 
 
-def log_source(config: Config, source: Checkpoint) -> None:
+def log_source(config: RunConfig, source: Checkpoint) -> None:
     """Logs where the weights come from (`init_from`)."""
     log.info(
         "from     %s, step %d%s",
@@ -152,7 +151,9 @@ def log_source(config: Config, source: Checkpoint) -> None:
         )
 
 
-def unusual_options(config: Config, pairs: int, steps_per_epoch: int, vocab_size: int) -> list[str]:
+def unusual_options(
+    config: RunConfig, pairs: int, steps_per_epoch: int, vocab_size: int
+) -> list[str]:
     """Returns a line for each option that does not fit the text or the other options, with the
     remedy.
     """

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from aiayn.config.resolve import run_config
+from aiayn.config.resolve import RunConfig, run_config
 from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_dict
 from aiayn.data.batch import Batch, SourceBatch, TrainingBatch, source_mask
@@ -53,7 +53,7 @@ class TranslationModule(pl.LightningModule):
         does.
         """
         super().__init__()
-        self.config: Config = (
+        self.config: RunConfig = (
             run_config(config) if isinstance(config, Config) else stored_config(config)
         )
         if builds_model(type(self)):
@@ -80,7 +80,7 @@ class TranslationModule(pl.LightningModule):
     # To be overridden.
 
     @classmethod
-    def build_model(cls, config: Config, vocab_size: int) -> Transformer:
+    def build_model(cls, config: RunConfig, vocab_size: int) -> Transformer:
         """Returns the model, with fresh weights: for training, and for everything that reads a
         checkpoint of it.
         """

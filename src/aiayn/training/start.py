@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import CorpusSize, RunConfig, infer_sizes, resolve
+from aiayn.config.resolve import CorpusSize, RunConfig, SizedConfig, infer_sizes, resolve
 from aiayn.config.rules import listed
 from aiayn.config.schema import Config
-from aiayn.config.trainer import TrainerConfig
+from aiayn.config.trainer import TrainerOptions
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
@@ -105,7 +105,7 @@ class RunServices:
 
 def sized_options(
     options: Config, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
-) -> tuple[Config, Checkpoint | None]:
+) -> tuple[SizedConfig, Checkpoint | None]:
     """Returns the options, sizes inferred from the text or the first start, and the checkpoint that
     `init_from` names.
 
@@ -125,7 +125,7 @@ def sized_options(
 
 
 def make_data(
-    config: Config, source: Checkpoint | None, research: Research, *, packed: bool
+    config: SizedConfig, source: Checkpoint | None, research: Research, *, packed: bool
 ) -> TranslationDataModule:
     """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of
     the source.
@@ -168,7 +168,7 @@ def make_services(
 
 
 def begin(
-    sized: Config,
+    sized: SizedConfig,
     research: Research,
     hardware: Hardware,
     form: StepForm,
@@ -232,7 +232,7 @@ def plan_steps(
     return datamodule.plan
 
 
-def warn_of_other_validations(stored: TrainerConfig, trainer: TrainerConfig) -> None:
+def warn_of_other_validations(stored: TrainerOptions, trainer: TrainerOptions) -> None:
     for key in ("limit_val_batches", "val_bleu_sentences"):
         # As text: 1 is one batch, and 1.0 are all.
         was, is_now = str(getattr(stored, key)), str(getattr(trainer, key))

@@ -5,7 +5,7 @@ kernel by kernel.
 from typing import NamedTuple
 
 from aiayn.config.model import ModelConfig
-from aiayn.config.schema import Config
+from aiayn.config.resolve import SizedConfig
 from aiayn.errors import ConfigError
 from aiayn.hardware import Hardware, missing_for_compiling
 from aiayn.training.module import TranslationModule
@@ -36,7 +36,7 @@ class StepForm(NamedTuple):
         return f"{packed}, {compiled}, {graphed}"
 
 
-def step_form(config: Config, hardware: Hardware, research: Research) -> StepForm:
+def step_form(config: SizedConfig, hardware: Hardware, research: Research) -> StepForm:
     """Chooses the form of a step. Raises ConfigError where one is asked for and impossible."""
     why_padded = _chosen(
         "packed", config.trainer.packed, _why_padded(config.model, hardware, research)
@@ -77,7 +77,7 @@ def _why_padded(model: ModelConfig, hardware: Hardware, research: Research) -> s
     return "the model has parts of an extension" if model.parts else None
 
 
-def _why_not_graphed(config: Config, hardware: Hardware, research: Research) -> str | None:
+def _why_not_graphed(config: SizedConfig, hardware: Hardware, research: Research) -> str | None:
     if research.module is not TranslationModule or research.callbacks or research.extensions:
         return "code of an extension may need what a graph does not show"
     if hardware.precision == "16-mixed":

@@ -15,7 +15,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
 
-from aiayn.config.trainer import TrainerConfig
+from aiayn.config.trainer import TrainerOptions
 from aiayn.hardware import Hardware, has_own_gpu
 from aiayn.training.checkpoint_io import RunCheckpointIO
 from aiayn.training.distributed.rank import global_rank
@@ -93,7 +93,7 @@ def quiet_trainer(hardware: Hardware, **options: Any) -> pl.Trainer:
 
 
 def _strategy(
-    settings: TrainerConfig,
+    settings: TrainerOptions,
     accelerator: str,
     own_gpu: bool = False,
     strategy: type[DDPStrategy] = DDPStrategy,

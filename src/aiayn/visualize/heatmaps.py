@@ -12,6 +12,7 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
 
     Raises ResourceError where the file cannot be written.
     """
+    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import PowerNorm
 
     n_layers = len(maps.cross)
@@ -38,7 +39,7 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
     left = margin
     for layer, weights in enumerate(maps.cross.mean(1)):
         axis = axes_at(left, width)
-        image = axis.imshow(weights.numpy(), **look)
+        axis.imshow(weights.numpy(), **look)
         axis.set_title(f"layer {layer + 1}", fontsize=9)
         axis.set_xlabel("source", fontsize=8)
         axis.set_xticks(range(len(src)), src, rotation=90, **style)
@@ -47,7 +48,7 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
             axis.set_yticks(range(len(tgt)), tgt, **style)
             axis.set_ylabel("translation", fontsize=8)
         left += width + gap
-    colours = figure.colorbar(image, cax=axes_at(left, 0.1))
+    colours = figure.colorbar(ScalarMappable(scale, "Blues"), cax=axes_at(left, 0.1))
     colours.set_ticks([0, 0.05, 0.2, 0.5, 1], labels=["0", "0.05", "0.2", "0.5", "1"], fontsize=7)
     colours.set_label("attention weight", fontsize=8)
     save_figure(figure, path)

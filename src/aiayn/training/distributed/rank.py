@@ -10,7 +10,7 @@ from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from pytorch_lightning.utilities import rank_zero_only
 
-from aiayn.config.trainer import TrainerConfig
+from aiayn.config.trainer import TrainerOptions
 from aiayn.errors import ConfigError
 
 # As the Trainer looks for them
@@ -37,7 +37,7 @@ def global_rank() -> int:
     return getattr(rank_zero_only, "rank", 0)
 
 
-def find_rank(settings: TrainerConfig) -> None:
+def find_rank(settings: TrainerOptions) -> None:
     """Sets what `global_rank` returns to what it will be once there is a Trainer.
 
     Lightning itself, when it is imported, looks at no NODE_RANK: on every machine it would be 0
