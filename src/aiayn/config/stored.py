@@ -68,8 +68,9 @@ def from_dict(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     for option in fields(schema):
         key, name = prefix + option.name, option.name
         if name not in tree:
-            values[name] = _value_before(option)
-            require(values[name] is not MISSING, f"stored options lack {key}")
+            before = _value_before(option)
+            require(before is not MISSING, f"stored options lack {key}")
+            values[name] = deepcopy(before)
         elif is_section(option.type):
             values[name] = from_dict(option.type, tree[name], f"{key}.")
         else:
@@ -84,7 +85,7 @@ def _value_before(option: "Field[Any]") -> Any:
     if is_section(option.type):
         return MISSING
     if "absent" in option.metadata:
-        return deepcopy(option.metadata["absent"])
+        return option.metadata["absent"]
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 

@@ -12,7 +12,7 @@ from pytorch_lightning.utilities.types import STEP_OUTPUT
 from aiayn.data.batch import Batch
 from aiayn.runs import checkpoint_folder, tensor_files
 from aiayn.runs.extensions import store_sources
-from aiayn.training.callbacks.steps import StepCallback, due, translation_module
+from aiayn.training.callbacks.steps import due, translation_module
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import prove, refuse_unequal_buffers
@@ -21,7 +21,7 @@ from aiayn.training.start import RunServices, RunSpec
 log = logging.getLogger(__name__)
 
 
-class CheckpointSaver(StepCallback, Checkpoint):
+class CheckpointSaver(Checkpoint):
     """Checkpoints every `checkpoint_every` steps, at the best validation, at the end, and when
     asked to stop.
 
@@ -38,8 +38,8 @@ class CheckpointSaver(StepCallback, Checkpoint):
     SMALL = 100e6  # bytes of an optimizer's state that is saved every time
 
     def __init__(self, run: RunSpec, services: RunServices):
-        super().__init__(run)
-        self.services = services
+        self.run, self.services = run, services
+        self.done = run.start_step  # optimizer steps
         self.is_asked = False  # to stop, by another callback
         self.state_saved = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
 
@@ -76,13 +76,17 @@ class CheckpointSaver(StepCallback, Checkpoint):
         """Defers a stop that is asked for between micro-batches to the end of the step: half a step
         cannot be saved.
         """
+        is_step_end = trainer.global_step > self.done
         self.is_asked = self.is_asked or trainer.should_stop
-        trainer.should_stop = self.is_asked and trainer.global_step > self.done
-        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        trainer.should_stop = self.is_asked and is_step_end
+        if is_step_end:
+            self.done = trainer.global_step
+            self.on_step_end(trainer, translation_module(pl_module), batch, self.done)
 
     def on_step_end(
         self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
     ) -> None:
+        """Saves the step if it is due, and says whether the training stops after it."""
         settings, folder = self.run.config.trainer, self.services.folder.checkpoints
         self.services.writer.raise_error()
         if step == self.run.start_step + 1 and trainer.world_size > 1:
@@ -90,9 +94,8 @@ class CheckpointSaver(StepCallback, Checkpoint):
         if step == 1:
             self._prove(trainer, module, batch)
         signal = self.services.stop.signal_of_any_rank()
-        stopping = bool(
-            signal or self.services.validations.is_out_of_patience() or trainer.should_stop
-        )
+        is_out_of_patience = self.services.validations.is_out_of_patience()
+        stopping = bool(signal or is_out_of_patience or trainer.should_stop)
         if stopping and not signal and step < settings.max_steps:
             callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
             [validate] = (c for c in callbacks if isinstance(c, Validate))

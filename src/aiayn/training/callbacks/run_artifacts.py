@@ -4,6 +4,7 @@ import hashlib
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.utilities.types import STEP_OUTPUT
 
 from aiayn.data.batch import Batch
 from aiayn.data.batch_plan import describe_corpus
@@ -11,13 +12,13 @@ from aiayn.errors import optional
 from aiayn.files import lines_sha256
 from aiayn.hardware import describe_machine
 from aiayn.runs.run_folder import read_json, write_json
-from aiayn.training.callbacks.steps import StepCallback, due
+from aiayn.training.callbacks.steps import due, translation_module
 from aiayn.training.loggers import send_facts, send_picture, send_samples
 from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunServices, RunSpec
 
 
-class RunArtifacts(StepCallback, Checkpoint):
+class RunArtifacts(Checkpoint):
     """Writes corpus.json at the first start and machine.json at every one; draws attention.png.
 
     The attention is that of one validation sentence: at the end, and with W&B and TensorBoard at
@@ -28,8 +29,8 @@ class RunArtifacts(StepCallback, Checkpoint):
     """
 
     def __init__(self, run: RunSpec, services: RunServices):
-        super().__init__(run)
-        self.services = services
+        self.run, self.services = run, services
+        self.done = run.start_step  # optimizer steps
         sentences = [line for line in run.validation_text[0][:5] if line.strip()]
         self.sentence = min(sentences, key=len, default=None)
 
@@ -53,35 +54,33 @@ class RunArtifacts(StepCallback, Checkpoint):
         (`reports/groups.py`).
         """
         prepared, validation = self.run.corpus, self.run.corpus.val
+        subwords = validation.src.flat.tobytes() + validation.tgt.flat.tobytes()
         return {
             "fingerprint": prepared.fingerprint,
             "tokenizer_sha256": prepared.tokenizer.fingerprint,
-            # Of the subwords
-            "val_sha256": hashlib.sha256(
-                validation.src.flat.tobytes() + validation.tgt.flat.tobytes()
-            ).hexdigest(),
+            "val_sha256": hashlib.sha256(subwords).hexdigest(),
             "val_text_sha256": lines_sha256(*self.run.validation_text),
         }
 
-    def on_step_end(
-        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: STEP_OUTPUT,
+        batch: Batch,
+        batch_idx: int,
     ) -> None:
-        settings, is_end = (
-            self.run.config.trainer,
-            trainer.should_stop and not self.services.stop.signal,
-        )
-        if not trainer.is_global_zero or not (
-            is_end or due(step, settings.val_every, settings.max_steps)
-        ):
+        step, module = trainer.global_step, translation_module(pl_module)
+        if step == self.done or not trainer.is_global_zero:
+            return
+        self.done = step
+        settings, sends_text = self.run.config.trainer, self.run.config.logger.samples
+        is_end = trainer.should_stop and not self.services.stop.signal
+        if not (is_end or due(step, settings.val_every, settings.max_steps)):
             return
         with self.services.clock.paused():
             with optional("the translations for the dashboard"):
-                send_samples(
-                    trainer.loggers,
-                    self.services.folder.samples,
-                    step,
-                    self.run.config.logger.samples,
-                )
+                send_samples(trainer.loggers, self.services.folder.samples, step, sends_text)
             if self.sentence and (is_end or step == settings.max_steps or self._is_shown()):
                 with optional(self.services.folder.attention_picture):
                     self._draw_attention(trainer, module, step, self.sentence)
