@@ -66,8 +66,8 @@ def option(
         rule = partial(at_least, least=least, most=most)
     elif choices:
         rule = partial(one_of, choices=choices)
-        written = " | ".join(str(as_option(choice)) for choice in choices)
-        help = f"{written}; {help}" if help else written
+        names = " | ".join(str(as_option(choice)) for choice in choices)
+        help = f"{names}; {help}" if help else names
     metadata = {
         "help": help,
         "rule": rule,
