@@ -19,8 +19,8 @@ from aiayn.reports.comparison import compare_groups
 from aiayn.reports.differences import corrected, explained
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.groups import Group, group_runs
-from aiayn.reports.metrics import Metric
 from aiayn.reports.runs import MeasuredRun
+from aiayn.reports.table_metrics import Metric
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record, series
 

@@ -24,8 +24,8 @@ from studies import RESULTS, published, read_study
 from aiayn.reports.comparison import compare_groups
 from aiayn.reports.differences import Sample, corrected, explained
 from aiayn.reports.groups import Group, group_runs
-from aiayn.reports.metrics import Metric
 from aiayn.reports.runs import MeasuredRun
+from aiayn.reports.table_metrics import Metric
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.metrics import METRIC_KINDS, METRICS
 from aiayn.runs.run_folder import Record

@@ -17,8 +17,8 @@ from studies import published
 
 from aiayn.reports.differences import Difference
 from aiayn.reports.drawing import new_figure, save_figure
-from aiayn.reports.metrics import Metric
 from aiayn.reports.paper_tables import PaperTables, paper_tables
+from aiayn.reports.table_metrics import Metric
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record
 

@@ -110,7 +110,7 @@ HOMES = {
         "__init__",
     },
     "triton": {"kernels/triton_attention", "kernels/triton_loss"},
-    "lightning_fabric": {"training/distributed/rank"},
+    "lightning_fabric": {"training/distributed/ranks"},
     "lightning_utilities": {"training/background_writer"},
     "numpy": {
         *("data", "evaluation/significance", "reports/differences", "search"),
@@ -438,7 +438,7 @@ def test_loading_never_runs_code_and_only_lf_ends_a_line():
         for module, tree in trees().items()
         for call in banned(module, tree)
     ]
-    assert found == [("config/extensions", "exec()")]  # of files that the user names
+    assert found == [("config/extension_files", "exec()")]  # of files that the user names
 
 
 # What is loaded when, in fresh interpreters.

@@ -15,7 +15,7 @@ import torch
 
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
-from aiayn.config.trainer import TrainerOptions, TrainingPrecision
+from aiayn.config.training import TrainerOptions, TrainingPrecision
 from aiayn.errors import ConfigError
 from aiayn.files import source_commit
 

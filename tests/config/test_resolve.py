@@ -20,15 +20,13 @@ from applications import TEXT as TINY_OF_TEXT
 
 import aiayn
 from aiayn.config.data import DataConfig
-from aiayn.config.logger import LoggerConfig
 from aiayn.config.model import ModelConfig
-from aiayn.config.optim import OptimConfig
 from aiayn.config.resolve import CorpusSize, fill, infer_sizes, open_options, resolve, run_config
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import flatten, to_dict
-from aiayn.config.trainer import TrainerConfig
+from aiayn.config.training import LoggerConfig, OptimConfig, TrainerConfig
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training import run

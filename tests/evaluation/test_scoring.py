@@ -18,7 +18,7 @@ from applications import CORPORA, slow_but
 from aiayn.errors import ConfigError, DataError
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, score, sufficient_statistics
 from aiayn.evaluation.significance import compare_systems
-from aiayn.evaluation.tasks import TranslationTask, short_outputs
+from aiayn.evaluation.translation_task import TranslationTask, short_outputs
 from aiayn.runs.metrics import METRIC_KINDS
 
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"

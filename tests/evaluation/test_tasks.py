@@ -7,7 +7,7 @@ import pytest
 from aiayn.config.tasks import TASKS
 from aiayn.errors import DataError
 from aiayn.evaluation.scoring import score
-from aiayn.evaluation.tasks import task_of
+from aiayn.evaluation.translation_task import task_of
 
 WORDS = ["The cat sleeps .", "Yes"]
 TREES = ["(S (NP DT NN )NP (VP VBZ )VP . )S", "(INTJ UH )INTJ"]

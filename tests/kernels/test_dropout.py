@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aiayn.kernels.dropout import FastDropout
+from aiayn.kernels.accelerate import FastDropout
 
 
 def kept(p: float, n: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

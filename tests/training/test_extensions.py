@@ -23,8 +23,8 @@ from applications import (
 from torch.nn import functional as F
 
 import aiayn
-from aiayn.config import extensions as config_extensions
-from aiayn.config.extensions import load_extension
+from aiayn.config import extension_files as config_extensions
+from aiayn.config.extension_files import load_extension
 from aiayn.config.model import ModelConfig
 from aiayn.errors import ConfigError, DivergedError, RefusedError
 from aiayn.model.layers import LayerPosition

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from aiayn.training.distributed import local_ranks
+from aiayn.training.distributed import ranks
 
 
 @pytest.mark.parametrize(("code", "expected"), [(3, 6), (-15, 143), (130, 130)])
@@ -13,12 +13,12 @@ def test_a_rank_that_dies_before_anyone_watches_it_ends_the_run(monkeypatch, cod
     def exits(message, code):
         raise SystemExit(code)
 
-    monkeypatch.setattr(local_ranks, "LOST_RANK_GRACE", 0.0)
-    monkeypatch.setattr(local_ranks, "exit_at_once", exits)
+    monkeypatch.setattr(ranks, "LOST_RANK_GRACE", 0.0)
+    monkeypatch.setattr(ranks, "exit_at_once", exits)
     dies = f"import os; os.kill(os.getpid(), {-code})" if code < 0 else f"raise SystemExit({code})"
     child = subprocess.Popen([sys.executable, "-c", dies])
     child.wait()
-    monkeypatch.setattr(local_ranks, "STARTED", [child])
+    monkeypatch.setattr(ranks, "STARTED", [child])
     with pytest.raises(SystemExit) as ended:
-        local_ranks._watch_children()
+        ranks._watch_children()
     assert ended.value.code == expected

@@ -286,7 +286,7 @@ def _stream(run: Path) -> Iterator[Chunk]:
 
 def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) -> None:
     """Raises ConfigError for a tag, or output, that this model does not have."""
-    from aiayn.evaluation.tasks import task_of
+    from aiayn.evaluation.translation_task import task_of
 
     if output.tag and output.tag not in (known := translator.tokenizer.source.symbols):
         raise ConfigError(
@@ -357,7 +357,7 @@ def _translated(
 ) -> Iterable[str]:
     """Returns the output lines of a chunk that comes after `done` lines."""
     from aiayn.data.placeholders import has_letters
-    from aiayn.evaluation.tasks import task_of
+    from aiayn.evaluation.translation_task import task_of
 
     task, tag = task_of(translator.task), output.tag
     lines = [f"{tag} {line}" if tag and line.strip() else line for line in chunk.lines]

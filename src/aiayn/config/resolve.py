@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 
 from aiayn.config.data import DataConfig
 from aiayn.config.model import ModelConfig
-from aiayn.config.optim import OptimConfig
 from aiayn.config.rules import options_of, require
 from aiayn.config.schema import Config
-from aiayn.config.trainer import TrainerConfig
+from aiayn.config.training import OptimConfig, TrainerConfig
 from aiayn.errors import ConfigError
 
 log = logging.getLogger(__name__)

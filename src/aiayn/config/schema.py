@@ -1,7 +1,8 @@
 """All options of `train.py`.
 
 The options of a group, such as those of `conf/model/`, have a file of that name here, with their
-types, rules and help; rules across groups stand in `Config`. Values stand in `conf/`. An option
+types, rules and help; `training.py` has three groups. Rules across groups stand in `Config`. Values
+stand in `conf/`. An option
 that is added later declares the value of runs that were stored without it (`absent`).
 
 A field with `inferred_from_data` may be null until `config/resolve.py` has fitted it to the text.
@@ -18,9 +19,7 @@ from typing import Any
 
 from aiayn.config.data import DataOptions
 from aiayn.config.defaults import defaults_in_conf
-from aiayn.config.logger import LoggerConfig
 from aiayn.config.model import ModelOptions
-from aiayn.config.optim import OptimOptions
 from aiayn.config.rules import (
     check_rules,
     one_of,
@@ -32,7 +31,7 @@ from aiayn.config.rules import (
 )
 from aiayn.config.search import SearchConfig
 from aiayn.config.tasks import TASKS
-from aiayn.config.trainer import TrainerOptions
+from aiayn.config.training import LoggerConfig, OptimOptions, TrainerOptions
 from aiayn.errors import ConfigError
 
 

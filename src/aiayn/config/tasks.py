@@ -1,7 +1,7 @@
 """The tasks that a run can learn (`data.task`): the names of their scores, and the interface that
 each implements.
 
-`evaluation/tasks.py` implements translation, `parsing/task.py` parsing.
+`evaluation/translation_task.py` implements translation, `parsing/task.py` parsing.
 """
 
 from collections.abc import Callable, Mapping, Sequence

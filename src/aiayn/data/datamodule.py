@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from aiayn.config.data import DataConfig
 from aiayn.config.stored import as_option
-from aiayn.config.trainer import limited
+from aiayn.config.training import limited
 from aiayn.data.batch import (
     Batch,
     PackedBatch,

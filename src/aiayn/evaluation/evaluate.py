@@ -17,8 +17,8 @@ from aiayn.errors import DataError, RefusedError, ResourceError, UserError, writ
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.score_table import made_with, score_table
 from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
-from aiayn.evaluation.tasks import task_of
 from aiayn.evaluation.test_set import TestSet, read_parallel, read_test_set, results_folder
+from aiayn.evaluation.translation_task import task_of
 from aiayn.files import atomic_write_text, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report

@@ -213,7 +213,7 @@ KEY_GRADIENT_TILE = 16, 64, 2
 def forward(
     q: Tensor, k: Tensor, v: Tensor, key_start: Tensor, key_end: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """As `kernels/attention.py: range_attention`."""
+    """As `kernels/range_attention.py: range_attention`."""
     n_queries, n_heads, d_k = q.shape
     out = q.new_empty(n_queries, n_heads, v.size(2))
     log_sums = q.new_empty(n_heads, n_queries, dtype=torch.float32)
@@ -232,7 +232,7 @@ def forward(
 def backward(
     q: Tensor, k: Tensor, v: Tensor, out: Tensor, log_sums: Tensor, grad_out: Tensor, ranges: Ranges
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `kernels/attention.py: range_attention_gradient`."""
+    """As `kernels/range_attention.py: range_attention_gradient`."""
     n_queries, n_heads, d_k = q.shape
     n_keys, scale = len(k), 1 / math.sqrt(d_k)
     # The gradients are as contiguous as the kernels take them to be: written with the strides of q,

@@ -14,9 +14,9 @@ from aiayn.reports.groups import (
     option_text,
     partitions,
 )
-from aiayn.reports.metrics import Metric, asked_metrics, record_keys, usual_metrics
 from aiayn.reports.published import BASE, GERMAN
 from aiayn.reports.runs import SPLITS, MeasuredRun
+from aiayn.reports.table_metrics import Metric, asked_metrics, record_keys, usual_metrics
 from aiayn.reports.tables import Column, Table
 from aiayn.runs.run_folder import Record
 

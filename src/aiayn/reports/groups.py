@@ -11,8 +11,8 @@ from typing import Any
 from aiayn.config.stored import as_option, mutable_on_resume
 from aiayn.errors import ConfigError
 from aiayn.reports.differences import Sample
-from aiayn.reports.metrics import Metric
 from aiayn.reports.runs import PARAMETERS, SPLITS, TEXT_LOCATION, MeasuredRun
+from aiayn.reports.table_metrics import Metric
 from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import UNKNOWN, Record
 

@@ -20,7 +20,6 @@ from aiayn.reports.groups import (
     option_text,
     partitions,
 )
-from aiayn.reports.metrics import Metric
 from aiayn.reports.published import (
     BASE,
     FITTED_VOCABULARY,
@@ -35,6 +34,7 @@ from aiayn.reports.published import (
     comparable_kind,
 )
 from aiayn.reports.runs import MeasuredRun
+from aiayn.reports.table_metrics import Metric
 from aiayn.reports.tables import NOT_RUN, Column, Table
 from aiayn.runs.metrics import BRACKET_KINDS
 from aiayn.runs.results import Evaluation

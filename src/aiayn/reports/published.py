@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from aiayn.config.model import ModelConfig
-from aiayn.config.optim import OptimConfig
+from aiayn.config.training import OptimConfig
 from aiayn.runs.run_folder import Record
 
 # Table 3 was counted with this vocabulary (docs/fidelity.md); section 5.1 says "about 37000

@@ -15,10 +15,10 @@ from aiayn.reports.groups import (
     option_text,
     partitions,
 )
-from aiayn.reports.metrics import Metric, record_keys, usual_metrics
 from aiayn.reports.page import link, render_page
 from aiayn.reports.plots import Runs, panel_svg, panels
 from aiayn.reports.runs import NAMING, SPLITS, MeasuredRun, read_runs
+from aiayn.reports.table_metrics import Metric, record_keys, usual_metrics
 from aiayn.reports.tables import Column, Table
 from aiayn.runs.results import last_step, read_samples
 from aiayn.runs.run_folder import Record

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from aiayn.config.extensions import Extension, load_extensions
+from aiayn.config.extension_files import Extension, load_extensions
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.files import atomic_file
 from aiayn.runs.metrics import METRICS

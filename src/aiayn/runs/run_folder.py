@@ -19,7 +19,7 @@ from aiayn.files import atomic_write_text
 
 if TYPE_CHECKING:
     from aiayn.config.schema import Config
-    from aiayn.config.trainer import TrainerOptions
+    from aiayn.config.training import TrainerOptions
 
 Record = dict[str, Any]
 

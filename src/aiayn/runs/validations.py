@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from aiayn.config.trainer import TrainerOptions
+from aiayn.config.training import TrainerOptions
 
 
 class ValidationHistory:

@@ -19,7 +19,7 @@ from aiayn.config.compose import (
     without_hydra,
 )
 from aiayn.config.data import OF_VOCABULARY
-from aiayn.config.extensions import load_extensions
+from aiayn.config.extension_files import load_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS, options_of
 from aiayn.config.schema import Config

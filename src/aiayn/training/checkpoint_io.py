@@ -9,7 +9,7 @@ from typing import Any
 from pytorch_lightning.plugins import TorchCheckpointIO
 from torch import Tensor
 
-from aiayn.config.trainer import TrainerConfig
+from aiayn.config.training import TrainerConfig
 from aiayn.errors import ConfigError
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoint_folder import BEST, PROOF, step_path

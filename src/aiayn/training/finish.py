@@ -12,7 +12,7 @@ import torch
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError, optional
-from aiayn.evaluation.tasks import short_outputs
+from aiayn.evaluation.translation_task import short_outputs
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
@@ -21,7 +21,7 @@ from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average
 from aiayn.training.distributed.control_group import StopRequest
-from aiayn.training.distributed.rank import global_rank
+from aiayn.training.distributed.ranks import global_rank
 from aiayn.training.start import RunServices, RunSpec
 from aiayn.training.trainer import quiet_trainer
 

@@ -14,7 +14,7 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import flatten, to_dict
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import Record, RunFolder, append_jsonl, drop_records_after, read_jsonl
-from aiayn.training.distributed.rank import global_rank
+from aiayn.training.distributed.ranks import global_rank
 
 
 class MetricsFile(Logger):

@@ -16,7 +16,7 @@ from pytorch_lightning.callbacks import (
     StochasticWeightAveraging,
 )
 
-from aiayn.config.extensions import Extension, check_extensions
+from aiayn.config.extension_files import Extension, check_extensions
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.tasks import TASKS

@@ -19,7 +19,7 @@ from aiayn.runs import checkpoint_folder
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import check_unchanged, read_options
 from aiayn.runs.run_folder import RunFolder, open_unlinked
-from aiayn.training.distributed.rank import global_rank
+from aiayn.training.distributed.ranks import global_rank
 
 log = logging.getLogger(__name__)
 

@@ -30,8 +30,7 @@ from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
 from aiayn.training.callbacks.validate import Validate, ValidationScores
 from aiayn.training.distributed.control_group import StopRequest
 from aiayn.training.distributed.failures import ConnectRanks, ExplainFailures, explain_disk_errors
-from aiayn.training.distributed.local_ranks import local_ranks
-from aiayn.training.distributed.rank import find_rank, global_rank
+from aiayn.training.distributed.ranks import find_rank, global_rank, local_ranks
 from aiayn.training.finish import finish
 from aiayn.training.graphed import GraphedModule
 from aiayn.training.log_start import log_start

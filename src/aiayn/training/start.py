@@ -13,7 +13,7 @@ from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import CorpusSize, RunConfig, SizedConfig, infer_sizes, resolve
 from aiayn.config.rules import listed
 from aiayn.config.schema import Config
-from aiayn.config.trainer import TrainerOptions
+from aiayn.config.training import TrainerOptions
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
@@ -32,7 +32,7 @@ from aiayn.search.translator import Translator
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.control_group import StopRequest
-from aiayn.training.distributed.rank import global_rank
+from aiayn.training.distributed.ranks import global_rank
 from aiayn.training.module import TranslationModule
 from aiayn.training.research import Research
 from aiayn.training.resume import ResumeState, fill_as_stored

@@ -15,10 +15,10 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.profilers import AdvancedProfiler, PyTorchProfiler, SimpleProfiler
 from pytorch_lightning.strategies import DDPStrategy
 
-from aiayn.config.trainer import TrainerOptions
+from aiayn.config.training import TrainerOptions
 from aiayn.hardware import Hardware, has_own_gpu
 from aiayn.training.checkpoint_io import RunCheckpointIO
-from aiayn.training.distributed.rank import global_rank
+from aiayn.training.distributed.ranks import global_rank
 from aiayn.training.graphed import SameStart
 from aiayn.training.start import RunServices, RunSpec
 

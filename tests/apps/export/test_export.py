@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from aiayn.apps.export import export as module
 from aiayn.apps.export.export import export_ctranslate2, export_marian
-from aiayn.config.extensions import load_extension
+from aiayn.config.extension_files import load_extension
 from aiayn.config.search import SearchConfig
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer

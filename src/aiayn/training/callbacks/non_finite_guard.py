@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from aiayn.config.optim import OptimConfig
+from aiayn.config.training import OptimConfig
 from aiayn.data.batch import Batch
 from aiayn.data.loaders import numbers_from
 from aiayn.errors import DivergedError

@@ -12,14 +12,14 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from aiayn.data.batch import Batch
 from aiayn.data.languages import target_language
 from aiayn.errors import ConfigError, ResourceError
-from aiayn.evaluation.tasks import task_of
+from aiayn.evaluation.translation_task import task_of
 from aiayn.hardware import is_out_of_memory, tokens_per_device
 from aiayn.runs.extensions import measure
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.search.translator import evaluating
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.distributed.control_group import ValidationInterrupted
-from aiayn.training.distributed.rank import global_rank
+from aiayn.training.distributed.ranks import global_rank
 from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunServices, RunSpec, validated_lines
 

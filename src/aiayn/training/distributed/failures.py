@@ -22,7 +22,7 @@ from aiayn.training.distributed.control_group import (
     exit_at_once,
     lost_contact,
 )
-from aiayn.training.distributed.rank import global_rank
+from aiayn.training.distributed.ranks import global_rank
 from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunSpec
 

@@ -1,18 +1,34 @@
-"""Options of the group `trainer`: length of the training, devices, and how often something is
-done.
+"""Options of a training, the groups `trainer`, `optim` and `logger`: its length, devices and
+intervals, its optimizer, and where its measurements go.
 """
 
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from aiayn.config.defaults import defaults_in_conf
-from aiayn.config.rules import MAX_COUNT, at_least, check_rules, option, require, resolved
+from aiayn.config.rules import (
+    MAX_COUNT,
+    OneOrMore,
+    at_least,
+    check_rules,
+    fraction,
+    listed,
+    one_of,
+    option,
+    positive,
+    require,
+    resolved,
+)
 
 # Lightning's names; tf32 is 32-true whose products tensor cores round to 10 bits.
 TrainingPrecision = Literal["32-true", "bf16-mixed", "bf16-true", "16-mixed", "64-true"]
 # Lightning's names; the last one for models that leave parameters out of some steps.
 STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 TRAINING_PRECISIONS = ("auto", "tf32", *get_args(TrainingPrecision))
+
+# What W&B's own variable, which wins over `logger.mode`, may say.
+WANDB_MODES = ("online", "offline", "disabled", "dryrun", "run", "shared")
+LOGGERS = ("wandb", "tensorboard", "csv", "none")
 
 
 def _duration(key: str, value: str) -> None:
@@ -193,3 +209,67 @@ class TrainerConfig(TrainerOptions):
     max_steps: int = resolved()
     val_every: int = resolved()
     checkpoint_every: int = resolved()
+
+
+@dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "optim")
+class OptimOptions:
+    """Sections 5.3 and 5.4."""
+
+    warmup_steps: int | None = option(
+        "steps during which the learning rate rises", least=1, inferred_from_data=True
+    )
+    lr_scale: float | None = option(
+        "factor on the learning rate of equation (3)", positive, inferred_from_data=True
+    )
+    peak_lr: float | None = option(
+        "peak learning rate, reached at the end of the warm-up; replaces lr_scale",
+        positive,
+    )
+    beta1: float = option("of Adam", fraction)
+    beta2: float = option("of Adam", fraction)
+    eps: float = option("of Adam", positive)
+    weight_decay: float = option(
+        "decoupled weight decay of matrices (AdamW); the paper has none", fraction
+    )
+    label_smoothing: float = option("epsilon_ls", fraction)
+
+    def __post_init__(self) -> None:
+        check_rules("optim.", self, OptimOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "optim")
+class OptimConfig(OptimOptions):
+    """The options of a schedule whose warm-up and factor are known."""
+
+    warmup_steps: int = resolved()
+    lr_scale: float = resolved()
+
+
+@dataclass(frozen=True, kw_only=True)
+@defaults_in_conf("train", "logger")
+class LoggerConfig:
+    """Where metrics go besides the run's own metrics.jsonl."""
+
+    kind: OneOrMore = option("wandb | tensorboard | csv | none, or a list of the first three")
+    project: str = option("wandb: project of the runs")
+    entity: str | None = option("wandb: account or team; null: the default")
+    group: str | None = option("wandb: group of the run; null: its sweep")
+    mode: str = option(
+        "auto: online where a key is found, else offline", choices=("auto", "online", "offline")
+    )
+    samples: bool = option(
+        "wandb: also send validation sentences, their translations, pictures of their attention",
+    )
+    upload: bool = option("wandb: also store the final checkpoint and its tokenizer")
+
+    def __post_init__(self) -> None:
+        check_rules("logger.", self)
+        for name in listed(self.kind):
+            one_of("logger.kind", name, LOGGERS)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The loggers besides metrics.jsonl."""
+        return [name for name in listed(self.kind) if name != "none"]

@@ -6,7 +6,7 @@ from applications import composed
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.errors import ConfigError
-from aiayn.training.distributed.rank import find_rank, global_rank
+from aiayn.training.distributed.ranks import find_rank, global_rank
 
 FILES = ("data=files", "data.train=t", "data.val=v", "data.src_lang=en", "data.tgt_lang=de")
 VARIABLES = (
