@@ -112,20 +112,25 @@ def fill(options: Config, values: Mapping[str, Any], reason: str | None = None) 
     """Returns the options, those that are open set to these values by dotted name; a reason is
     printed with them.
     """
+    inferred = _inferred(options, values, reason)
+    sections = {key.partition(".")[0] for key in inferred}
+    changed = {name: replace(getattr(options, name), **_of(name, inferred)) for name in sections}
+    return replace(options, **changed) if changed else options
+
+
+def _inferred(options: Config, values: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
+    """Returns those of the values whose options are open; a reason is printed with them."""
     still_open = open_options(options)
-    chosen = {key: value for key, value in values.items() if key in still_open}
+    inferred = {key: value for key, value in values.items() if key in still_open}
     if reason:
-        _log_inferred(reason, chosen)
-    if not chosen:
-        return options
-    sections: dict[str, dict[str, Any]] = {}
-    for key, value in chosen.items():
-        section, _, name = key.partition(".")
-        sections.setdefault(section, {})[name] = value
-    return replace(
-        options,
-        **{name: replace(getattr(options, name), **changes) for name, changes in sections.items()},
-    )
+        _log_inferred(reason, inferred)
+    return inferred
+
+
+def _of(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a section by their names in it."""
+    prefix = f"{section}."
+    return {key.removeprefix(prefix): values[key] for key in values if key.startswith(prefix)}
 
 
 class SizedConfig(Config):
@@ -156,6 +161,7 @@ def infer_sizes(options: Config, count_pairs: Callable[[], int]) -> SizedConfig:
     """Returns the options with vocabulary, tokens per step and model; counts the training pairs if
     that matters.
     """
+    inferred: dict[str, Any] = {}
     if any(key.startswith(("model.", "data.")) for key in open_options(options)):
         pairs = count_pairs()
         preset = preset_for(pairs)
@@ -163,16 +169,20 @@ def infer_sizes(options: Config, count_pairs: Callable[[], int]) -> SizedConfig:
         # A small text cannot fill a large vocabulary.
         values["data.vocab_size"] = min(preset.vocab_size, max(300, pairs // 2))
         values["data.tokens_per_step"] = max(preset.tokens_per_step, options.data.max_length + 1)
-        options = fill(options, values, f"{pairs:,} pairs")
-    return _narrowed(SizedConfig, options, ("model", "data"))
+        inferred = _inferred(options, values, f"{pairs:,} pairs")
+    return _narrowed(SizedConfig, options, ("model", "data"), inferred)
 
 
-def _narrowed(schema: type[T], options: Config, sections: Iterable[str]) -> T:
-    """Returns the options as an instance of `schema`, these sections as resolved ones."""
-    values = dict(vars(options))
+def _narrowed(
+    schema: type[T], options: Config, sections: Iterable[str], values: Mapping[str, Any]
+) -> T:
+    """Returns the options as an instance of `schema`, these sections as resolved ones with these
+    values by dotted name.
+    """
+    arguments = dict(vars(options))
     for name in sections:
-        values[name] = RESOLVED[name](**vars(values[name]))
-    return schema(**values)
+        arguments[name] = RESOLVED[name](**vars(arguments[name]) | _of(name, values))
+    return schema(**arguments)
 
 
 @dataclass(frozen=True)
@@ -202,7 +212,7 @@ def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
         "trainer.val_every": min(MAX_INTERVAL, max(steps // 20, min(steps, MIN_VALIDATION))),
         "trainer.checkpoint_every": max(1, min(MAX_INTERVAL, steps // 50)),
     }
-    filled = fill(options, intervals, f"{steps:,} steps")
+    inferred = _inferred(options, intervals, f"{steps:,} steps")
     warmup = optim.warmup_steps or usual_warmup
     # Equation (3) with lr_scale 1 has its peak at (d_model * warmup)^-0.5.
     d_model, scale = options.model.d_model, optim.lr_scale
@@ -213,9 +223,8 @@ def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
         scale = float(f"{peak * (d_model * warmup) ** 0.5:.3g}")
         reason = f"d_model and warm-up, for a peak learning rate of {peak:.2g}"
         _log_inferred(reason, {"optim.lr_scale": scale})
-    trainer = replace(filled.trainer, max_steps=steps)
-    optim = replace(filled.optim, lr_scale=scale)
-    return run_config(replace(filled, trainer=trainer, optim=optim))
+    inferred |= {"trainer.max_steps": steps, "optim.lr_scale": scale}
+    return _narrowed(RunConfig, options, RESOLVED, inferred)
 
 
 def run_config(options: Config) -> RunConfig:
@@ -225,7 +234,7 @@ def run_config(options: Config) -> RunConfig:
     unset = sorted(open_options(options))
     require(not unset, f"unset options: {', '.join(unset)}")
     options.run_name  # noqa: B018  (raises ConfigError without one)
-    return _narrowed(RunConfig, options, RESOLVED)
+    return _narrowed(RunConfig, options, RESOLVED, {})
 
 
 def _log_inferred(reason: str, values: Mapping[str, Any]) -> None:
