@@ -30,7 +30,7 @@ from aiayn.errors import DataError
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 if TYPE_CHECKING:
-    from aiayn.config.data import DataConfig
+    from aiayn.config.data import DataConfig, DataOptions
 
 log = logging.getLogger(__name__)
 
@@ -359,7 +359,7 @@ def _learn(config: "DataConfig", text: RawText, size: str, sides: tuple[str, ...
     )
 
 
-def given_tokenizer(config: "DataConfig") -> Tokenizer | None:
+def given_tokenizer(config: "DataOptions") -> Tokenizer | None:
     """Reads the file that `data.tokenizer` names; None if one is to be learned. Raises DataError
     for other options.
     """
