@@ -211,8 +211,8 @@ def chosen_options(overrides: Sequence[str], options: Config) -> set[str]:
     if "model" in typed:
         return typed | {name for name in options_of(Config) if name.startswith("model.")}
     if typed & {"ablation", "experiment"}:
-        usual, current = default_values("train"), stored_options(to_dict(options))
-        changed = {key for key, value in current.items() if value not in (None, usual[key])}
+        defaults, current = default_values("train"), stored_options(to_dict(options))
+        changed = {key for key, value in current.items() if value not in (None, defaults[key])}
         return typed | {key for key in changed if key.startswith("model.")}
     return typed
 

@@ -114,8 +114,10 @@ def fill(options: Config, values: Mapping[str, Any], reason: str | None = None) 
     """
     inferred = _inferred(options, values, reason)
     sections = {key.partition(".")[0] for key in inferred}
-    changed = {name: replace(getattr(options, name), **_of(name, inferred)) for name in sections}
-    return replace(options, **changed) if changed else options
+    changed_sections = {
+        name: replace(getattr(options, name), **_of(name, inferred)) for name in sections
+    }
+    return replace(options, **changed_sections) if changed_sections else options
 
 
 def _inferred(options: Config, values: Mapping[str, Any], reason: str | None) -> dict[str, Any]:

@@ -138,8 +138,8 @@ class Config:
         best, task = self.trainer.best_metric, self.data.task
         score = TASKS[task].val_metric
         one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
-        chosen = {"optimized_metric": self.optimized_metric, "trainer.best_metric": best}
-        for key, metric in chosen.items():
+        metric_of_option = {"optimized_metric": self.optimized_metric, "trainer.best_metric": best}
+        for key, metric in metric_of_option.items():
             require(
                 metric in ("val/loss", "val/ppl") or self.trainer.val_bleu_sentences != 0,
                 f"{key}={metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "

@@ -68,9 +68,9 @@ def from_dict(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     for option in fields(schema):
         key, name = prefix + option.name, option.name
         if name not in tree:
-            before = _value_before(option)
-            require(before is not MISSING, f"stored options lack {key}")
-            values[name] = deepcopy(before)
+            absent = _value_before(option)
+            require(absent is not MISSING, f"stored options lack {key}")
+            values[name] = deepcopy(absent)
         elif is_section(option.type):
             values[name] = from_dict(option.type, tree[name], f"{key}.")
         else:
@@ -152,9 +152,9 @@ def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str
         follow.append("optim.lr_scale")
     changed = {}
     for key in was | is_now:
-        before, after = was.get(key), is_now.get(key)
-        if key not in follow and not mutable_on_resume(key) and _differ(key, before, after):
-            changed[key] = f"{as_option(before)} -> {as_option(after)}"
+        old, new = was.get(key), is_now.get(key)
+        if key not in follow and not mutable_on_resume(key) and _differ(key, old, new):
+            changed[key] = f"{as_option(old)} -> {as_option(new)}"
     return changed
 
 
@@ -167,9 +167,9 @@ def too_late(stored: Mapping[str, Any], options: Config) -> str:
     return "; ".join(f"{key}: {was[key]} -> {is_now[key]}" for key in changed)
 
 
-def _differ(key: str, left: Any, right: Any) -> bool:
+def _differ(key: str, old: Any, new: Any) -> bool:
     """Whether two values of an option mean something else: 1 is one step of an epoch, and 1.0 are
     all of them.
     """
-    counted = key in ("trainer.limit_train_steps", "trainer.overfit_steps")
-    return left != right or (counted and {str(left), str(right)} == {"1", "1.0"})
+    is_count_or_share = key in ("trainer.limit_train_steps", "trainer.overfit_steps")
+    return old != new or (is_count_or_share and {str(old), str(new)} == {"1", "1.0"})

@@ -63,7 +63,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     extensions = register_extensions(config.extensions)
     run, ensemble = Path(config.run), listed(config.ensemble)
     paths = find_checkpoints(run, ensemble, config.checkpoint)
-    checkpoint, *others = (load(path) for path in paths)
+    checkpoint, *other_checkpoints = (load(path) for path in paths)
     trained_on = _present_data(run, checkpoint)
     task = task_of(trained_on.task)
     for option in task.unsupported:
@@ -83,7 +83,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         folder = EvaluationFolder(Path(config.out).expanduser())
     _refuse_unwritable(folder)
 
-    made_of = (checkpoint, config.search, config.accelerator, "float32", others)
+    made_of = (checkpoint, config.search, config.accelerator, "float32", other_checkpoints)
     translator = load_translator(*made_of)
     known_tags(test.option, test.prefix, translator.tokenizer.source.symbols)
     with on_devices(translator, config.devices, made_of, config.extensions) as shared:
@@ -106,7 +106,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
             "checkpoint_sha256": sha256(path),
             "step": other.step,
         }
-        for name, path, other in zip(ensemble, paths[1:], others, strict=True)
+        for name, path, other in zip(ensemble, paths[1:], other_checkpoints, strict=True)
     ]
     evaluation = Evaluation(
         task=trained_on.task,
@@ -198,18 +198,18 @@ def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
     """
     stored = results_folder(RunFolder(folder_of(run)), test)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
-    missing = RefusedError(
+    refusal = RefusedError(
         f"baseline={run}: there are no scored translations in {stored.folder}; {remedy}"
     )
     evaluation = read_evaluation(stored.scores)
     try:
         hypotheses = read_lines(stored.hypotheses)
     except DataError as error:
-        raise missing from error
+        raise refusal from error
     # A kill, or a second evaluation, may have left the hypotheses of one beside the scores of
     # another.
     if evaluation is None or evaluation.hypotheses_sha256 != lines_sha256(hypotheses):
-        raise missing
+        raise refusal
     if evaluation.text_sha256 != test.fingerprint or len(hypotheses) != len(test.sources):
         raise RefusedError(
             f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} "

@@ -110,16 +110,16 @@ def results_folder(run: RunFolder, test: TestSet, ensemble: Sequence[str] = ()) 
     It is named after them; where that name is taken by other text, or by runs of the same names in
     other folders, a part of their SHA-256 follows.
     """
-    others = [Path(other).resolve() for other in ensemble]
-    named = run.evaluation("-with-".join([test.name, *(other.name for other in others)]))
-    stored = read_evaluation(named.scores)
-    if stored is None or (test.split and not others):
-        return named
+    other_runs = [Path(other).resolve() for other in ensemble]
+    folder = run.evaluation("-with-".join([test.name, *(other.name for other in other_runs)]))
+    stored = read_evaluation(folder.scores)
+    if stored is None or (test.split and not other_runs):
+        return folder
     members = [Path(member["run"]).resolve() for member in stored.ensemble]
-    if members == others and stored.text_sha256 == test.fingerprint:
-        return named
+    if members == other_runs and stored.text_sha256 == test.fingerprint:
+        return folder
     return run.evaluation(
-        f"{named.folder.name}-{lines_sha256([test.fingerprint, *map(str, others)])[:8]}"
+        f"{folder.folder.name}-{lines_sha256([test.fingerprint, *map(str, other_runs)])[:8]}"
     )
 
 

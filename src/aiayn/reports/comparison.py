@@ -40,9 +40,9 @@ def comparisons(
 
     Raises ConfigError for a metric, an option or a baseline that these runs do not have.
     """
-    shown = asked_metrics(runs, metrics, splits)
-    parts = [group_runs(members, by) for members in partitions(runs, shown)]
-    return compare_parts(parts, shown, baseline)
+    asked = asked_metrics(runs, metrics, splits)
+    parts = [group_runs(members, by) for members in partitions(runs, asked)]
+    return compare_parts(parts, asked, baseline)
 
 
 def compare_parts(
@@ -50,8 +50,8 @@ def compare_parts(
 ) -> list[Table]:
     """Return a table for each part, as `comparisons` does for runs."""
     all_groups = [group for groups in parts for group in groups]
-    named = find_baseline(all_groups, baseline) if baseline else None
-    tables = [_comparison(groups, metrics, named) for groups in parts]
+    base = find_baseline(all_groups, baseline) if baseline else None
+    tables = [_comparison(groups, metrics, base) for groups in parts]
     for number, table in enumerate(tables[1:], start=2):
         table.name += f"_{number}"
     if len(tables) > 1:
@@ -103,12 +103,14 @@ def best_first(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[Group
     return [*groups]
 
 
-def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | None) -> Table:
-    base = named or default_baseline(groups)
+def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Group | None) -> Table:
+    base = named_base or default_baseline(groups)
     if base not in groups:
         base = None
-    measured = [metric for metric in metrics if any(group.sample(metric) for group in groups)]
-    keys = record_keys(measured)
+    measured_metrics = [
+        metric for metric in metrics if any(group.sample(metric) for group in groups)
+    ]
+    keys = record_keys(measured_metrics)
     options = differing_options(groups)
     differences: dict[Metric, dict[str, Difference]] = {}
     remarks = []
@@ -116,12 +118,12 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named: Group | N
         # The correction is for the usual metrics, too, so that no star is bought by asking for
         # fewer.
         usual = usual_metrics([run for group in groups for run in group.runs])
-        compared = [*dict.fromkeys([*measured, *usual])]
-        differences = corrected(compare_groups(groups, compared, base))
+        compared_metrics = [*dict.fromkeys([*measured_metrics, *usual])]
+        differences = corrected(compare_groups(groups, compared_metrics, base))
         remarks = explained(f"{base.name} ({counted_seeds(base)})", differences)
-        remarks += _not_compared(groups, measured, base)
-    elif named:
-        remarks.append(f"No baseline: {named.name} was scored on other text.")
+        remarks += _not_compared(groups, measured_metrics, base)
+    elif named_base:
+        remarks.append(f"No baseline: {named_base.name} was scored on other text.")
     elif len(groups) > 1:
         remarks.append("No baseline: choose one with aiayn table --baseline NAME.")
     if any(len(group.seeds) == 1 for group in groups):
@@ -161,8 +163,8 @@ def _not_compared(groups: Sequence[Group], metrics: Sequence[Metric], base: Grou
     """Return a line for each metric whose unit differs between a group and the baseline."""
     lines = []
     for metric in metrics:
-        measured = [group for group in groups if group.sample(metric)]
-        if not all(comparable(metric, group, base) for group in measured):
+        measured_groups = [group for group in groups if group.sample(metric)]
+        if not all(comparable(metric, group, base) for group in measured_groups):
             lines.append(f"{metric.title} is not compared across vocabularies, texts and losses.")
     return lines
 

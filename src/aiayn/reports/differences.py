@@ -95,14 +95,14 @@ def _blocked(samples: Mapping[str, Sample], base: str) -> dict[str, Difference]:
     groups = [*samples]
     seeds = [*dict.fromkeys(seed for sample in samples.values() for seed in sample.by_seed)]
     cells = [(group, seed) for group in groups for seed in samples[group].by_seed]
-    measured = np.array([samples[group].by_seed[seed] for group, seed in cells])
+    measurements = np.array([samples[group].by_seed[seed] for group, seed in cells])
     design = np.zeros((len(cells), len(groups) + len(seeds)))
     for row, (group, seed) in enumerate(cells):
         design[row, [groups.index(group), len(groups) + seeds.index(seed)]] = 1
-    effects, _, rank, _ = np.linalg.lstsq(design, measured, rcond=None)
-    squares = float(np.sum((measured - design @ effects) ** 2))
-    df = len(measured) - int(rank)
-    is_exact = df < 1 or squares <= 1e-18 * float(np.sum(measured**2))
+    effects, _, rank, _ = np.linalg.lstsq(design, measurements, rcond=None)
+    squares = float(np.sum((measurements - design @ effects) ** 2))
+    df = len(measurements) - int(rank)
+    is_exact = df < 1 or squares <= 1e-18 * float(np.sum(measurements**2))
     variance = 0.0 if is_exact else squares / df
     inverse = np.linalg.pinv(design.T @ design)
 

@@ -169,10 +169,10 @@ def _alike(
         return []
     frame = pd.DataFrame(keys, index=range(len(runs)), dtype=object).assign(within=within)
     for key in frame.columns.drop("within"):
-        usual = frame.groupby("within")[key].transform(
+        most_frequent = frame.groupby("within")[key].transform(
             lambda values: next(iter(values.value_counts().index), "")
         )
-        frame[key] = frame[key].where(frame[key].notna(), usual)
+        frame[key] = frame[key].where(frame[key].notna(), most_frequent)
     parts = frame.groupby([*frame.columns], sort=False)
     return [[runs[number] for number in part.index] for _, part in parts]
 
@@ -234,12 +234,12 @@ def _weights(evaluation: Evaluation, run: MeasuredRun, is_best: bool, by_rule: b
     average.
     """
     steps = evaluation.averaged
-    count, apart = len(steps), steps[1] - steps[0] if len(steps) > 1 else 0
+    count, interval = len(steps), steps[1] - steps[0] if len(steps) > 1 else 0
     if by_rule:
         trainer = run.resolved().trainer
-        count, apart = trainer.average_last, trainer.checkpoint_every
+        count, interval = trainer.average_last, trainer.checkpoint_every
     if count:
-        return f"average of {count}" + (f", {apart} steps apart" if count > 1 else "")
+        return f"average of {count}" + (f", {interval} steps apart" if count > 1 else "")
     return "best" if is_best else ONE_CHECKPOINT
 
 
@@ -259,16 +259,18 @@ def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
     known = {key for group in groups for key in group.options}
     if unknown := [key for key in by if key not in known]:
         raise ConfigError(f"--by {','.join(by)}: no option of these runs is called {unknown[0]}")
-    others = [key for key in differing_options(groups) if key not in by]
+    other_options = [key for key in differing_options(groups) if key not in by]
     first_of: dict[str, Group] = {}
     for group in groups:
         first = first_of.setdefault(str([group.options.get(key) for key in by]), group)
         if first is not group:
-            more = [key for key in others if first.options.get(key) != group.options.get(key)]
+            differing_keys = [
+                key for key in other_options if first.options.get(key) != group.options.get(key)
+            ]
             raise ConfigError(
                 f"--by {','.join(by)}: {first.path} and {group.path} agree in these and differ in "
-                f"{', '.join(more)}, so they are not seeds of each other; add these to --by, or "
-                "leave it out"
+                f"{', '.join(differing_keys)}, so they are not seeds of each other; add these to "
+                "--by, or leave it out"
             )
 
 

@@ -153,11 +153,11 @@ def _shown(
             missing = () if record["run"] else MEASURED_KEYS
             shown.append(record | {key: NOT_RUN for key in missing if key in record})
         return shown, []
-    measured = [record for record in records if record["run"] and measured_rows]
-    left_out = len(records) - len(measured)
+    measured_records = [record for record in records if record["run"] and measured_rows]
+    left_out = len(records) - len(measured_records)
     if not left_out:
-        return measured, []
-    return measured, [f"{left_out} rows of this table were not run; --all shows them, too."]
+        return measured_records, []
+    return measured_records, [f"{left_out} rows of this table were not run; --all shows them, too."]
 
 
 def _beside(row: Row, measured: Record) -> Record:
@@ -207,8 +207,8 @@ def _table_2_record(line: Line) -> Record:
             reasons.append(f"{averaged or 'no'} checkpoints averaged, the paper {in_paper}")
 
     record: Record = {"model": row.name, "text": f"{src_lang}-{tgt_lang}", **group.record()}
-    measured = {"flops": flops, "steps": steps, "averaged": averaged}
-    record |= _beside(row, {"bleu": group.sample(bleu), **measured})
+    figures = {"flops": flops, "steps": steps, "averaged": averaged}
+    record |= _beside(row, {"bleu": group.sample(bleu), **figures})
     record["bleu_kind"] = bleu.name
     record["length_ratio"] = group.sample(bleu.ratio)
     record["sacrebleu"] = group.sample(Metric("sacrebleu", "test"))
@@ -292,13 +292,13 @@ def _table_3_record(line: Line) -> Record:
     record |= {name: options.get(f"model.{name}") for name in (*SIZES, "positions")}
     record["label_smoothing"] = options["optim.label_smoothing"]
     record["arithmetic"] = group.options.get(PRECISION)
-    measured = {
+    figures = {
         "steps": run.step if run else None,
         "ppl": group.sample(PPL),
         "bleu": group.sample(BLEU) if is_last else None,
         "parameters": run.parameters / 1e6 if run else None,
     }
-    record |= _beside(row, measured)
+    record |= _beside(row, figures)
     record["bleu_kind"] = BLEU.name
     record["length_ratio"] = group.sample(BLEU.ratio) if is_last else None
     record["not_comparable"] = reasons
@@ -335,11 +335,11 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
 
     The second is a line for every row that was run and has no base of the same training.
     """
-    measured = [line for line in lines if line.is_measured and line.row.name != "big"]
-    bases = {line.group.path: line.group for line in measured if line.row.name == "base"}
+    measured_lines = [line for line in lines if line.is_measured and line.row.name != "big"]
+    bases = {line.group.path: line.group for line in measured_lines if line.row.name == "base"}
     rows_of: dict[str, list[Line]] = {path: [] for path in bases}
     left_out = []
-    for line in measured if bases else ():
+    for line in measured_lines if bases else ():
         unlike = {path: _other_options(line.group, base) for path, base in bases.items()}
         nearest = min(unlike, key=lambda path: len(unlike[path]))
         if others := unlike[nearest]:
@@ -354,7 +354,7 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
         for metric, differences in compare_groups(groups, [PPL, BLEU], base).items():
             changes[metric, path] = differences
     changes = corrected(changes)
-    records, used = [], []
+    records, compared_bases = [], []
     for path, rows in rows_of.items():
         others = [line for line in rows if line.row.name != "base"]
         for line in others:
@@ -364,13 +364,13 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
                 record[f"paper_{key}"] = line.row.printed[key] - BASE.printed[key]
             records.append(record)
         if len(rows) > 1:
-            used.append(bases[path])
-    names = [base.name for base in used]
-    named = []
-    for base in used:
+            compared_bases.append(bases[path])
+    names = [base.name for base in compared_bases]
+    base_titles = []
+    for base in compared_bases:
         name = base.name if names.count(base.name) == 1 else base.path
-        named.append(f"{name} ({counted_seeds(base)})")
-    remarks = explained("; ".join(named), changes) if used else []
+        base_titles.append(f"{name} ({counted_seeds(base)})")
+    remarks = explained("; ".join(base_titles), changes) if compared_bases else []
     return Table("", CHANGE_COLUMNS, records, after=remarks), left_out
 
 
@@ -467,10 +467,10 @@ def why_not_comparable(
 
 
 def _why_scores_differ(evaluation: Evaluation, test_set: str) -> list[str]:
-    usual = {f"search.{key}": value for key, value in to_dict(SearchConfig()).items()}
+    default_search = {f"search.{key}": value for key, value in to_dict(SearchConfig()).items()}
     search = []
     for key, value in evaluation.made_with.items():
-        if value != usual.get(key):
+        if value != default_search.get(key):
             search.append(f"{key}={value}")
     is_other_text = evaluation.test_set != test_set
     reasons = []
@@ -492,19 +492,19 @@ def _warning(records: Sequence[Record]) -> list[str]:
     """Return one paragraph with the reasons that these records have under not_comparable; none
     without any.
     """
-    measured = [record for record in records if record["run"]]
+    run_records = [record for record in records if record["run"]]
     names_of: dict[str, list[str]] = {}
-    for record in measured:
+    for record in run_records:
         for reason in record["not_comparable"]:
             names_of.setdefault(reason, []).append(PurePath(record["run"]).name)
     if not names_of:
         return []
-    concerned = [record for record in measured if record["not_comparable"]]
-    count = f"{len(concerned)} of {counted(measured, 'row')}"
+    not_comparable = [record for record in run_records if record["not_comparable"]]
+    count = f"{len(not_comparable)} of {counted(run_records, 'row')}"
     lines = [f"Not comparable with the paper's figures ({count}), whatever the differences below:"]
     for reason, names in names_of.items():
         line = f"- {reason}"
-        if len(names) < len(measured):  # else it applies to all of them
+        if len(names) < len(run_records):  # else it applies to all of them
             line += f" ({', '.join(names)})"
         lines.append(line)
     return ["\n".join(lines)]

@@ -110,10 +110,12 @@ def panels(groups: Mapping[str, Runs]) -> list[Panel]:
     charts = [*CHARTS, *_other_charts(groups)]
     if len(groups) == 1:
         [runs] = groups.values()
-        drawn = [_panel_of_series(chart, runs) for chart in charts]
+        all_panels = [_panel_of_series(chart, runs) for chart in charts]
     else:
-        drawn = [_panel_of_groups(chart, key, groups) for chart in charts for key in chart.keys]
-    return [panel for panel in drawn if any(curve.points for curve in panel.curves.values())]
+        all_panels = [
+            _panel_of_groups(chart, key, groups) for chart in charts for key in chart.keys
+        ]
+    return [panel for panel in all_panels if any(curve.points for curve in panel.curves.values())]
 
 
 def _panel_of_series(chart: Chart, runs: Runs) -> Panel:
@@ -151,12 +153,12 @@ def _other_charts(groups: Mapping[str, Runs]) -> list[Chart]:
 def _curve(runs: Runs, key: str) -> Curve:
     """Return the mean over seeds; a single seed, however often it ran, has no band."""
     seeds = [seed for seed, _ in runs]
-    measured = [series(records, key) for _, records in runs]
+    points_of_runs = [series(records, key) for _, records in runs]
     if len(set(seeds)) == 1:
-        return Curve(measured[0])
+        return Curve(points_of_runs[0])
     import pandas as pd
 
-    frame: Any = pd.DataFrame(map(dict, measured), index=seeds)
+    frame: Any = pd.DataFrame(map(dict, points_of_runs), index=seeds)
     by_seed = frame.groupby(level=0, sort=False, dropna=False).mean()
     steps = by_seed.T.dropna()  # (steps, seeds)
     return Curve(
@@ -249,9 +251,9 @@ def _drawable(points: Points, log_scale: bool) -> tuple[list[float], list[float]
     stays.
     """
     lowest = 1 / LARGEST if log_scale else -LARGEST
-    drawn = [(step, value) for step, value in points if value > 0 or not log_scale]
-    every = math.ceil(len(drawn) / MAX_POINTS) or 1
-    thinned = drawn[::-every][::-1]
+    drawable = [(step, value) for step, value in points if value > 0 or not log_scale]
+    every = math.ceil(len(drawable) / MAX_POINTS) or 1
+    thinned = drawable[::-every][::-1]
     steps = [step for step, _ in thinned]
     values = [min(max(value, lowest), LARGEST) for _, value in thinned]
     return steps, values

@@ -43,10 +43,10 @@ def run_page(folder: RunFolder) -> str:
     """
     run = read_run(folder)
     step = last_step(run.records)
-    stored = readable_samples(run.task, read_samples(folder.samples))
-    samples = [sample for sample in stored if is_count(sample.get("step"))]
+    all_samples = readable_samples(run.task, read_samples(folder.samples))
+    samples = [sample for sample in all_samples if is_count(sample.get("step"))]
     scored = {split: read_samples(folder.evaluation(split).samples) for split in run.evaluations}
-    drawn = panels({run.name: [(run.seed, run.records)]})
+    charts = panels({run.name: [(run.seed, run.records)]})
     machine = [{"": key, "value": str(value)} for key, value in run.machine.items() if value]
     return render_page(
         "run.html",
@@ -54,7 +54,7 @@ def run_page(folder: RunFolder) -> str:
         about=_about(run, step),
         tiles=_tiles(run),
         scores=_table_of_scores(run),
-        panels=[(panel, panel_svg(panel, step)) for panel in drawn],
+        panels=[(panel, panel_svg(panel, step)) for panel in charts],
         scored=[
             (split, readable_samples(run.task, lines)) for split, lines in scored.items() if lines
         ],

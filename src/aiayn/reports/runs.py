@@ -236,8 +236,8 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
         first = runs.setdefault(run.fingerprint, run)
         if first is not run:
             left_out.append(f"{run.name}: a copy of {first.name}, which counts once")
-    kept = [*runs.values()]
-    return kept, gathered_notes(kept) + left_out
+    unique_runs = [*runs.values()]
+    return unique_runs, gathered_notes(unique_runs) + left_out
 
 
 def gathered_notes(runs: Sequence[MeasuredRun]) -> list[str]:
@@ -247,10 +247,10 @@ def gathered_notes(runs: Sequence[MeasuredRun]) -> list[str]:
         for note in run.notes:
             names.setdefault(note, []).append(run.name)
     lines = []
-    for note, concerned in names.items():
-        more = f" and {len(concerned) - MAX_NAMES} more" if len(concerned) > MAX_NAMES else ""
-        text = note.replace("RUN", concerned[0]) if len(concerned) == 1 else note
-        lines.append(f"{', '.join(concerned[:MAX_NAMES])}{more}: {text}")
+    for note, run_names in names.items():
+        more = f" and {len(run_names) - MAX_NAMES} more" if len(run_names) > MAX_NAMES else ""
+        text = note.replace("RUN", run_names[0]) if len(run_names) == 1 else note
+        lines.append(f"{', '.join(run_names[:MAX_NAMES])}{more}: {text}")
     return lines
 
 

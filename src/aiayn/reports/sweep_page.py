@@ -51,7 +51,7 @@ def sweep_page(folder: Path) -> str:
         best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
         curves_of = f" of the best {len(best)} groups"
     curves = _curves(best, groups, folder)
-    drawn = panels(curves)
+    charts = panels(curves)
     steps = max(last_step(run.records) for run in runs)
     are_few = len(runs) <= MANY
     sampled = runs if are_few else [group.runs[0] for group in best]
@@ -63,9 +63,9 @@ def sweep_page(folder: Path) -> str:
         runs=[_runs_table(members, folder, varied) for members in parts],
         n_runs=len(runs),
         few=are_few,
-        names=[*curves] if len(groups) > 1 and drawn else [],
+        names=[*curves] if len(groups) > 1 and charts else [],
         curves_of=curves_of,
-        panels=[(panel, panel_svg(panel, steps)) for panel in drawn],
+        panels=[(panel, panel_svg(panel, steps)) for panel in charts],
         samples=_samples(sampled, folder),
         notes=notes,
         machines=_machines(runs, folder),

@@ -160,10 +160,10 @@ def _tabulated(table: Table, style: Style, form: str) -> str:
     tabulate.MIN_PADDING = 0  # no wider than the widest cell
     sides = ["right" if is_numeric else "left" for is_numeric in table.numeric]
     titles = [style.escape(column.heading) for column in table.columns]
-    written = tabulate.tabulate(
+    rendered = tabulate.tabulate(
         table.cells(style), titles, tablefmt=form, colalign=sides, disable_numparse=True
     )
-    return "\n".join(line.rstrip() for line in written.split("\n"))
+    return "\n".join(line.rstrip() for line in rendered.split("\n"))
 
 
 def latex(tables: Sequence[Table]) -> str:

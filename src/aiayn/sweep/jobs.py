@@ -108,12 +108,12 @@ def make_jobs(
     ):
         without = SEED.sub("", with_seed).strip("_") or "base"
         candidates = (name, with_seed, without)
-        ways = [_job(candidate, sweep, overrides, options) for candidate in candidates]
+        candidate_jobs = [_job(candidate, sweep, overrides, options) for candidate in candidates]
         # Its folder may be named otherwise, of a time with other seeds; and another seed may have
         # the one without.
-        begun = (job for job in ways if _began_as(job))
-        is_taken = _began_as(ways[0], but={"seed"}) is not None
-        jobs.append(next(begun, ways[1] if is_taken else ways[0]))
+        begun_jobs = (job for job in candidate_jobs if _began_as(job))
+        is_taken = _began_as(candidate_jobs[0], but={"seed"}) is not None
+        jobs.append(next(begun_jobs, candidate_jobs[1] if is_taken else candidate_jobs[0]))
     job_of_point = {tuple(overrides): job for overrides, job in zip(batch, jobs, strict=True)}
     return [job_of_point[point] for point in points]
 
@@ -164,11 +164,11 @@ def _job(name: str, sweep: str, overrides: Sequence[str], options: Config) -> Sw
     if options.logger.group is None:
         settings["logger.group"] = sweep
         options = replace(options, logger=replace(options.logger, group=sweep))
-    written = [
+    all_overrides = [
         *overrides,
         *(for_hydra(f"{key}={value}", Config) for key, value in settings.items()),
     ]
-    return SweepJob(name, written, options, frozenset(chosen_options(written, options)))
+    return SweepJob(name, all_overrides, options, frozenset(chosen_options(all_overrides, options)))
 
 
 def job_names(batch: Sequence[Sequence[str]], typed: Sequence[str]) -> list[str]:
@@ -218,12 +218,12 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def asked_scores(asked: Sequence[str]) -> dict[str, str]:
+def asked_scores(requested: Sequence[str]) -> dict[str, str]:
     """Returns the checkpoint for each split of hydra.launcher.score=[val,test:last]. Raises
     ConfigError for others.
     """
     checkpoints: dict[str, str] = {}
-    for text in map(str, asked):
+    for text in map(str, requested):
         split, _, checkpoint = text.partition(":")
         if (
             split not in SCORED
@@ -231,8 +231,8 @@ def asked_scores(asked: Sequence[str]) -> dict[str, str]:
             or split in checkpoints
         ):
             raise ConfigError(
-                f"hydra.launcher.score={','.join(map(str, asked))}: name val, test or both, each "
-                "once, and if need be the checkpoint: [val:averaged,test:last]"
+                f"hydra.launcher.score={','.join(map(str, requested))}: name val, test or both, "
+                "each once, and if need be the checkpoint: [val:averaged,test:last]"
             )
         checkpoints[split] = checkpoint or SCORED[split]
     return checkpoints
@@ -243,21 +243,21 @@ def check_texts(jobs: Sequence[SweepJob]) -> None:
     be scored on.
     """
     mistakes: dict[str, list[str]] = {}
-    checked = []
+    checked_texts = []
     for job in jobs:
-        if job.config.data in checked or job.config.init_from or is_finished(job):
+        if job.config.data in checked_texts or job.config.init_from or is_finished(job):
             continue
         from aiayn.data.prepare import check_text
         from aiayn.data.sources import text_of
 
-        checked.append(job.config.data)
+        checked_texts.append(job.config.data)
         try:
             check_text(job.config.data)
             if "test" in job.scored:
                 next(text_of(job.config.data, "test").pairs(), None)
         except DataError as error:
             mistakes.setdefault(str(error), []).append(job.name)
-    _refuse(mistakes, len(checked), DataError)
+    _refuse(mistakes, len(checked_texts), DataError)
 
 
 def is_finished(job: SweepJob) -> bool:

@@ -72,12 +72,12 @@ class Processes:
         self.say_start()
         with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as threads:
             list(threads.map(self._run_job, self.waiting))
-        done = f"{len(self.finished) + len(self.seconds)} of {len(self.jobs)} jobs finished"
+        summary = f"{len(self.finished) + len(self.seconds)} of {len(self.jobs)} jobs finished"
         if self.requested:
             raise InterruptedRunError(
-                f"sweep stopped, {done}; run the same command to continue", self.requested
+                f"sweep stopped, {summary}; run the same command to continue", self.requested
             )
-        say(f"sweep {self.folder}: {done}")
+        say(f"sweep {self.folder}: {summary}")
         from aiayn.reports.comparison import comparisons
         from aiayn.reports.report import write_report
         from aiayn.reports.runs import read_runs
@@ -160,13 +160,13 @@ class Processes:
         options += [f"accelerator={job.config.trainer.accelerator}", f"extensions=[{files}]"]
         for split, checkpoint in job.scored.items():
             if not is_scored(job, split):
-                asked = [
+                run_options = [
                     f"run={job.folder}",
                     f"split={split}",
                     f"checkpoint={checkpoint}",
                     "trusted=true",
                 ]
-                yield [*evaluate, *asked, *options]
+                yield [*evaluate, *run_options, *options]
 
     def _run_command(self, command: list[str], log: Path, gpus: str | None) -> tuple[int, str]:
         """Returns the exit code of a process, and its last error or else its last line.
@@ -180,7 +180,7 @@ class Processes:
             | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
         )
         with open(log, "a+b") as file:
-            begin = file.tell()
+            previous_end = file.tell()
             with self.lock:
                 # In a session of its own, so that the terminal's Ctrl-C reaches it only once,
                 # through the sweep.
@@ -201,7 +201,7 @@ class Processes:
             if code:  # other ranks of a job that died would wait for it until their time-out
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-            file.seek(begin)
+            file.seek(previous_end)
             lines = [
                 line.strip()
                 for line in file.read().decode(errors="replace").split("\n")

@@ -145,14 +145,14 @@ def validate(
     """
     module = run.research.module(run.config, averaged.vocab_size)
     checkpoints.restore(module.model, averaged)
-    alone = copy(datamodule)
-    alone.trainer = None  # else these would be the batches of one rank of several
+    unsharded = copy(datamodule)
+    unsharded.trainer = None  # else these would be the batches of one rank of several
     scores = ValidationScores(run, replace(services, stop=StopRequest()))
     trainer = quiet_trainer(
         run.hardware, devices=1, logger=False, enable_checkpointing=False, callbacks=[scores]
     )
     with torch.compiler.set_stance("force_eager"):  # as in `run_validation_loop`
-        trainer.validate(module, alone.val_dataloader(), verbose=False)
+        trainer.validate(module, unsharded.val_dataloader(), verbose=False)
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 

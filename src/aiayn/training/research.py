@@ -178,17 +178,19 @@ def refuse_other_optimization(module: TranslationModule) -> None:
 
     def configure_one() -> Any:
         configured = configure()
-        several = (
+        optimizers = (
             configured
             if isinstance(configured, list | tuple)
             else [configured]
             if configured
             else []
         )
-        several = several[0] if several and isinstance(several[0], list | tuple) else several
-        if len(several) != 1:
+        optimizers = (
+            optimizers[0] if optimizers and isinstance(optimizers[0], list | tuple) else optimizers
+        )
+        if len(optimizers) != 1:
             raise ConfigError(
-                f"{name}: configure_optimizers returns {len(several)} optimizers; return one, "
+                f"{name}: configure_optimizers returns {len(optimizers)} optimizers; return one, "
                 "with parameter groups"
             )
         return configured
@@ -200,14 +202,14 @@ def _chosen(name: str, extensions: Sequence[Extension], from_caller: type | None
     """The class of this name that an extension or the caller brings. Raises ConfigError for two of
     them.
     """
-    brought = [
+    classes = [
         getattr(extension.module, name)
         for extension in extensions
         if hasattr(extension.module, name)
     ]
-    brought += [from_caller] if from_caller else []
-    if len(brought) > 1:
+    classes += [from_caller] if from_caller else []
+    if len(classes) > 1:
         raise ConfigError(
             f"extensions: two of them bring a {name}; make one a subclass of the other, in one file"
         )
-    return next(iter(brought), None)
+    return next(iter(classes), None)

@@ -193,10 +193,10 @@ def _try_steps(options: Config, chosen: Collection[str] | None, *added: Any) -> 
     that is removed.
     """
     steps = int(options.trainer.fast_dev_run)
-    counted = ("max_steps", "val_every", "checkpoint_every", "limit_val_batches")
+    options_in_steps = ("max_steps", "val_every", "checkpoint_every", "limit_val_batches")
     trainer = replace(
         options.trainer,
-        **dict.fromkeys(counted, steps),
+        **dict.fromkeys(options_in_steps, steps),
         log_every=1,
         val_bleu_sentences=min(options.trainer.val_bleu_sentences, 2),
         fast_dev_run=False,

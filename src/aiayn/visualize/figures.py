@@ -130,11 +130,11 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = Non
     numbers = " and ".join(str(head + 1) for head in pair)
     heads_of_pair = f"head {numbers}" if len(pair) == 1 else f"heads {numbers}"
     pair_title = f"only {_quoted(tokens[sharp])}, {heads_of_pair}"
-    unlike = dict.fromkeys(unlike_heads(weights))
+    most_different = dict.fromkeys(unlike_heads(weights))
     figures = {
         "figure_3": [one_word(far_title, all_heads, far)],
         "figure_4": [whole_head(first), one_word(pair_title, pair, sharp)],
-        "figure_5": [whole_head(head) for head in unlike],
+        "figure_5": [whole_head(head) for head in most_different],
     }
     paths = []
     for name, panels in figures.items():

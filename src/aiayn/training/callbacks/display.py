@@ -66,13 +66,13 @@ class Display:
 
     def show_training(self, step: int, metrics: Mapping[str, float], seconds_left: float) -> None:
         """Loss, learning rate and speed of the last interval."""
-        left = timedelta(seconds=round(seconds_left))
+        time_left = timedelta(seconds=round(seconds_left))
         text = (
             f"loss {metrics['train/loss']:.3f}  lr {metrics['train/lr']:.2e}  "
             f"{metrics['perf/tokens_per_sec']:,.0f} tokens/s"
         )
         if self.live:
-            self.measured, self.remaining = text, f"ETA {left}"
+            self.measured, self.remaining = text, f"ETA {time_left}"
             self._refresh()
         else:
             log.info(
@@ -81,7 +81,7 @@ class Display:
                 self.max_steps,
                 metrics["train/epoch"],
                 text,
-                left,
+                time_left,
             )
 
     def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
