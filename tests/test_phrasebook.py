@@ -54,6 +54,7 @@ def test_the_bytes_belong_to_the_version():
     assert (phrasebook.VERSION, {split: digest(split) for split in SPLITS}) == (2, HASHES)
 
 
+@pytest.mark.slow
 def test_every_test_sentence_has_a_combination_that_training_and_validation_do_not():
     known = {
         combo

@@ -50,6 +50,7 @@ def test_options_of_an_extension_have_its_defaults_and_the_values_that_are_typed
     assert aiayn.compose().extension == {}
 
 
+@pytest.mark.slow
 def test_an_experiment_of_ones_own_may_name_extensions_and_their_options(folder):
     (folder / "conf/experiment").mkdir(parents=True)
     (folder / "conf/experiment/mine.yaml").write_text(
@@ -121,6 +122,7 @@ def test_mistakes_in_an_extensions_options_are_one_line_and_nothing_is_written(
     assert sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts) == before
 
 
+@pytest.mark.slow
 def test_a_run_stores_them_and_reading_them_again_imports_nothing(folder):
     trained = run_application("train.py", *TEXT, *TINY, "name=mine", "extensions=[my/rotary.py]")
     assert trained.code == 0, trained.err

@@ -232,6 +232,7 @@ def test_a_mixture_of_one_corpus_is_refused(text, option):
         )
 
 
+@pytest.mark.quick("[0.5,0]", "1,2,3")
 @pytest.mark.parametrize(
     "value",
     ["[3]", "[1,2,3]", "[1,-1]", "[1,nan]", "[0.5,0]", "[1,word]", "[1,2] data.temperature=2"],

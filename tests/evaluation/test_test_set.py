@@ -145,6 +145,7 @@ def test_names_that_lead_out_of_the_folder_of_evaluations_are_refused(name):
     assert Path("outputs/small/samples.jsonl").read_bytes() == samples
 
 
+@pytest.mark.slow
 def test_the_papers_figures_are_printed_for_its_own_test_set_only(monkeypatch):
     plain, result = evaluate()
     assert (result["test_set"], result["paper"]) == (None, None)

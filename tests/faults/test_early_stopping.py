@@ -204,6 +204,7 @@ def test_without_patience_a_run_trains_to_the_end_and_has_a_best_checkpoint_too(
     assert Translator.from_run(unbroken, "best").translate(["one two"])
 
 
+@pytest.mark.slow
 def test_where_the_average_validates_worse_than_the_best_checkpoint_that_is_the_default(
     text, tmp_path
 ):

@@ -86,7 +86,7 @@ def notes_epochs(path: Path) -> Callable[[], None]:
     return prelude
 
 
-@pytest.mark.quick("8")
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [7, 8, 9])
 def test_a_checkpoint_just_before_at_or_after_the_end_of_an_epoch_continues_to_the_bit(
     text, unbroken, tmp_path, step
@@ -157,7 +157,7 @@ def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]
     return prelude
 
 
-@pytest.mark.quick("8")
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [7, 8])  # the optimizer's state of step 9, and its weights
 def test_a_checkpoint_written_steps_later_holds_its_own_step_to_the_bit(
     config, unbroken, tmp_path, call
@@ -219,7 +219,7 @@ def test_runs_killed_at_random_moments_continue_to_the_bit(config, unbroken, tmp
         kills, trial = kills + len(more), trial + 1
 
 
-@pytest.mark.quick("others1")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "others",
     [

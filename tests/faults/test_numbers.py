@@ -155,6 +155,7 @@ def test_a_gradient_whose_square_is_not_finite_counts_as_not_finite(text, tmp_pa
     assert "at step 5" in end.said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lr_scale", "log_every"), slow_but([(100, 1)], product((100, 1000), (1, 100)))
 )

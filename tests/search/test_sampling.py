@@ -148,6 +148,7 @@ def test_top_k_and_top_p_keep_the_most_probable_tokens_in_proportion():
     )
 
 
+@pytest.mark.quick("25")
 @pytest.mark.parametrize("batch_tokens", [1, 25, 5000])
 def test_a_lines_sample_depends_on_seed_and_line_number_and_not_on_its_batch(batch_tokens):
     sampling = SamplingConfig(seed=3)

@@ -228,6 +228,7 @@ def test_a_job_trains_and_scores_its_row_which_is_then_passed_over(cluster, warm
     assert not (cluster / "script.4711").exists()
 
 
+@pytest.mark.quick("dropout=2")
 @pytest.mark.parametrize(
     ("argument", "line"),
     [

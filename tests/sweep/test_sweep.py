@@ -131,6 +131,7 @@ def test_torchrun_and_a_sweep_exclude_each_other(folder, monkeypatch):
     assert "torchrun" in outcome.err
 
 
+@pytest.mark.slow
 def test_several_runs_are_scored_one_after_the_other_and_a_failure_ends_with_its_code(folder, warm):
     ended = in_new_interpreter(folder, "evaluate.py", "-m", "run=x,y")
     assert ended.returncode == 2
@@ -402,7 +403,7 @@ def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
         assert composed_options(*job.overrides) == job.config  # what its process will be told
 
 
-@pytest.mark.quick("rows2")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "rows"),
     [

@@ -118,7 +118,7 @@ def test_a_run_whose_peak_rate_is_set_over_a_scale_continues_with_this_peak_only
         to(9, 0.004)
 
 
-@pytest.mark.quick("0.1-1")
+@pytest.mark.slow
 @pytest.mark.parametrize(("level", "named"), [(0.1, 1), (100.0, 0)])
 def test_a_loss_that_stays_at_the_unigram_loss_is_named_once_after_the_warm_up(
     small, tmp_path, caplog, monkeypatch, level, named
@@ -140,6 +140,7 @@ def test_a_loss_that_stays_at_the_unigram_loss_is_named_once_after_the_warm_up(
     assert any(line.startswith("steps    12, peak learning rate 0.014 at step 3") for line in lines)
 
 
+@pytest.mark.quick("bf16-mixed-True")
 @pytest.mark.parametrize(
     ("precision", "in_hardware", "warned"),
     [

@@ -228,7 +228,7 @@ def test_a_file_that_builds_the_model_leaves_it_the_parts_of_a_file_before(text,
     assert "RotaryAttention" in {type(module).__name__ for module in model.modules()}
 
 
-@pytest.mark.quick("low rank")
+@pytest.mark.slow
 @pytest.mark.parametrize("change", BUILDERS)
 def test_what_builds_the_model_for_training_builds_it_everywhere(
     change, text, tmp_path, monkeypatch, caplog
@@ -290,6 +290,7 @@ def test_what_builds_the_model_for_training_builds_it_everywhere(
         aiayn.load(run, accelerator="cpu", engine="torch")  # a conversion needs none of the code
 
 
+@pytest.mark.slow
 def test_an_adapter_learns_beside_a_finished_model_that_stays_as_it_is(text, plain, tmp_path):
     given = options(text, tmp_path, "lora", "name=run", f"init_from={plain}", "trainer.max_steps=4")
     run = aiayn.train(aiayn.compose(*given))
@@ -405,6 +406,7 @@ def test_a_run_is_not_continued_with_another_file_or_without_it(text, tmp_path):
         aiayn.train(aiayn.compose(*given))
 
 
+@pytest.mark.slow
 def test_a_schedule_that_reads_the_last_step_is_not_continued_with_another(text, tmp_path):
     given = options(text, tmp_path, "cosine", "name=run", "optim.warmup_steps=2")
     run = RunFolder(aiayn.train(aiayn.compose(*given, "trainer.max_steps=4")))
@@ -436,6 +438,7 @@ def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path, monkeypat
         aiayn.train(config)
 
 
+@pytest.mark.slow
 def test_a_part_that_is_frozen_in_evaluation_mode_stays_there(text, tmp_path, monkeypatch):
     modes = []
 
@@ -729,6 +732,7 @@ def test_stacks_of_unequal_depth_untied_matrices_and_weight_decay_train_resume_t
     assert outputs[0].out == outputs[1].out != "", outputs[1].err
 
 
+@pytest.mark.slow
 def test_a_metric_that_fails_is_missing_from_that_validation_only(text, tmp_path):
     (tmp_path / "flaky.py").write_text(
         "calls = []\n\ndef flaky(hypotheses, references):\n    calls.append(1)\n    return 7.0 + "

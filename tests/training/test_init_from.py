@@ -348,6 +348,7 @@ def chosen(*overrides: str) -> set[str]:
     return chosen_options(overrides, compose_training(overrides))
 
 
+@pytest.mark.slow
 def test_the_command_line_says_which_options_were_set():
     model = {f"model.{name}" for name in ("n_layers", "n_heads", "positions", "dropout")}
     text = ("data=files", "data.train=t", "data.val=v")
@@ -365,6 +366,7 @@ def test_the_command_line_says_which_options_were_set():
     assert chosen("experiment=quickstart") >= {"experiment"}
 
 
+@pytest.mark.slow
 def test_from_the_command_line_the_model_follows_and_a_contradiction_is_one_line(
     child, parent, tmp_path, monkeypatch
 ):

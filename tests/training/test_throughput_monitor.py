@@ -66,6 +66,7 @@ def test_mfu_and_padding_are_those_of_the_tokens_that_the_interval_really_had(
         assert records[last]["perf/tokens_per_sec"] == pytest.approx(tokens / seconds)
 
 
+@pytest.mark.slow
 def test_the_norm_of_the_gradient_is_that_of_the_step_that_reports_it(
     config, tmp_path, monkeypatch
 ):

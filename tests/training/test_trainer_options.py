@@ -81,6 +81,7 @@ def test_what_defines_the_training_changes_it_and_resumes_to_the_bit(
     assert not all(torch.equal(plain[name], theirs[name]) for name in plain)
 
 
+@pytest.mark.slow
 def test_limited_and_overfitted_epochs_have_the_steps_that_are_said(config, tmp_path, seen):
     train(changed(config, limit_train_steps=2, max_steps=4), tmp_path / "limited")
     steps = RunFolder(tmp_path / "limited/run")
@@ -137,6 +138,7 @@ def test_max_epochs_ends_the_training_after_so_many_epochs(config, tmp_path):
     assert RunFolder(folder).averaged.exists()
 
 
+@pytest.mark.slow
 def test_steps_that_followed_from_max_epochs_follow_from_another_one(config, tmp_path):
     epoch = last(train(changed(config, max_steps=None, max_epochs=1), tmp_path)).step
     assert last(train(changed(config, max_steps=None, max_epochs=2), tmp_path)).step == 2 * epoch
@@ -221,6 +223,7 @@ def test_fast_dev_run_runs_all_and_keeps_nothing(config, tmp_path, monkeypatch, 
     assert "next     " not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_validation_may_be_limited_or_left_out(config, tmp_path):
     for limit, steps in ((1, [6, 12]), (0, [])):
         folder = train(changed(config, limit_val_batches=limit), tmp_path / str(limit))
@@ -332,6 +335,7 @@ def test_a_loss_that_is_nan_in_float16_is_no_overflow_once_the_scale_is_one(
         train(changed(config, precision="bf16-mixed", log_every=1), tmp_path)
 
 
+@pytest.mark.slow
 def test_several_loggers_get_the_same(config, tmp_path):
     logger = replace(config.logger, kind=["csv", "tensorboard"])
     folder = train(replace(changed(config, max_steps=3), logger=logger), tmp_path)

@@ -193,6 +193,7 @@ def test_a_plateau_is_seen_after_every_validation_wherever_a_run_was_stopped(con
         assert [key for key in expected if not torch.equal(found[key], expected[key])] == [], name
 
 
+@pytest.mark.slow
 def test_a_model_checkpoint_that_names_no_folder_writes_into_the_runs_own(
     config, tmp_path, monkeypatch
 ):

@@ -234,6 +234,7 @@ def taught(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, weights=model.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "library"), [("ctranslate2", "ctranslate2"), ("marian", "transformers")]
 )
