@@ -2,6 +2,7 @@
 
 import pytest
 from fingerprints import FINGERPRINTS, RECIPES, STEPS, first_difference, losses_of
+from studies import RESULTS, read_study
 
 from aiayn.runs.run_folder import read_json
 
@@ -11,6 +12,14 @@ def test_every_published_recipe_has_a_fingerprint():
     assert {
         recipe: len(fingerprint["losses"]) for recipe, fingerprint in stored.items()
     } == dict.fromkeys(RECIPES, STEPS)
+
+
+@pytest.mark.parametrize("recipe", ["captions", "table3_quarter"])
+def test_what_trained_a_published_row_takes_the_steps_of_the_fingerprint(recipe):
+    fingerprint = read_json(FINGERPRINTS)[recipe]
+    same_steps = [fingerprint["commit"], *fingerprint.get("same_steps_at", [])]
+    for record in read_study(RESULTS / f"{recipe}.jsonl").values():
+        assert record["origin"]["commit"].startswith(tuple(commit[:7] for commit in same_steps))
 
 
 def test_a_loss_that_changes_is_found_and_one_that_was_rounded_elsewhere_is_not():
