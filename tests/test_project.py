@@ -95,6 +95,19 @@ def test_changelog_and_citation_name_the_version():
     assert (citation["cff-version"], citation["license"]) == ("1.2.0", "MIT")
 
 
+def test_the_badges_name_the_python_versions_and_the_licence_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    versions = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    badges = {
+        name: (ROOT / f"docs/images/badge_{name}.svg").read_text(encoding="utf-8")
+        for name in ("python", "licence")
+    }
+
+    assert f"<title>python: {versions[0]} to {versions[-1]}</title>" in badges["python"]
+    assert project["requires-python"] == f">={versions[0]}"
+    assert f"<title>licence: {project['license']}</title>" in badges["licence"]
+
+
 def test_continuous_integration_and_commits_run_what_developers_run():
     jobs = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))["jobs"]
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0][

@@ -123,7 +123,7 @@ def train(
     texts = [option for option in options if isinstance(option, str)]
     composed = [option for option in options if isinstance(option, Config)]
     if composed and len(options) > 1:
-        raise ConfigError("give what compose() returned alone; pass further options to compose()")
+        raise ConfigError("pass the configuration alone; give further options to compose()")
     if composed:
         config, chosen = composed[0], None
     else:

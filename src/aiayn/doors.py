@@ -1,4 +1,4 @@
-"""Doors through which apps come in, those of this package and anybody's: by kind and name.
+"""Entry points for apps, of this package and of others: each by kind and name.
 
 Any installed package opens one with an entry point, for example in its pyproject.toml:
 
@@ -38,8 +38,8 @@ def names_behind(door: str) -> list[str]:
 
 
 def is_behind(door: str, name: str) -> bool:
-    """Whether a name stands for something. Installed packages are asked only about names that are
-    not built in.
+    """Returns whether a name stands for something. Installed packages are asked only about names
+    that are not built in.
     """
     return name in APPS[door] or (name != "" and bool(entry_points(group=door, name=name)))
 

@@ -87,6 +87,12 @@ class FailedJobsError(UserError):
         self.exit_code = exit_code
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, which is in the plural unless the count is 1."""
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
+
+
 @contextmanager
 def writing(path: object, remedy: str = "make room or choose another folder") -> Iterator[None]:
     """Raises ResourceError, which names the path and the remedy, where a file cannot be written."""
@@ -213,7 +219,9 @@ def _open_closed_streams() -> None:
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Whether an OSError comes from standard output, and not from a named file or another pipe."""
+    """Returns whether an OSError comes from standard output, and not from a named file or another
+    pipe.
+    """
     try:
         output = sys.stdout.fileno()
         mode = os.fstat(output).st_mode

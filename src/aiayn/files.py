@@ -87,7 +87,7 @@ def host() -> str:
 
 
 def atomic_write_text(path: Path, text: str) -> None:
-    """`atomic_write` for text, in UTF-8; undecodable bytes, as in file names, are escaped."""
+    """Writes text by `atomic_write`, in UTF-8; undecodable bytes, as in file names, are escaped."""
     atomic_write(path, text.encode(errors="backslashreplace"))
 
 

@@ -16,7 +16,7 @@ import torch
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.training import TrainerOptions, TrainingPrecision
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, counted
 from aiayn.files import source_commit
 
 # Tokens of a micro-batch by the GPU memory (bytes) that they need at least. A step of 25,000 tokens
@@ -85,7 +85,7 @@ def visible_gpus() -> list[str]:
 
 
 def has_own_gpu(settings: TrainerOptions) -> bool:
-    """Whether every process of this machine sees one GPU only, its own: SLURM with
+    """Returns whether every process of this machine sees one GPU only, its own: SLURM with
     --gpus-per-task=1.
     """
     return settings.devices > 1 and "SLURM_LOCALID" in os.environ and torch.cuda.device_count() == 1
@@ -130,7 +130,7 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
         raise ConfigError(f"trainer.accelerator=gpu: {why_no_gpu()}, or {on_cpu}")
     if accelerator == "gpu" and gpus < settings.devices and not has_own_gpu(settings):
         raise ConfigError(
-            f"trainer.devices={settings.devices}: this machine has {gpus} GPUs; lower "
+            f"trainer.devices={settings.devices}: this machine has {counted(gpus, 'GPU')}; lower "
             "trainer.devices, or set trainer.accelerator=cpu"
         )
     if accelerator == "gpu":
@@ -139,9 +139,7 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
         keep_few_kernels()
     precision = settings.precision
     if precision == "tf32" and accelerator == "cpu":
-        raise ConfigError(
-            "trainer.precision=tf32: float32 in tensor cores is for GPUs; on a CPU set 32-true"
-        )
+        raise ConfigError("trainer.precision=tf32: needs a GPU; on a CPU set 32-true")
     # Also back: an earlier training of this process may have chosen otherwise.
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     if precision == "tf32":
@@ -157,7 +155,7 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
             precision = "16-mixed"
     if precision == "16-mixed" and accelerator == "cpu":
         raise ConfigError(
-            "trainer.precision=16-mixed: float16 is for GPUs; on a CPU set bf16-mixed or 32-true"
+            "trainer.precision=16-mixed: needs a GPU; on a CPU set bf16-mixed or 32-true"
         )
     return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerOptions
 
@@ -182,7 +180,7 @@ def why_no_gpu() -> str:
 
 
 def _is_cuda_build() -> bool:
-    """Whether this torch was built for GPUs (CUDA or ROCm)."""
+    """Returns whether this torch was built for GPUs (CUDA or ROCm)."""
     return bool(torch.version.cuda or torch.version.hip)
 
 
@@ -244,7 +242,9 @@ def training_threads(d_model: int, hardware: Hardware) -> Iterator[int]:
 
 
 def has_bfloat16(accelerator: str) -> bool:
-    """Whether the hardware itself computes in bfloat16: emulation is slower than float32."""
+    """Returns whether the hardware itself computes in bfloat16: emulation is slower than
+    float32.
+    """
     if accelerator == "gpu":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # Not in macOS' wheels
@@ -271,7 +271,9 @@ def tokens_per_device(config: Config) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a GPU or the host is out of memory; for the host torch has no exception type."""
+    """Returns whether a GPU or the host is out of memory; for the host torch has no exception
+    type.
+    """
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     )

@@ -214,9 +214,7 @@ def checked_jobs(
     asked = asked_scores(score)  # but of a try, of which nothing is kept
     jobs = [replace(job, scored={} if job.config.trainer.fast_dev_run else asked) for job in jobs]
     if "test" in jobs[0].scored and any(job.config.data.test is None for job in jobs):
-        raise ConfigError(
-            "hydra.launcher.score: there is no data.test to score; set it, or leave out test"
-        )
+        raise ConfigError("hydra.launcher.score: data.test is not set; set it, or leave out test")
     check_texts(jobs)
     with read_write(config), open_dict(config):
         # Where a sweeper may write what it found

@@ -74,7 +74,7 @@ def test_sizes_follow_from_the_number_of_pairs(
 @pytest.mark.quick("more0")
 @pytest.mark.parametrize("more", [(), ("model=auto",)])
 def test_a_size_that_fits_no_model_the_text_could_choose_is_refused_before_the_text_is_read(more):
-    refused = r"^model\.d_model=512 is not divisible by model\.n_heads=7: .* \(of the models that the text can choose"
+    refused = r"^model\.d_model=512 is not divisible by model\.n_heads=7: .* \(for the largest model that data=files can choose"
     with pytest.raises(ConfigError, match=refused):
         aiayn.compose(*TEXT, "model.n_heads=7", *more)
     aiayn.compose(*TEXT, "model.n_heads=256", *more)  # fits the largest one

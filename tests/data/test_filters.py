@@ -80,7 +80,7 @@ def test_a_text_of_which_most_is_dropped_is_warned_of_as_is_one_in_letters_that_
         assert "most pairs" not in caplog.text
         prepare(replace(config, vocab_size=tokenizer.vocab_size, max_length_ratio=ratio), tokenizer)
     assert (
-        f"warning: most pairs of data.train={config.train} are dropped, above all as length_ratio"
+        f"warning: most pairs of data.train={config.train} are dropped, mainly as length_ratio"
         in caplog.text
     )
 

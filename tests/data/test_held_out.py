@@ -56,7 +56,7 @@ def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
     leaking = 121 - len(everything)
     assert 0 < leaking <= 2 * 12
     assert f"{len(parts['train'])} pairs for training" in done.out
-    assert f"{leaking} with a side in common with the held-out ones, 1 unusable" in done.out
+    assert f"{leaking} that share a side with held-out pairs, 1 unusable" in done.out
     again = run_application("aiayn", "split", prefix, *options)
     assert again.code == 4
     assert "already exists" in again.err

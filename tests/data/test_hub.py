@@ -110,7 +110,7 @@ def test_columns_named_by_language_as_in_multi30k_are_read_and_nulls_are_empty(t
     rows = [{"en": "a dog", "de": "ein Hund"}, {"en": "x", "de": None}]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read_pairs(text_of(hub(tmp_path), "train")) == [(b"a dog", b"ein Hund"), (b"x", b"")]
-    with pytest.raises(DataError, match="no language fr among its columns en, de"):
+    with pytest.raises(DataError, match="no column fr among en, de"):
         list(text_of(hub(tmp_path, tgt_lang="fr"), "train").pairs())
     with pytest.raises(DataError, match="split dev"):
         text_of(hub(tmp_path, val="dev"), "val").pairs()

@@ -385,7 +385,7 @@ def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
         return tokenizer
 
     monkeypatch.setattr(prepare_module, "learn_tokenizer", grow)
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match="changed while being read"):
         prepare(config)
     assert visible(config.folder) == []
 

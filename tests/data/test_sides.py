@@ -98,7 +98,7 @@ def prefix(folder: Path, name: str, src: str, tgt: str, start: int = 0) -> str:
 @pytest.mark.parametrize(
     ("languages", "message"),
     [
-        (("de", "en"), "its sides are exchanged against those of data.val="),
+        (("de", "en"), "source and target are swapped compared with data.val="),
         (("de", "de"), "its source side is in the language of the target side of data.val="),
         (("en", "en"), "its target side is in the language of the source side"),
     ],

@@ -73,10 +73,10 @@ def test_unequal_line_counts_are_refused_before_the_first_pair_with_both_counts(
 def test_missing_empty_and_unset_text_is_refused_by_name(tmp_path):
     with pytest.raises(
         DataError,
-        match=r"data\.val=.*nowhere: there is neither .*nowhere\.en nor .*nowhere\.en\.gz",
+        match=r"data\.val=.*nowhere: no file .*nowhere\.en or .*nowhere\.en\.gz",
     ):
         text_of(data_config(val=str(tmp_path / "nowhere")), "val").pairs()
-    with pytest.raises(DataError, match=r"data\.train: there is no text in .*x\.en and .*x\.de"):
+    with pytest.raises(DataError, match=r"data\.train: no text in .*x\.en and .*x\.de"):
         text_of(data_config(train=write_bytes(tmp_path / "x", b"", b"")), "train").pairs()
     with pytest.raises(DataError, match=r"data\.test is not set"):
         text_of(data_config(), "test").read()
@@ -143,7 +143,9 @@ def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, 
     bomb = tmp_path / "bomb.gz"
     bomb.write_bytes(gzip.compress(bytes(5 << 20)))
     for path in (bomb, "/dev/zero"):
-        with pytest.raises(DataError, match="a line of more than 2 MB; this is not a text file"):
+        with pytest.raises(
+            DataError, match="a line has more than 2 MB, so this is not a text file"
+        ):
             read_lines(path)
-        with pytest.raises(DataError, match="a line of more than 2 MB"):
+        with pytest.raises(DataError, match="a line has more than 2 MB"):
             scan(type(tmp_path)(path))

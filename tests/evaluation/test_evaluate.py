@@ -240,8 +240,8 @@ def test_metrics_of_an_extension_stand_beside_the_own_ones_and_what_is_no_number
     assert own == {"count": 5, "nought": 0, "nan": None, "fails": None}
     assert read_evaluation(run / "evaluation/test/evaluation.json") == result
     assert [record.message for record in caplog.records if "metric" in record.message] == [
-        "the extension's metric nan gave no finite number: it is left out",
-        "the extension's metric fails gave no finite number (KeyError: 'x'): it is left out",
+        "the extension's metric nan did not return a finite number: left out",
+        "the extension's metric fails did not return a finite number (KeyError: 'x'): left out",
     ]
 
 
@@ -358,7 +358,7 @@ def test_a_baseline_whose_hypotheses_are_of_another_evaluation_is_refused(tmp_pa
     evaluate(options(other))
     path = other / "evaluation" / "test" / "hypotheses.txt"
     path.write_text(path.read_text().replace("Haus", "Hof"))
-    with pytest.raises(RefusedError, match="there are no scored translations"):
+    with pytest.raises(RefusedError, match="no scored translations"):
         evaluate(options(run, baseline=str(other)))
 
 
@@ -367,19 +367,17 @@ def test_missing_or_misaligned_text_is_refused_with_the_remedy_and_nothing_is_wr
 ):
     with pytest.raises(
         DataError,
-        match=r"data\.val=/nowhere/val: there is neither .* or name other text: test=PREFIX",
+        match=r"data\.val=/nowhere/val: no file .* or name other text: test=PREFIX",
     ):
         evaluate(options(run, split="val"))
-    with pytest.raises(DataError, match=r"test=/no/where: there is neither /no/where\.en nor"):
+    with pytest.raises(DataError, match=r"test=/no/where: no file /no/where\.en or"):
         evaluate(options(run, test="/no/where"))
     prefix = write_lines(tmp_path / "shifted", ["a", "b"], ["a\nb", "c"])
     with pytest.raises(
         DataError, match=rf"test={prefix}: .*shifted\.en has 2 lines and .*shifted\.de has 3"
     ):
         evaluate(options(run, test=prefix))
-    with pytest.raises(
-        DataError, match=r"test: there is no text in .*nothing\.en and .*nothing\.de"
-    ):
+    with pytest.raises(DataError, match=r"test: no text in .*nothing\.en and .*nothing\.de"):
         evaluate(options(run, test=write_lines(tmp_path / "nothing", [], [])))
     assert not (run / "evaluation").exists()
 
@@ -403,7 +401,7 @@ def test_results_that_cannot_be_written_leave_the_old_ones_and_no_debris(run, mo
 def test_a_baseline_not_scored_on_this_text_is_refused_with_the_command_to_type(tmp_path):
     run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
     with pytest.raises(
-        RefusedError, match=rf"there are no scored .*; type: aiayn evaluate run={other} split=test"
+        RefusedError, match=rf"no scored .*; type: aiayn evaluate run={other} split=test"
     ):
         evaluate(options(run, baseline=str(other)))
     evaluate(options(other))

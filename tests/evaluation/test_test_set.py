@@ -90,7 +90,7 @@ def test_other_text_under_the_name_of_a_split_does_not_overwrite_its_scores(pref
     outcome = run_application("evaluate.py", "run=outputs/small", f"test={prefix}")
     assert (outcome.code, outcome.err.count("\n")) == (4, 1)
     assert (
-        f"test={prefix}: evaluation/{split} is for the run's own split, data.{split}=dev"
+        f"test={prefix}: evaluation/{split} belongs to the run's own split, data.{split}=dev"
         in outcome.err
     )
     assert Path(f"outputs/small/evaluation/{split}/evaluation.json").read_bytes() == before
@@ -177,7 +177,7 @@ def test_text_outside_the_folder_is_read_only_if_it_is_named_or_trusted(
         return read_test_set(config, DataConfig(source="files", test=str(own))).sources
 
     with pytest.raises(
-        RefusedError, match=r"data.test=.*secret leads out of this folder.* add test=.*secret, or"
+        RefusedError, match=r"data.test=.*secret is outside this folder.* add test=.*secret, or"
     ):
         read()
     assert len(read(trusted=True)) == len(read(test=str(tmp_path / "secret"))) == 5

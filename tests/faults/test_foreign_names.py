@@ -30,6 +30,6 @@ def test_a_file_name_in_place_of_a_prefix_is_told_to_leave_out_the_language(endi
 
     assert outcome.code == 3
     assert (
-        f"data.train=my/train{ending}: leave out {ending}: data.train=my/train names both"
+        f"data.train=my/train{ending}: leave out {ending}; data.train=my/train names the files of both"
         in outcome.err
     )

@@ -86,7 +86,7 @@ MISTAKES = [
     ("train.py +experiments=multi30k", "experiments:", "did you mean experiment?"),
     ("train.py model=bigg", "'model/bigg':", "auto, base, big,"),
     ("train.py model=3", "model=3:", "name of one file"),
-    ("train.py model=big,base", "model=big,base", "-m for a sweep"),
+    ("train.py model=big,base", "model=big,base", "-m"),
     ("train.py ablation=a_h3", "'ablation/a_h3':", "a_h1, a_h16, a_h32, a_h4"),
     # what is no key=value
     ("train.py model.n_heads 4", "model.n_heads:", "write model.n_heads=value"),
@@ -106,7 +106,7 @@ MISTAKES = [
     ("train.py model.attention_dropout=null", "model.attention_dropout", "not Optional"),
     ("train.py optim.beta1=high", "optim.beta1:", "Float"),
     ("train.py debug=perhaps", "debug:", "bool"),
-    ("train.py seed=1,2", "seed=1,2:", "add -m for a sweep"),
+    ("train.py seed=1,2", "seed=1,2:", "add -m"),
     # values
     ("train.py trainer.devices=0", "trainer.devices=0:", "at least 1"),
     ("train.py trainer.accelerator=cuda", "trainer.accelerator=cuda:", "auto, cpu, gpu"),
@@ -145,16 +145,16 @@ MISTAKES = [
     # what other programs have
     ("train.py hydra.run.dir=here", "hydra.run.dir", "set outputs=, name= or sweep="),
     ("train.py hydra.sweep.dir=here", "hydra.sweep.dir", "set outputs=, name= or sweep="),
-    ("train.py hydra.sweep.subdir=x", "hydra.sweep.subdir", "has no effect"),
-    ("train.py hydra.output_subdir=x", "hydra.output_subdir", "has no effect"),
-    ("train.py hydra.job.chdir=true", "hydra.job.chdir", "has no effect"),
-    ("train.py hydra.job.name=x", "hydra.job.name", "has no effect"),
-    ("train.py hydra/job_logging=default", "hydra/job_logging", "has no effect"),
+    ("train.py hydra.sweep.subdir=x", "hydra.sweep.subdir", "is not supported, because Hydra"),
+    ("train.py hydra.output_subdir=x", "hydra.output_subdir", "is not supported, because Hydra"),
+    ("train.py hydra.job.chdir=true", "hydra.job.chdir", "is not supported, because Hydra"),
+    ("train.py hydra.job.name=x", "hydra.job.name", "is not supported, because Hydra"),
+    ("train.py hydra/job_logging=default", "hydra/job_logging", "is not supported, because Hydra"),
     ("train.py hydra/launcher=joblib", "hydra/launcher=joblib:", "add -m"),
     ("train.py hydra/launcher=slurm", "hydra/launcher=slurm:", "add -m"),
     ("train.py hydra.launcher.jobs=2", "hydra.launcher.jobs=2:", "add -m"),
     ("train.py hydra.verbose=true", "hydra.verbose=true:", "add -m"),
-    ("train.py hydra.mode=MULTIRUN", "hydra.mode", "has no effect"),
+    ("train.py hydra.mode=MULTIRUN", "hydra.mode", "is not supported, because Hydra"),
     (
         "train.py --experimental-rerun x.pickle",
         "--experimental-rerun",
@@ -191,7 +191,7 @@ MISTAKES = [
     (
         "evaluate.py -m run=x,y hydra/launcher=processes",
         "hydra/launcher=processes:",
-        "for sweeps of train; leave it out",
+        "in sweeps of train; leave it out",
     ),
     ("evaluate.py run=x --logger=none", "--logger:", "options have no dashes"),
     ("evaluate.py run=x accelerator=tpu", "accelerator=tpu:", "auto, cpu, gpu"),
@@ -321,7 +321,7 @@ def said(outcome) -> str:
     ("present", "said_of_it"),
     [
         (0, "trainer.accelerator=gpu: torch"),
-        (1, "trainer.devices=2: this machine has 1 GPUs; lower trainer.devices, or set"),
+        (1, "trainer.devices=2: this machine has 1 GPU; lower trainer.devices, or set"),
         (3, "trainer.devices=4: this machine has 3 GPUs; lower trainer.devices, or set"),
     ],
 )

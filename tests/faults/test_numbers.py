@@ -73,7 +73,7 @@ def test_one_of_them_ends_the_run_and_names_the_step_and_its_sentences(
     assert end.code == 5, end.said
     last = end.said.rstrip("\n").split("\n")[-1]
     assert last.startswith(
-        "error: the loss or its gradient is NaN or infinite at step 5; nothing of it was saved"
+        "error: the loss or its gradient is NaN or infinite at step 5; this step was not saved"
     )
     assert "trainer.max_skipped_steps=1" in last
     assert saved_steps(tmp_path / "run" / "checkpoints") == [3]

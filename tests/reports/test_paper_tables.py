@@ -224,7 +224,7 @@ def test_a_table_of_which_two_rows_were_run_is_shown_whole_with_big_and_another_
     ]
     second = text.partition("## Table 3")[0]
     assert "Transformer (base)" in second
-    assert "3 rows of this table were not run; --all shows them, too." in second
+    assert "3 rows of this table were not run; --all shows them as well." in second
     assert "Table 4" not in text
 
 

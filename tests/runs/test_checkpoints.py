@@ -472,7 +472,7 @@ def test_where_none_is_whole_the_run_is_refused_rather_than_begun_anew(original,
         state.unlink()
     with pytest.raises(
         RefusedError,
-        match=r"no checkpoint has its optimizer state, such as step_10\.optim, beside it",
+        match=r"the optimizer state of all checkpoints is missing, such as step_10\.optim",
     ):
         checkpoint_folder.load_newest(tmp_path)
 
@@ -576,7 +576,7 @@ def test_another_model_or_another_tokenizer_is_not_averaged_in(original, tiny_co
         replace(original, step=3, config=other_heads),
         replace(original, step=3, tokenizer="{}"),
     ):
-        with pytest.raises(RefusedError, match="steps 3 and 1500 are not of one model"):
+        with pytest.raises(RefusedError, match="steps 3 and 1500 are of different models"):
             checkpoints.average([other, original])
 
 

@@ -99,7 +99,7 @@ def test_nothing_is_written_through_a_link_of_a_run_folder_from_elsewhere(name, 
             else lambda: append_jsonl(folder.path / name, record)
         )
         with pytest.raises(
-            RefusedError, match="a symbolic link, which is not written through; remove it"
+            RefusedError, match="is a symbolic link, which is not supported here; remove it"
         ):
             write()
     assert foreign.read_text() == "kept"

@@ -122,13 +122,14 @@ def test_runs_translate_together_and_others_are_refused(tmp_path):
     assert Translator.from_run(first, ensemble=[first]).translate(LINES) == alone.translate(LINES)
     french = run_of(tmp_path, "french", 1, tgt_lang="fr")
     with pytest.raises(
-        RefusedError, match="french translates en-fr, first en-de: no ensemble of both"
+        RefusedError,
+        match="french translates en-fr, first en-de; an ensemble needs runs with the same languages",
     ):
         Translator.from_run(first, ensemble=[french])
     other = run_of(tmp_path, "other", 1, Tokenizer.train([["the old mouse"]], 262))
     with pytest.raises(RefusedError, match="other has another vocabulary than first"):
         Translator.from_run(first, ensemble=[second, other])
-    with pytest.raises(ConfigError, match="of several runs choose averaged, best or last"):
+    with pytest.raises(ConfigError, match="with several runs, choose averaged, best or last"):
         Translator.from_run(first, str(first / "checkpoints/last.ckpt"), ensemble=[second])
 
 
@@ -151,7 +152,7 @@ def test_the_commands_take_several_runs(tmp_path, monkeypatch):
         refused = run_application("aiayn", *command, *one_for_both)
         assert (
             refused.code,
-            "of several runs choose averaged, best or last, not a file" in refused.err,
+            "with several runs, choose averaged, best or last instead of a file" in refused.err,
         ) == (2, True)
 
     scored = run_application(

@@ -133,7 +133,7 @@ def test_what_sbatch_says_against_a_job_is_the_error(cluster):
 
     assert outcome.code == 2
     assert outcome.err.endswith(
-        "base is not accepted: sbatch: error: invalid partition specified: x\n"
+        "base was rejected: sbatch: error: invalid partition specified: x\n"
     )
 
 

@@ -103,7 +103,7 @@ def started(monkeypatch) -> list[Processes]:
         ),
         (["seed=1", "hydra.launcher.jobs=0"], 2, ["hydra.launcher.jobs=0: must be at least 1"]),
         (["seed=1", "hydra.launcher.job=2"], 2, ["hydra.launcher.job: no such option"]),
-        (["--cfg", "job"], 2, ["--multirun and --cfg: only one of them at a time"]),
+        (["--cfg", "job"], 2, ["--multirun and --cfg: use only one of them"]),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, list) else None,
 )

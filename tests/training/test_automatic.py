@@ -36,8 +36,8 @@ def test_options_that_do_not_fit_are_named_with_what_is_usual():
     epochs, size = unusual_options(config, 9283, 30, 4000)
 
     assert epochs == (
-        "trainer.max_steps=100000 is 3,333 epochs of these 9,283 pairs; usual are 100: "
-        "trainer.max_steps=3000"
+        "trainer.max_steps=100000 is 3,333 epochs of these 9,283 pairs; 100 epochs are "
+        "usual (trainer.max_steps=3000)"
     )
     assert "46 M parameters is large for 9,283 pairs: model=auto" in size
     short = replace(config, trainer=replace(config.trainer, max_steps=40))

@@ -202,7 +202,7 @@ def test_options_that_contradict_the_source_are_refused_and_nothing_is_written(
     for chosen in (None, [f"{section}.{option}"]):
         with pytest.raises(
             RefusedError,
-            match=rf"settles model and tokenizer \({message}\); leave these options out",
+            match=rf"determines model and tokenizer \({message}\); leave these options out",
         ):
             train(wrong, tmp_path, chosen)
     assert not (tmp_path / "child").exists()
@@ -291,7 +291,7 @@ def test_text_without_the_tags_that_the_source_had_is_warned_of(config, caplog):
     )
     assert "tag" not in caplog.text
     log_source(with_train("c"), source)
-    assert "its sources began with <2de>, <2fr>; write a tag" in caplog.text
+    assert "its source sentences began with <2de>, <2fr>; write a tag" in caplog.text
 
 
 def test_a_source_that_is_not_finished_is_said_to_be(config, tmp_path, caplog):

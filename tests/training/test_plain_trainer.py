@@ -104,7 +104,7 @@ def test_fewer_parts_than_fit_into_the_memory_that_is_allowed_are_refused(make, 
     trainer, module, data = make(small, accumulate_grad_batches=2)
     with pytest.raises(
         ConfigError,
-        match=r"takes 2 micro-batches a step, and .*: set accumulate_grad_batches=[48]$",
+        match=r"cuts a step into 2 micro-batches, but .*; set accumulate_grad_batches=[48]$",
     ):
         trainer.fit(module, data)
 

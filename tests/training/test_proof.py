@@ -272,12 +272,12 @@ class Fails(MultiHeadAttention):
         ),
         (
             module_of(OwnLogits),
-            "Own: the reloaded model gives other outputs than the one in training",
+            "Own: the reloaded model gives different outputs",
         ),
-        (module_of(OwnForward), "Own: its forward gives other outputs than decode and output"),
+        (module_of(OwnForward), "Own: forward gives different outputs from decode and output"),
         (
             module_of(cross_attention=attention_of(Fails)),
-            "Own: fails where a sentence is translated .*of three pos",
+            "Own: fails when it decodes position by position, .*of three pos",
         ),
     ],
 )

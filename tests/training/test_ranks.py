@@ -110,6 +110,7 @@ def test_variables_of_a_cluster_that_contradict_one_device_are_refused_in_one_li
 def test_a_machine_that_the_options_do_not_have_is_refused(environment):
     environment({"NODE_RANK": 2})
     with pytest.raises(
-        ConfigError, match=r"^trainer\.num_nodes=2: NODE_RANK=2 in the environment is none of these"
+        ConfigError,
+        match=r"^trainer\.num_nodes=2: NODE_RANK=2 in the environment must be from 0 to 1",
     ):
         find_rank(settings(devices=3, nodes=2))

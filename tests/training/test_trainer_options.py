@@ -156,7 +156,7 @@ def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(
     assert last(folder).step == 4
     ended = RunFolder(folder)
     assert (
-        "stopped at step 4 by a callback; another trainer.max_time or max_steps trains on"
+        "stopped at step 4 by a callback; to continue, set another trainer.max_time or trainer.max_steps"
         in caplog.text
     )
     assert "done     " in caplog.messages[-1]
@@ -203,7 +203,7 @@ def test_max_time_ends_a_training_as_its_last_step_would(config, tmp_path, monke
 
 def test_no_time_at_all_is_refused(config, tmp_path):
     with pytest.raises(
-        ConfigError, match=r"trainer\.max_time=00:00:00:00: was over before the first step"
+        ConfigError, match=r"trainer\.max_time=00:00:00:00: ran out before the first step"
     ):
         train(changed(config, max_time="00:00:00:00"), tmp_path / "none")
 
@@ -218,7 +218,7 @@ def test_fast_dev_run_runs_all_and_keeps_nothing(config, tmp_path, monkeypatch, 
     )
     assert not folder.exists()
     assert not (tmp_path / "outputs").exists()
-    assert "1 steps were trained, validated and saved; nothing of it is kept" in caplog.text
+    assert "1 step trained, validated and saved; nothing is kept" in caplog.text
     assert "val/bleu" in caplog.text
     assert "next     " not in caplog.text
 

@@ -136,10 +136,10 @@ class Keeps(TranslationModule):
     [
         (
             ChangedLater,
-            "ChangedLater: the reloaded model gives other outputs than the one in training",
+            "ChangedLater: the reloaded model gives different outputs",
         ),
         (Adds, r"the checkpoint of the first step cannot be read back: .*encoder\.0\.extra"),
-        (Forgetful, "Forgets: its load_state_dict gives another state than was saved"),
+        (Forgetful, "Forgets: its load_state_dict does not restore the saved state"),
         (Keeps, "the state seen has a set"),
     ],
 )

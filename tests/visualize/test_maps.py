@@ -218,5 +218,5 @@ def test_weights_of_another_attention_are_those_that_it_attends_with_or_there_is
 
 def test_a_layer_without_attention_of_its_own_has_no_picture(translator):
     translator.model.encoder[0].forward = lambda x, mask: x
-    with pytest.raises(ConfigError, match="a MultiHeadAttention of this model is not called"):
+    with pytest.raises(ConfigError, match="does not call one of its MultiHeadAttention modules"):
         attention_maps(translator, SENTENCE)

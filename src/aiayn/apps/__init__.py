@@ -1,3 +1,3 @@
-"""What is built on a trained Transformer. Nothing but the list of commands imports it; see
+"""Applications built on a trained Transformer. Only the list of commands imports them; see
 `aiayn.doors`.
 """

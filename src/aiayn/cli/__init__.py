@@ -19,7 +19,7 @@ HOME_IN_OPTION = re.compile(r"(?<==)~(?=/|$).*", re.DOTALL)
 
 
 def main() -> None:
-    """The console script. Errors that a user can cause end it with one line and their exit code."""
+    """Runs the console script, which ends with one line and an exit code on errors of the user."""
     # If the reader closes the pipe (`aiayn translate ... | head`), end silently, like other
     # filters. A server would end by the same signal whenever a client closes its connection too
     # early.

@@ -69,14 +69,12 @@ class ModelChoice:
     ] = None
     ensemble: Annotated[
         list[Path] | None,
-        Option(
-            "--with", metavar="RUN", help="A run that translates together with it; may be repeated."
-        ),
+        Option("--with", metavar="RUN", help="Another run for an ensemble; may be repeated."),
     ] = None
     checkpoint: CheckpointName = None
     accelerator: Accelerator = "auto"
     precision: Annotated[
-        str, Option(help="float32; faster, less exact: int8 (CTranslate2 only), bfloat16.")
+        str, Option(help="float32, or faster and less exact: int8 (CTranslate2 only), bfloat16.")
     ] = "float32"
     extension: Extensions = None
 
@@ -112,15 +110,15 @@ class ModelAndSearch(ModelChoice):
     patience: Annotated[
         float,
         Option(
-            help="A search ends once this many times --beam-size translations ended; 0: when none "
-            "can be better."
+            help="End a search after this many times --beam-size finished translations; 0: exact "
+            "search."
         ),
     ] = 2.0
     engine: Annotated[
         str,
         Option(
-            help="ctranslate2, the faster one; torch; auto: ctranslate2 where it can do what is "
-            "asked."
+            help="ctranslate2 (faster), torch, or auto: ctranslate2 if it supports what you ask "
+            "for."
         ),
     ] = "auto"
 

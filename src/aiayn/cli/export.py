@@ -29,26 +29,28 @@ def export(
     licence: Annotated[
         str | None,
         typer.Option(
-            "--licence", "--license", help="For the model card, as hubs spell it: mit, ..."
+            "--licence", "--license", help="Licence in the model card, as hubs spell it: mit, ..."
         ),
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="Of the weights with --format aiayn: bfloat16 (default) or float32."),
+        typer.Option(
+            help="Precision of the weights with --format aiayn: bfloat16 (default) or float32."
+        ),
     ] = None,
     checkpoint: CheckpointName = None,
     extension: Extensions = None,
 ) -> None:
     """Writes model and tokenizer for another machine or engine.
 
-    --format aiayn writes one file that holds weights, tokenizer and options: all that `aiayn
-    translate FILE` needs. bfloat16 halves it; a few translations differ.
+    --format aiayn writes one file with weights, tokenizer and options, which `aiayn translate FILE`
+    reads. bfloat16 halves it; a few translations differ.
 
     The other formats refuse options that their engine does not support.
 
-    With --format marian there is also a model card, README.md: data, licence, how to load it, and
-    the scores that evaluate.py wrote for this checkpoint. The command that uploads the folder is
-    printed, not run.
+    --format marian also writes a model card, README.md: data, licence, how to load the model, and
+    the scores that evaluate.py wrote for this checkpoint. It prints the command that uploads the
+    folder, but does not run it.
     """
     require(
         licence is None or target == "marian",

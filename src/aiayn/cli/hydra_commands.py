@@ -198,7 +198,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parsed = parser.parse_intermixed_args(list(arguments))
     modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info") if getattr(parsed, flag)]
     if len(modes) > 1:
-        raise ConfigError(f"{' and '.join(modes)}: only one of them at a time")
+        raise ConfigError(f"{' and '.join(modes)}: use only one of them")
     return parsed
 
 

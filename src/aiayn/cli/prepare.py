@@ -14,7 +14,7 @@ def prepare(
 ) -> None:
     """Prepares a corpus for `aiayn train` with the same options.
 
-    Downloads, cleans, learns the vocabulary and encodes, by all cores of this machine.
+    Downloads and cleans the text, learns the vocabulary and encodes, on all cores of this machine.
     """
     from aiayn.config.compose import compose_training
     from aiayn.config.resolve import infer_sizes
@@ -26,7 +26,8 @@ def prepare(
     composed = compose_training(options or [])
     if composed.init_from is not None:
         raise ConfigError(
-            f"init_from={composed.init_from}: its vocabulary is taken over when the training starts"
+            f"init_from={composed.init_from}: aiayn prepare only prepares text with a vocabulary "
+            "of its own; leave it out, and start aiayn train"
         )
     logging.basicConfig(format="%(message)s")
     logging.getLogger("aiayn").setLevel(logging.INFO)

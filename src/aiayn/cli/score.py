@@ -10,7 +10,7 @@ import typer
 from aiayn.cli.arguments import ModelChoice, RunArgument
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
 from aiayn.config.rules import one_of
-from aiayn.errors import ConfigError, DataError
+from aiayn.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
     from aiayn.search.force_decode import ScoredPair
@@ -36,19 +36,17 @@ def score(
     model: ModelChoice,
     tgt: Annotated[
         Path | None,
-        typer.Argument(metavar="TGT", help="Its translation, line for line, plain or .gz."),
+        typer.Argument(metavar="TGT", help="Its translations, line by line, plain or .gz."),
     ] = None,
 ) -> None:
     """Prints log P of given translations, line by line.
 
-    It is the log-probability, in nats, of the line's subwords and the end mark after them: what
-    `aiayn translate --format jsonl` calls log_prob if the text is cut into the same subwords. The
-    perplexity of all lines goes to standard error.
+    This is the log-probability, in nats, of the line's subwords and end mark; `aiayn translate
+    --format jsonl` calls it log_prob. Standard error gets the perplexity of all lines.
 
-    With --per-token it is divided by the number of these subwords, which tells wrong pairs from
-    right ones.
+    --per-token divides it by the number of these subwords, which tells wrong pairs from right ones.
 
-    With --format jsonl every pair is one JSON object: index, source, translation, log_prob, score
+    --format jsonl prints one JSON object for each pair: index, source, translation, log_prob, score
     (log_prob divided by the length penalty), tokens, and token_log_probs: log P of each token given
     those before it.
     """
@@ -59,8 +57,8 @@ def score(
 
     if tgt is None and not is_pair_file(src.name):
         raise ConfigError(
-            f"{src}: name the file with its translations, too, or one file of pairs (.tsv, "
-            ".jsonl, .tmx)"
+            f"{src}: name the file with its translations as well, or a single file of pairs "
+            "(.tsv, .jsonl, .tmx)"
         )
     lines = _aligned_lines(src, tgt) if tgt else None
     translator = model.load(run)
@@ -86,7 +84,7 @@ def score(
                 )
             log_prob += sum(pair.log_prob for pair in pairs)
             tokens += sum(len(pair.tokens) for pair in pairs)
-    size = f"({len(sources)} lines, {tokens} subwords with end marks)"
+    size = f"({counted(len(sources), 'line')}, {tokens:,} subwords with end marks)"
     print(f"perplexity {perplexity(log_prob, tokens):.4f} {size}", file=sys.stderr)
 
 
@@ -102,8 +100,8 @@ def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
     sources, targets = read_lines(src), read_lines(tgt)
     if len(sources) != len(targets):
         raise DataError(
-            f"{src} has {len(sources)} lines and {tgt} has {len(targets)}: line N of one must "
-            "translate line N of the other (only LF ends a line)"
+            f"{src} has {counted(len(sources), 'line')} and {tgt} has {len(targets):,}: line N of "
+            "one must translate line N of the other (only LF ends a line)"
         )
     return sources, targets
 

@@ -9,11 +9,11 @@ from aiayn.runs.run_folder import find_checkpoint
 
 
 def serve(run: RunArgument, options: ServeOptions, model: ModelAndSearch) -> None:
-    """Serves a page to translate on, and LibreTranslate's API.
+    """Serves a page for translating and LibreTranslate's API.
 
     Paths are /translate, /translate_file, /detect, /languages, /frontend/settings and /health;
-    /metrics is for Prometheus. Requests that wait are translated together; answers are those of
-    `aiayn translate`. By default only this machine can connect. SIGTERM and Ctrl-C end the server
+    /metrics is for Prometheus. Waiting requests are translated together, as by `aiayn translate`.
+    By default only this machine can connect. SIGTERM and Ctrl-C end the server
     once accepted requests are answered; SIGHUP reloads model and keys.
 
     Needs the extra `serve`.

@@ -7,6 +7,7 @@ import typer
 
 from aiayn.config import program
 from aiayn.config.rules import language_code, require, tagged
+from aiayn.errors import counted
 
 
 def split(
@@ -16,15 +17,15 @@ def split(
     ],
     src_lang: Annotated[str, typer.Option(metavar="LANG", help="Source language.")],
     tgt_lang: Annotated[str, typer.Option(metavar="LANG", help="Target language.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Writes train, val and test there.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for train, val and test.")],
     val: Annotated[int, typer.Option(min=1, help="Pairs for development.")] = 1000,
-    test: Annotated[int, typer.Option(min=1, help="Pairs for the test.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    test: Annotated[int, typer.Option(min=1, help="Pairs for test.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Random seed of the split.")] = 0,
 ) -> None:
-    """Divides parallel text: training, development and test set.
+    """Divides parallel text into training, development and test set.
 
-    There is no leakage: held-out pairs are drawn evenly from all, and a pair that shares its source
-    or its target with one of them, ignoring case and punctuation, is left out of the training text.
+    Held-out pairs are drawn evenly from all pairs. The training text leaves out every pair that
+    shares its source or its target with one of them, ignoring case and punctuation.
     """
     for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
         language_code(option, code)
@@ -36,12 +37,12 @@ def split(
 
     train, leaking, report = hold_out(files, (src_lang, tgt_lang), (val, test), seed, out)
     print(
-        f"{len(train):,} pairs for training, {val:,} for development, {test:,} for the test; left "
-        f"out: {leaking:,} with a side in common with the held-out ones, "
-        f"{report.dropped.total():,} unusable"
+        f"{counted(len(train), 'pair')} for training, {val:,} for development, {test:,} for test; "
+        f"left out: {leaking:,} that share a side with held-out pairs, {report.dropped.total():,} "
+        "unusable"
     )
     if report.dropped:
-        print(f"unusable, with the place of the first: {report.reasons()}")
+        print(f"unusable, with the first of each reason: {report.reasons()}")
     texts = f"data.train={out}/train data.val={out}/val data.test={out}/test"
     print(f"next     {program.typed('train')} data=files {texts} \\")
     tags, first = {tagged(name)[0] for name in files}, {src.partition(" ")[0] for src, _ in train}

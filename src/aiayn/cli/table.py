@@ -25,7 +25,7 @@ def table(
     baseline: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="A run's folder, or KEY=VALUE,...: what others differ from."
+            metavar="NAME", help="Baseline of the differences: a run's folder, or KEY=VALUE,..."
         ),
     ] = None,
     metrics: Annotated[
@@ -46,7 +46,7 @@ def table(
         ),
     ] = None,
     every_row: Annotated[
-        bool, typer.Option("--all", help="Also the paper's tables without a run.")
+        bool, typer.Option("--all", help="Also show the paper's tables without a run.")
     ] = False,
     parameters: Annotated[
         bool,
@@ -65,9 +65,9 @@ def table(
 
     Each group has its mean and standard deviation; Tables 2, 3 and 4 of the paper follow. Groups
     with the same seeds are compared seed by seed. Differences from the baseline come with 95 %
-    intervals of Student's t; p-values are corrected for the whole table (Holm), and only what
-    survives is marked. Missing and damaged files are listed below the tables. CSV holds one table:
-    the first, or that of --table.
+    intervals of Student's t. p-values are corrected for the whole table (Holm), and only
+    differences that stay significant are marked. Missing and damaged files are listed below the
+    tables. CSV holds one table: the first, or that of --table.
     """
     one_of("--format", form, FORMATS)
     one_of("--split", split or "val", ("val", "test"))

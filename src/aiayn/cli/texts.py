@@ -1,4 +1,4 @@
-"""What is translated line by line: a file, standard input, or a column of them."""
+"""Input that is translated line by line: a file, standard input, or one column of either."""
 
 import io
 import sys
@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from aiayn.cli.output import FILE_LINES
-from aiayn.errors import DataError
+from aiayn.errors import DataError, counted
 
 STREAM_BYTES = 1 << 17  # translated at once from a stream: up to 2,000 lines or so
 
@@ -43,8 +43,8 @@ def file_chunks(file: Path) -> tuple[int, Iterator[Chunk]]:
 
 
 def stream_chunks() -> Iterator[Chunk]:
-    """The whole lines read so far from standard input, so that output starts before the input
-    ends.
+    """Yields the whole lines read so far from standard input, so that output starts before the
+    input ends.
     """
     from aiayn.data.text_files import MAX_LINE_BYTES
 
@@ -77,7 +77,7 @@ def _decoded(lines: list[bytes], done: int) -> list[str]:
 
 
 def prompted_chunks(greeting: str) -> Iterator[Chunk]:
-    """Lines typed on a terminal, one at a time."""
+    """Yields lines typed on a terminal, one at a time."""
     import readline  # noqa: F401  (gives `input` its arrow keys)
 
     print(greeting, file=sys.stderr)
@@ -90,7 +90,8 @@ def prompted_chunks(greeting: str) -> Iterator[Chunk]:
 
 
 def column_chunks(chunks: Iterable[Chunk], column: int) -> Iterator[Chunk]:
-    """Column `column` (from 1) of tab-separated lines; the other columns and blank lines stay.
+    """Yields column `column` (from 1) of tab-separated lines; the other columns and blank lines
+    stay.
 
     Raises DataError for a line that is not blank and has too few columns.
     """
@@ -100,8 +101,8 @@ def column_chunks(chunks: Iterable[Chunk], column: int) -> Iterator[Chunk]:
         for number, row in enumerate(rows, done + 1):
             if 0 < len(row) < column:
                 raise DataError(
-                    f"line {number} has {len(row)} columns: --tsv {column} needs {column}; "
-                    "correct it"
+                    f"line {number} has {counted(len(row), 'column')}: --tsv {column} needs "
+                    f"{column}; correct it"
                 )
         done += len(rows)
 

@@ -1,4 +1,4 @@
-"""`aiayn translate`: text in, text out, one line for one line."""
+"""`aiayn translate`: translates text line by line, and documents in place."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ from aiayn.cli.output import FILE_LINES, as_json, show_progress, write_lines
 from aiayn.cli.texts import Chunk
 from aiayn.config.rules import at_least, one_of, require
 from aiayn.config.search import MAX_BEAM_SIZE, SamplingConfig
-from aiayn.errors import ConfigError, DataError
+from aiayn.errors import ConfigError, DataError, counted
 
 if TYPE_CHECKING:
     from aiayn.search.line_translator import LineTranslator, Progress
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, frozen=True)
 class OutputOptions:
-    """What is written for a line, and what of a line is translated."""
+    """How a line is read, and what is written for it."""
 
     n_best: Annotated[
         int | None,
@@ -43,7 +43,7 @@ class OutputOptions:
         Option(
             "--format",
             help="text: lines, whatever the suffix of FILE; jsonl: JSON with scores and "
-            "alignments; of a parser tree (indented) or brackets.",
+            "alignments; for a parser also tree (indented) or brackets.",
         ),
     ] = None
     tsv: Annotated[
@@ -69,7 +69,7 @@ class OutputOptions:
         str | None,
         Option(
             metavar="TAG",
-            help="Begins every text, as a tag of data.train began its sources: '<2de>'.",
+            help="Tag to put before every text, if data.train had tags: '<2de>'.",
         ),
     ] = None
 
@@ -91,7 +91,7 @@ class OutputOptions:
         if self.n_best or self.scores or self.style != "text" or sample:
             refused = "--sample" if sample else "--n-best, --scores and --format"
             raise ConfigError(
-                f"{option} writes one translation, the best, for each text; leave out {refused}"
+                f"{option} writes only the best translation of each text; leave out {refused}"
             )
 
 
@@ -102,16 +102,16 @@ class SampleOptions:
     sample: Annotated[
         bool, Option("--sample", help="Draw a translation at random instead of searching.")
     ] = False
-    seed: Annotated[int | None, Option(help="Of --sample; by default 0.")] = None
+    seed: Annotated[int | None, Option(help="Random seed of --sample; by default 0.")] = None
     temperature: Annotated[
-        float | None, Option(help="Of --sample: below 1 less, above 1 more random.")
+        float | None, Option(help="With --sample: below 1 less random, above 1 more.")
     ] = None
     top_k: Annotated[
-        int | None, Option(help="Of --sample: only among the k most probable tokens.")
+        int | None, Option(help="With --sample: draw only from the k most probable tokens.")
     ] = None
     top_p: Annotated[
         float | None,
-        Option(help="Of --sample: only among the tokens that make up this probability."),
+        Option(help="With --sample: draw only from the tokens that make up this probability."),
     ] = None
 
     def config(self, n_best: int | None, beam_size: int | None) -> SamplingConfig | None:
@@ -150,42 +150,39 @@ def translate(
         ),
     ] = None,
     devices: Annotated[
-        int, Option(min=1, metavar="N", help="GPUs, or parts of the cores, for the lines of FILE.")
+        int, Option(min=1, metavar="N", help="GPUs, or shares of the cores, for the lines of FILE.")
     ] = 1,
 ) -> None:
-    """Translates text, one line for one line.
+    """Translates text line by line, and documents in place.
 
-    The order is kept, and blank lines stay blank. Without FILE, on a terminal, it prompts for
-    lines.
+    Without FILE, on a terminal, it prompts for lines. Order and blank lines stay.
 
-    Web pages (.html), Markdown (.md), catalogues (.po), .xliff and subtitles (.srt) are translated
-    whole, and everything but text stays as it is. A .jsonl file gets the translation as one more
-    field of each object, a .tmx file becomes a translation memory of both languages, and a .tsv or
-    .csv file with the languages over its columns gets the target's filled; translations that are
-    there stay. With --tsv 2 every line is a row of columns with tabs between them, and the
-    translation takes the place of the second one. Files with other suffixes are lines of text where
-    --format text says so.
+    In web pages (.html), Markdown (.md), catalogues (.po), .xliff and subtitles (.srt) everything
+    but the text stays unchanged. In .jsonl, each object gets a field with its translation; in .tsv
+    and .csv with languages as column heads, empty cells of the target column are filled. A .tmx
+    file becomes a translation memory of both languages. Existing translations stay. With --tsv 2,
+    the translation replaces the second of the tab-separated columns. --format text reads any file
+    as lines.
 
-    A score is the log-probability of the translation divided by its length penalty. With --n-best
-    every line gives up to N lines, best first; INDEX counts input lines from 0, as in Moses.
+    The score is the log-probability of the translation divided by its length penalty. --n-best N
+    prints up to N lines for each line, best first; INDEX counts input lines from 0, as in Moses.
 
-    With --format jsonl every translation is one JSON object: index, source, translation, score,
-    log_prob, source_tokens, tokens, and alignment: for each token the index of the source token
-    that was attended to most.
+    --format jsonl prints one JSON object for each translation: index, source, translation, score,
+    log_prob, source_tokens, tokens, and alignment, which holds for each token the index of the
+    source token with the most attention.
 
     A parser (data=treebank) reads words with spaces between them, as in its treebank: `It is n't
-    here .`. It writes linear trees without words; with --format tree indented trees, with --format
+    here .`. It writes linear trees without words, --format tree indented trees, and --format
     brackets a Penn tree per line.
 
-    With --with RUN2 several runs with one vocabulary translate as one model: by the mean of their
+    --with RUN2 translates with several runs of one vocabulary, by the mean of their
     log-probabilities.
 
-    With --sample every line's translation is drawn from the model's distribution. What is drawn
-    depends on the seed and the line's number only, so the same command gives the same text.
+    --sample draws each translation from the model's distribution. It depends only on the seed and
+    the line's number, so the same command gives the same text.
 
-    CTranslate2 does the search wherever it can; for that the model is converted once, into a folder
-    beside its checkpoint. In torch are --sample, --with, --patience 0, and models with parts of
-    extensions.
+    CTranslate2 translates wherever it supports the model, which is converted once into a folder
+    beside its checkpoint. --sample, --with, --patience 0 and parts of extensions need torch.
     """
     drawing = sampling.config(output.n_best, model.beam_size)
     at_least("search.beam_size", model.beam_size, 1)  # before the run is looked for
@@ -194,7 +191,7 @@ def translate(
     input_format = _kind(run, file, output, sampling.sample)
     if devices > 1 and input_format == "stream":
         raise ConfigError(
-            f"--devices {devices}: for a FILE only; leave it out to translate a stream"
+            f"--devices {devices}: only works with a FILE; leave it out to translate a stream"
         )
     from aiayn.data.text_files import suffix
 
@@ -214,8 +211,8 @@ def translate(
             if file and input_format == "unknown":
                 if (ending := suffix(file.name)) not in translator.languages:
                     raise DataError(
-                        f"{file}: .{ending} files are not known; if it is lines of text, add "
-                        "--format text"
+                        f"{file}: .{ending} files are not supported; if it holds lines of text, "
+                        "add --format text"
                     )
                 count, chunks = texts.file_chunks(file)
             with show_progress(count) as progress:
@@ -228,11 +225,11 @@ def translate(
                     done += len(chunk.lines)
         if output.markup or any(counts.values()):
             total = counts.total() - counts["removed"]
+            noun = "tag or placeholder" if total == 1 else "tags and placeholders"
             print(
-                f"mark-up: {total} tags and placeholders: {counts['by_model']} as the model wrote "
-                f"them, {counts['by_alignment']} put where the alignment says, "
-                f"{counts['guessed']} where it says nothing; {counts['removed']} removed that the "
-                "source does not have",
+                f"mark-up: {total} {noun} ({counts['by_model']} kept by the model, "
+                f"{counts['by_alignment']} placed by word alignment, {counts['guessed']} by "
+                f"position); removed because the source lacks them: {counts['removed']}",
                 file=sys.stderr,
             )
 
@@ -267,8 +264,8 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
         from aiayn.apps.documents.document import READERS
     except ImportError as error:
         raise ConfigError(
-            f"{file}: {error.name} is not installed: pip install 'aiayn[text]'; if it is lines of "
-            "text, add --format text"
+            f"{file}: {error.name} is not installed: pip install 'aiayn[text]'; if it holds lines "
+            "of text, add --format text"
         ) from error
     if ending in READERS or is_behind("aiayn.documents", ending):
         output.require_one_translation(f"a .{ending} file", sample)
@@ -290,23 +287,24 @@ def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) 
 
     if output.tag and output.tag not in (known := translator.tokenizer.source.symbols):
         raise ConfigError(
-            f"--tag {output.tag}: {run} has learned {', '.join(known) or 'none'}; name one, or none"
+            f"--tag {output.tag}: {run} was trained with {', '.join(known) or 'no tags'}; choose "
+            "one of its tags, or leave --tag out"
         )
     task = task_of(translator.task)
     if output.style not in (known := ("text", "jsonl", *task.formats)):
         raise ConfigError(
-            f"--format {output.style}: {run} has learned {translator.task}; use "
+            f"--format {output.style}: {run} was trained for {translator.task}; use "
             f"{' or '.join(known)}"
         )
     if (output.markup or output.paragraphs) and not task.reads_prose:
         raise ConfigError(
-            f"--markup, --paragraphs: {run} has learned {translator.task}; leave them out"
+            f"--markup, --paragraphs: {run} was trained for {translator.task}; leave them out"
         )
     kept = translator.search.beam_size
     if output.n_best and output.n_best > kept:
         raise ConfigError(
-            f"--n-best {output.n_best}: the search keeps {kept} translations; add --beam-size "
-            f"{output.n_best} or more"
+            f"--n-best {output.n_best}: the search keeps {counted(kept, 'translation')}; add "
+            f"--beam-size {output.n_best} or more"
         )
 
 
@@ -339,7 +337,7 @@ def _write_document(
             done += count
     if document.is_prose and not output.tag and (known := translator.tokenizer.source.symbols):
         print(
-            f"{file}: without --tag, though this model has learned {', '.join(known)}",
+            f"{file}: no --tag given, although this model was trained with {', '.join(known)}",
             file=sys.stderr,
         )
     for remark in document.remarks:
@@ -402,7 +400,7 @@ def _translated(
 
 
 def _within(progress: "Progress | None", done: int, count: int, total: int) -> "Progress | None":
-    """Progress within `count` lines that come after `done` lines; what it counts may be
+    """Returns the progress within `count` lines that come after `done` lines; what it counts may be
     sentences.
     """
     return progress and (

@@ -14,28 +14,26 @@ def trees(
         ),
     ],
     out: Annotated[
-        Path, typer.Option(metavar="PREFIX", help="Writes PREFIX.words and PREFIX.trees.")
+        Path,
+        typer.Option(metavar="PREFIX", help="Prefix of the output: PREFIX.words and PREFIX.trees."),
     ],
 ) -> None:
-    """Turns bracketed trees into text that a parser trains on.
+    """Turns bracketed trees into training text for a parser.
 
-    PREFIX.words has a sentence a line, its words separated by spaces. PREFIX.trees has its tree
-    without the words:
-    (S (NP DT NN )NP (VP VBZ )VP . )S. Traces, function tags and the outer label are removed. Train
-    on them with data=treebank data.train=PREFIX.
+    PREFIX.words has one sentence per line, with spaces between words. PREFIX.trees has its tree
+    without the words: (S (NP DT NN )NP (VP VBZ )VP . )S. Traces, function tags and the outer label
+    are removed. Train on them with data=treebank data.train=PREFIX.
     """
+    from aiayn.errors import counted
     from aiayn.parsing.convert import convert
 
     converted = convert(files, out)
     print(
-        f"{converted.trees:,} trees with {converted.words:,} words and {converted.constituents:,} "
-        f"constituents from {len(files):,} files"
+        f"{counted(converted.trees, 'tree')} with {converted.words:,} words and "
+        f"{converted.constituents:,} constituents from {counted(len(files), 'file')}"
     )
     if converted.empty:
-        print(f"{converted.empty:,} trees left out: they hold traces only")
+        print(f"{counted(converted.empty, 'tree')} with only traces left out")
     if converted.too_long:
-        print(
-            f"{converted.too_long:,} trees left out: their lines are longer than any text that is "
-            "read"
-        )
+        print(f"{counted(converted.too_long, 'tree')} with too long a line left out")
     print(f"written: {out}.words, {out}.trees")

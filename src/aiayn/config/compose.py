@@ -1,5 +1,5 @@
-"""From arguments and the files of conf/ to checked options: Hydra's composition, for commands,
-sweeps and Python.
+"""Composes arguments and the files of conf/ into checked options with Hydra, for commands, sweeps
+and Python.
 """
 
 import os
@@ -152,9 +152,9 @@ def _storable_variable(name: str, *default: str | None) -> str | None:
     )
     if not is_storable:
         raise ConfigError(
-            f"${{oc.env:{name}}}: takes its value from the environment, and may be a secret: "
-            "options are stored in config.yaml and in every checkpoint; if it is not a secret "
-            f"let the shell insert it, KEY=${name}"
+            f"${{oc.env:{name}}} is not supported, because options are stored in config.yaml and "
+            "in every checkpoint, and the variable may be a secret; if it is not, let the shell "
+            f"insert it: KEY=${name}"
         )
     return oc.env(name, *default)
 
@@ -179,7 +179,7 @@ def resolve_options(
         overrides
     ):
         raise ConfigError(
-            "optim.lr_scale and optim.peak_lr: each sets the learning rate; leave one out"
+            "optim.lr_scale and optim.peak_lr: both set the learning rate; leave one out"
         )
     if options.init_from is None:  # else the model is that run's
         check_open_model(options)
@@ -188,8 +188,8 @@ def resolve_options(
 
 
 def _names_files(options: Mapping[str, Any], overrides: Sequence[str]) -> bool:
-    """Whether data.train names files, and not a split of a data set of the hub, which has no slash
-    in its name.
+    """Returns whether data.train names files, and not a split of a data set of the hub, which has
+    no slash in its name.
     """
     if isinstance(options["train"], list) or "/" in f"{options['train']}":
         return True

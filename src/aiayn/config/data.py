@@ -33,12 +33,12 @@ class DataOptions:
     """
 
     source: str = option("where text comes from", choices=("hub", "files", "phrasebook"))
-    task: str = option("parsing goes with data=treebank", choices=tuple(TASKS))
+    task: str = option("parsing needs data=treebank", choices=tuple(TASKS))
     hub_path: str | None = option("hub: name of the data set, or a local folder of the same layout")
     hub_name: str | None = option("hub: configuration of the data set")
     hub_revision: str | None = option("hub: a commit, to pin the text; null: the newest")
     train: Paths = option(
-        "files: a prefix, a file of pairs, or a list of them, each with a tag if need be: "
+        "files: a prefix, a file of pairs, or a list of them, each with an optional tag: "
         "<2de>PREFIX",
         _text,
     )
@@ -62,23 +62,25 @@ class DataOptions:
     )
     tokenizer: str = option("bpe | unigram | the tokenizer.json of another corpus")
     symbols: list[str] = option(
-        "words in angle brackets that are one subword each, such as <sep>; tags of data.train are",
+        "words in angle brackets that are one subword each, such as <sep>; tags of data.train "
+        "are always included",
     )
     temperature: float = option(
-        "several training files: 1 keeps their sizes, 5 repeats smaller ones, large: all equal",
+        "several training files: 1 keeps their sizes, 5 repeats smaller ones, a large value "
+        "makes all equal",
         least=1,
         most=1e9,
     )
     weights: list[float] | None = option(
-        "one for each name of train: how often an epoch has each of its pairs; [3, 0.5]: 3 "
-        "times, half",
+        "one per file of train: how often an epoch uses its pairs; [3, 0.5]: three times, and "
+        "half of them",
     )
     lowercase: bool = option(
         "true: lower-case all text, as some published recipes do",
     )
-    tags: str = option("of words, in parsing", choices=("kept", "xx"))
+    tags: str = option("part-of-speech tags in parsing", choices=("kept", "xx"))
     drop_duplicates: str | None = option(
-        "of equal training pairs the first stays; normalised ignores case and punctuation",
+        "keep only the first of equal training pairs; normalised ignores case and punctuation",
         choices=("exact", "normalised"),
     )
     drop_equal: bool = option(
@@ -91,7 +93,7 @@ class DataOptions:
         "drop training pairs that are clearly in other languages (py3langid)", absent=False
     )
     check_sides: bool = option(
-        "refuse text whose sides are exchanged or in neither language of data.val",
+        "refuse text whose sides are swapped or in neither language of data.val",
         absent=True,
         mutable_on_resume=True,
     )
@@ -203,7 +205,7 @@ class DataOptions:
 
     @property
     def all_symbols(self) -> list[str]:
-        """`symbols`, and the tags of the training text."""
+        """Returns `symbols` and the tags of the training text."""
         symbols = dict.fromkeys(self.symbols)
         for name in listed(self.train) if self.source == "files" else ():
             tag, _ = tagged(name)

@@ -1,4 +1,4 @@
-"""The values of options that are not given. They stand in conf/, and nowhere else."""
+"""Default values of options. They are in conf/, and nowhere else."""
 
 from collections.abc import Callable
 from copy import deepcopy

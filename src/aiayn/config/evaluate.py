@@ -48,7 +48,7 @@ class EvaluateConfig:
         partial(path_or_paths, "a run's folder", may_be_empty=True),
     )
     hypotheses: str | None = option(
-        "a file of translations that another decoder made of the text, scored in place of a search"
+        "a file of translations by another decoder, scored instead of a search"
     )
     baseline: str | None = option("another run's folder to compare with")
     out: str | None = option("folder for the results; null: evaluation/SPLIT in the run's folder")

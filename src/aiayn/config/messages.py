@@ -1,4 +1,5 @@
-"""What is wrong with a command line or a file of options, in one line, also where Hydra finds it.
+"""Messages about a wrong command line or file of options, in one line, also for errors that Hydra
+finds.
 
 Hydra's errors are told apart by their types; what has none of its own there is refused before Hydra
 sees it.
@@ -208,18 +209,19 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
         if sign and schema is not Config and re.split("[./]", key)[0] not in first_names:
             raise ConfigError(no_such_option(key, schema))
         if key in ("hydra/launcher", "hydra/sweeper") and schema is not Config:
-            raise ConfigError(f"{key}={text}: is for sweeps of train; leave it out")
+            raise ConfigError(f"{key}={text}: only works in sweeps of train; leave it out")
         if key.startswith(OF_SWEEPS) and not multirun:
-            raise ConfigError(f"{override}: is for the rows of a sweep: add -m, or leave it out")
+            raise ConfigError(f"{override}: only works in a sweep; add -m, or leave it out")
         if key.startswith(WITHOUT_EFFECT) and (key, text.lower()) != ("hydra.job.chdir", "false"):
             raise ConfigError(
-                f"{key}: has no effect, Hydra writes no files here; a run is the folder "
-                "OUTPUTS/NAME, a sweep OUTPUTS/sweeps/SWEEP: set outputs=, name= or sweep="
+                f"{key}: is not supported, because Hydra writes no files here; set outputs=, "
+                "name= or sweep= (a run is the folder OUTPUTS/NAME, a sweep "
+                "OUTPUTS/sweeps/SWEEP)"
             )
         [parsed] = OverridesParser.create().parse_overrides([override])
         if parsed.is_sweep_override() and not multirun:
             as_list = "" if key in groups(schema) else "write [A,B] for a list, or "
-            raise ConfigError(f"{override}: several values; {as_list}add -m for a sweep over them")
+            raise ConfigError(f"{override}: several values are a sweep; {as_list}add -m")
         if key in groups(schema):
             value: Any = parsed.value()
             files = value.list if isinstance(value, ChoiceSweep) else [value]

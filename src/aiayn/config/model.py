@@ -19,8 +19,8 @@ class ModelOptions:
     n_heads: int | None = option("h, attention heads", least=1, inferred_from_data=True)
     d_k: int | None = option("null: d_model / n_heads", least=1, inferred_from_data=True)
     d_v: int | None = option(
-        "null: d_model / n_heads; fix it (base: 64) beside a sweep over n_heads and d_k, else both "
-        "d_v and n_heads vary",
+        "null: d_model / n_heads; set it (base: 64) for a sweep over n_heads and d_k, or d_v "
+        "varies with n_heads",
         least=1,
         inferred_from_data=True,
     )
@@ -34,7 +34,7 @@ class ModelOptions:
     )
     n_decoder_layers: int | None = option("null: n_layers", least=1)
     tie_embeddings: str = option(
-        "one matrix (section 3.4), the source has its own, the output has its own as well",
+        "one matrix (section 3.4), a separate one for the source, or three separate ones",
         choices=("all", "decoder", "none"),
     )
     attention_window: int | None = option(

@@ -17,9 +17,7 @@ _subcommand: str | None = None  # train or evaluate, after `aiayn`
 
 @contextmanager
 def started_as(script: str | None, subcommand: str | None) -> Iterator[None]:
-    """Within the context the process is known to be `python SCRIPT ...` or `aiayn SUBCOMMAND
-    ...`.
-    """
+    """Names this process `python SCRIPT ...` or `aiayn SUBCOMMAND ...` within the context."""
     global _script, _subcommand
     previous = _script, _subcommand
     _script, _subcommand = Path(script).resolve() if script else None, subcommand
@@ -64,8 +62,8 @@ def same_again() -> list[str]:
 
 
 def _in_notebook() -> bool:
-    """Whether this process is a notebook's kernel; other programs may have imported ipykernel,
-    too.
+    """Returns whether this process is a notebook's kernel; other programs may have imported
+    ipykernel, too.
     """
     kernel = sys.modules.get("ipykernel.kernelapp")
     return kernel is not None and kernel.IPKernelApp.initialized()

@@ -1,4 +1,4 @@
-"""Options left to the program, null in the configuration: sizes and steps that fit the text.
+"""Resolves options that are null in the configuration: sizes and steps that fit the text.
 
 They are inferred when a run first starts, printed with their reason, and stored with the run, which
 continues with them.
@@ -66,8 +66,8 @@ def usual_steps(pairs: int, steps_per_epoch: int) -> int:
 
 
 def usual_peak(d_model: int) -> float:
-    """The highest rate of base, 0.0007 at d_model 512, in proportion to 1 / d_model: 0.0028 at 128,
-    as for Multi30k.
+    """Returns the highest rate of base, 0.0007 at d_model 512, in proportion to 1 / d_model: 0.0028
+    at 128, as for Multi30k.
     """
     return (512 * 4000) ** -0.5 * 512 / d_model
 
@@ -97,7 +97,7 @@ def check_open_model(options: Config) -> None:
             return
         except ConfigError as error:
             message = str(error)
-    raise ConfigError(f"{message} (of the models that the text can choose, this is the largest)")
+    raise ConfigError(f"{message} (for the largest model that data=files can choose)")
 
 
 def open_options(options: Config) -> set[str]:
@@ -189,7 +189,7 @@ def _narrowed(
 
 @dataclass(frozen=True)
 class CorpusSize:
-    """Of a prepared training text."""
+    """The size of a prepared training text."""
 
     pairs: int
     steps_per_epoch: int

@@ -1,5 +1,5 @@
-"""How options are declared, and the rules that they share: each raises ConfigError with one line
-that names the option.
+"""How options are declared, and the rules they share: each raises ConfigError in one line that
+names the option.
 
 Type, help, rule, and what may become of an option later stand where it is declared; its value
 stands in conf/.
@@ -212,7 +212,7 @@ def known_tags(key: str, names: Paths, known: Collection[str]) -> None:
     for name in listed(names):
         tag, _ = tagged(name)
         is_known = not tag or tag in known
-        require(is_known, f"{key}: {tag} is no tag of the training text ({learned})")
+        require(is_known, f"{key}: {tag} is not a tag of the training text ({learned})")
 
 
 def listed(values: Paths) -> list[str]:

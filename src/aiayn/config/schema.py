@@ -169,14 +169,14 @@ class Config:
 
     @property
     def run_name(self) -> str:
-        """The run's folder under outputs. Raises ConfigError if there is none."""
+        """Returns the run's folder under outputs. Raises ConfigError if there is none."""
         if self.name is None:
             raise ConfigError("name is missing: set name=NAME, the run's folder under outputs")
         return self.name
 
     @property
     def outputs_folder(self) -> Path:
-        """The root of all runs. Raises ConfigError if its name would need quoting on a command
-        line.
+        """Returns the root of all runs. Raises ConfigError if its name would need quoting on a
+        command line.
         """
         return outputs_folder(self.outputs)

@@ -24,7 +24,7 @@ UNTIL_THE_END = ("trainer.average_last", "trainer.best_metric")
 
 @cache
 def mutable_on_resume(key: str) -> bool:
-    """Whether an option may change between two starts of a run."""
+    """Returns whether an option may change between two starts of a run."""
     section = {option.name: option for option in fields(Config)}.get(key.partition(".")[0])
     declared = (section, options_of(Config).get(key))
     return any(option is not None and option.metadata["mutable_on_resume"] for option in declared)
@@ -168,8 +168,8 @@ def too_late(stored: Mapping[str, Any], options: Config) -> str:
 
 
 def _differ(key: str, old: Any, new: Any) -> bool:
-    """Whether two values of an option mean something else: 1 is one step of an epoch, and 1.0 are
-    all of them.
+    """Returns whether two values of an option mean something else: 1 is one step of an epoch, and
+    1.0 are all of them.
     """
     is_count_or_share = key in ("trainer.limit_train_steps", "trainer.overfit_steps")
     return old != new or (is_count_or_share and {str(old), str(new)} == {"1", "1.0"})

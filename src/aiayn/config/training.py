@@ -65,7 +65,7 @@ class TrainerOptions:
     )
     num_nodes: int = option("machines", least=1, most=1000, mutable_on_resume=True)
     strategy: str = option(
-        "the last one for steps that leave parameters out",
+        "the last one if steps leave parameters unused",
         choices=STRATEGIES,
         mutable_on_resume=True,
     )
@@ -103,8 +103,8 @@ class TrainerOptions:
         mutable_on_resume=True,
     )
     best_metric: str = option(
-        "val/loss | val/bleu | val/f1 (parsing) | val/NAME of METRICS: decides about "
-        "checkpoints/best.ckpt and patience",
+        "val/loss | val/bleu | val/f1 (parsing) | val/NAME of METRICS: selects "
+        "checkpoints/best.ckpt and counts for patience",
         mutable_on_resume=True,
     )
     checkpoint_every: int | None = option(
@@ -271,5 +271,5 @@ class LoggerConfig:
 
     @property
     def kinds(self) -> list[str]:
-        """The loggers besides metrics.jsonl."""
+        """Returns the loggers besides metrics.jsonl."""
         return [name for name in listed(self.kind) if name != "none"]

@@ -21,7 +21,7 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 
 class OnDevice:
-    """What batches of every kind can do: their tensors go to a device together."""
+    """Base of all batches: moves their tensors to a device together."""
 
     def to(self, device: torch.device) -> Self:
         """Copies the batch to a device, without waiting for a GPU that is still busy with the
@@ -41,7 +41,7 @@ class OnDevice:
 
 
 class Counted:
-    """What a micro-batch knows about its tokens on the host: counting on a GPU would launch kernels
+    """Token counts of a micro-batch, known on the host: counting on a GPU would launch kernels
     there.
     """
 
@@ -50,12 +50,12 @@ class Counted:
 
     @property
     def n_src_tokens(self) -> int:
-        """Real source tokens of this batch."""
+        """Returns the number of real source tokens of this batch."""
         return int(self.lengths[0].sum())
 
     @property
     def n_tokens(self) -> int:
-        """Real target tokens of this batch."""
+        """Returns the number of real target tokens of this batch."""
         return int(self.lengths[1].sum())
 
 
@@ -73,12 +73,12 @@ class Batch(OnDevice, Counted):
 
     @property
     def src_mask(self) -> Tensor:
-        """(B, 1, 1, S), True = may attend."""
+        """Returns (B, 1, 1, S), True = may attend."""
         return source_mask(self.src)
 
     @property
     def n_positions(self) -> int:
-        """Positions of both sides that are computed, padding included."""
+        """Returns the number of positions of both sides that are computed, padding included."""
         return self.src.numel() + self.tgt_out.numel()
 
     def few(self) -> tuple[Tensor, Tensor]:
@@ -123,7 +123,7 @@ class PackedBatch(OnDevice, Counted):
 
     @property
     def src(self) -> Tensor:
-        """(1, N) ids."""
+        """Returns (1, N) ids."""
         return self._row(Slot.SRC)
 
     @property
@@ -136,7 +136,7 @@ class PackedBatch(OnDevice, Counted):
 
     @property
     def src_positions(self) -> Tensor:
-        """(1, N), from 0, in the token's sentence."""
+        """Returns each token's position in its sentence, from 0: (1, N)."""
         return self._row(Slot.SRC_POSITION)
 
     @property
@@ -145,25 +145,29 @@ class PackedBatch(OnDevice, Counted):
 
     @property
     def src_ranges(self) -> tuple[Tensor, ...]:
-        """The `Ranges` of the encoder's self-attention: a token attends to its sentence."""
+        """Returns the `Ranges` of the encoder's self-attention: a token attends to its sentence."""
         start, end = self.slots[Slot.SRC_START], self.slots[Slot.SRC_END]
         return start, end, start, end
 
     @property
     def tgt_ranges(self) -> tuple[Tensor, ...]:
-        """Those of the decoder's: a token attends to its sentence up to itself."""
+        """Returns the `Ranges` of the decoder's self-attention: a token attends to its sentence up
+        to itself.
+        """
         return tuple(
             self.slots[slot] for slot in (Slot.TGT_START, Slot.NEXT, Slot.HERE, Slot.TGT_END)
         )
 
     @property
     def cross_ranges(self) -> tuple[Tensor, ...]:
-        """Those over the source: a token attends to its sentence's source."""
+        """Returns the `Ranges` of attention over the source: a token attends to its sentence's
+        source.
+        """
         return tuple(self.slots[Slot.SRC_START_OF_TGT :])
 
     @property
     def n_positions(self) -> int:
-        """Slots of both sides."""
+        """Returns the number of slots of both sides."""
         return 2 * self.slots.size(1)
 
     def few(self) -> tuple[Tensor, Tensor]:
@@ -212,7 +216,7 @@ class SourceBatch(OnDevice):
 
     @property
     def src_mask(self) -> Tensor:
-        """(B, 1, 1, S), True = may attend."""
+        """Returns (B, 1, 1, S), True = may attend."""
         return source_mask(self.src)
 
 
@@ -263,7 +267,7 @@ def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
 def pack(
     split: PreparedSplit, micro_batch: MicroBatch, number: int, n_slots: int, max_length: int
 ) -> PackedBatch:
-    """`collate` without padding: all sentences of a side one after the other, in `n_slots`, or in
+    """Collates without padding: all sentences of a side one after the other, in `n_slots`, or in
     more if needed.
     """
     (src, src_lengths), (tgt, tgt_lengths) = (

@@ -178,8 +178,8 @@ class BatchPlan:
             yield copies[(positions >= first / steps) & (positions < end / steps)], end - first
 
     def fits(self, micro_batches: int, max_tokens_per_device: int) -> bool:
-        """Whether no micro-batch has more padded tokens on a side than allowed, in the first
-        epoch.
+        """Returns whether no micro-batch has more padded tokens on a side than allowed, in the
+        first epoch.
         """
         sides, sample = (self.src_lengths, self.tgt_lengths), self._sample(micro_batches)
         largest = max(self._positions(side[pairs]) for pairs in sample for side in sides)
@@ -201,8 +201,8 @@ class BatchPlan:
 
     @cached_property
     def n_slots(self) -> int:
-        """Token slots of a side that hold any packed micro-batch, but for rare ones of later
-        epochs.
+        """Returns how many token slots of a side hold any packed micro-batch, except rare ones of
+        later epochs.
         """
         sides = self.src_lengths, self.tgt_lengths
         largest = max(
@@ -211,13 +211,13 @@ class BatchPlan:
         return SLOTS_UNIT * math.ceil(SLOTS_SPARE * largest / SLOTS_UNIT)
 
     def _positions(self, lengths: np.ndarray) -> int:
-        """How many positions the sentences of a side take in a micro-batch."""
+        """Returns how many positions the sentences of a side take in a micro-batch."""
         return int(lengths.sum()) if self.packed else int(lengths.max()) * len(lengths)
 
     @property
     def padding(self) -> np.ndarray:
-        """The share of padding among the source and target positions of micro-batches of the first
-        epoch, (n,).
+        """Returns the share of padding among the source and target positions of micro-batches of
+        the first epoch, (n,).
         """
         shares = []
         for pairs in self._sample(self.micro_batches):
@@ -260,7 +260,8 @@ def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.nd
 def repetitions(
     corpus: "PreparedCorpus", temperature: float, weights: list[float] | None = None
 ) -> np.ndarray | None:
-    """How often an epoch has each training pair on average, (pairs,); None: every pair once.
+    """Returns how often an epoch has each training pair on average, (pairs,); None: every pair
+    once.
 
     The weight of its file, or so often that file f has p_f ^ (1 / T) of the epoch, and the largest
     file each pair once. Raises DataError for text of one file.
@@ -273,8 +274,8 @@ def repetitions(
             f"data.temperature={temperature:g}" if weights is None else f"data.weights={weights}"
         )
         raise DataError(
-            f"{option}: it mixes several files of data.train, and {corpus.folder} has pairs of "
-            f"{len(pairs) or 1} or is of an older version: name files with usable pairs, remove "
+            f"{option}: mixes several files of data.train, but {corpus.folder} has pairs of "
+            f"{len(pairs) or 1} or is from an older version: name files with usable pairs, remove "
             "that folder, or leave the option out"
         )
     return np.repeat(weights or (pairs.max() / pairs) ** (1 - 1 / temperature), pairs)

@@ -1,4 +1,4 @@
-"""Which pairs are usable, and as what text: Unicode form, blanks, the rules, and the count of what
+"""Decides which pairs are usable and in what form: Unicode form, blanks, rules, and counts of what
 they drop.
 """
 
@@ -150,8 +150,8 @@ def canonical(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text has printable characters only, as nearly every line has; ten times as fast as
-    a search.
+    """Returns whether a text has printable characters only, as nearly every line has; ten times as
+    fast as a search.
     """
     # Python calls two of the blanks printable: those of Hangul and of Braille.
     return text.isprintable() and "\u3164" not in text and "\u2800" not in text
@@ -279,7 +279,7 @@ def training_rules(config: "DataConfig") -> list[Rule]:
 
 
 class _Folded(dict[int, str]):
-    """Maps characters that are no text to a space: neither letters, marks, numbers nor symbols."""
+    """Maps characters other than letters, marks, numbers and symbols to a space."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)

@@ -71,9 +71,9 @@ class TranslationDataModule(pl.LightningDataModule):
         super().__init__()
         if config.vocab_size is None or config.tokens_per_step is None:
             raise ConfigError(
-                f"data.vocab_size={as_option(config.vocab_size)}, data.tokens_per_step="
-                f"{as_option(config.tokens_per_step)}: null is chosen by the number of pairs, in "
-                "`aiayn train` only; set both"
+                f"data.vocab_size={as_option(config.vocab_size)}, "
+                f"data.tokens_per_step={as_option(config.tokens_per_step)}: null is inferred from "
+                "the number of pairs only by `aiayn train`; set both"
             )
         self.config = DataConfig(**vars(config))
         # Lightning's name: who calls `prepare_data`
@@ -103,8 +103,8 @@ class TranslationDataModule(pl.LightningDataModule):
             self._corpus = prepare(self.config, self._given_tokenizer)
 
     def wait_for_data(self, silence: float) -> None:
-        """In place of `prepare_data`, where another process prepares; `silence`: seconds without a
-        sign of it.
+        """Waits until another process has prepared the data; `silence`: seconds without a sign of
+        it.
 
         Raises DataError as `prepare.wait_for` does.
         """
@@ -130,7 +130,7 @@ class TranslationDataModule(pl.LightningDataModule):
             self._test = PreparedSplit(Path(), "test", *map(Sentences.of, ids))
 
     def train_dataloader(self) -> DataLoader:
-        """This rank's micro-batches of an epoch, from the Trainer's present step on."""
+        """Returns this rank's micro-batches of an epoch, from the Trainer's present step on."""
         trainer, plan = self.trainer, self.plan
         count, train = plan.steps_per_epoch * plan.micro_batches, self.corpus.train
         make: Callable[[int], TrainingBatch] = partial(_padded_batch, train, plan)
@@ -141,24 +141,26 @@ class TranslationDataModule(pl.LightningDataModule):
             if batches % trainer.accumulate_grad_batches:
                 raise ConfigError(
                     f"Trainer(limit_train_batches={trainer.limit_train_batches}), which "
-                    f"overfit_batches and fast_dev_run set, too, takes {batches} batches and ends "
-                    f"within a step of accumulate_grad_batches={trainer.accumulate_grad_batches}: "
-                    "set a multiple of that"
+                    f"overfit_batches and fast_dev_run also set: {batches} batches end within a "
+                    f"step of accumulate_grad_batches={trainer.accumulate_grad_batches}; set a "
+                    "multiple of it"
                 )
         numbers = (lambda: numbers_from(plan, trainer, trainer.global_step)) if trainer else None
         return self._loader(count, make, numbers, self.config.num_workers)
 
     def val_dataloader(self) -> DataLoader:
-        """This rank's share of the validation pairs, in the largest batches that a device takes."""
+        """Returns this rank's share of the validation pairs, in the largest batches that a device
+        takes.
+        """
         return self._evaluation_loader(self.corpus.val, self.limit_val_batches)
 
     def test_dataloader(self) -> DataLoader:
-        """This rank's share of the test pairs, which are neither cleaned nor dropped."""
+        """Returns this rank's share of the test pairs, which are neither cleaned nor dropped."""
         return self._evaluation_loader(self._test_split())
 
     def predict_dataloader(self) -> DataLoader:
-        """This rank's share of the sources of the test set, to translate; blank ones are left
-        out.
+        """Returns this rank's share of the sources of the test set, to translate; blank ones are
+        left out.
         """
         sources = self._test_split().src
         lines = np.flatnonzero(sources.lengths > 1)
@@ -172,7 +174,7 @@ class TranslationDataModule(pl.LightningDataModule):
 
     @property
     def corpus(self) -> PreparedCorpus:
-        """The prepared corpus. Raises RuntimeError before `prepare_data` or `setup`."""
+        """Returns the prepared corpus. Raises RuntimeError before `prepare_data` or `setup`."""
         if self._corpus is None:
             raise RuntimeError("call prepare_data() and setup() first")
         return self._corpus
@@ -183,7 +185,9 @@ class TranslationDataModule(pl.LightningDataModule):
 
     @property
     def plan(self) -> BatchPlan:
-        """Which pairs make up each training step. Raises RuntimeError before `setup("fit")`."""
+        """Returns which pairs make up each training step. Raises RuntimeError before
+        `setup("fit")`.
+        """
         if self._plan is None:
             raise RuntimeError('call setup("fit") first')
         return self._plan
@@ -193,8 +197,8 @@ class TranslationDataModule(pl.LightningDataModule):
         return max(MAX_TOKENS_PER_DEVICE, self.config.max_length + 1) if limit is None else limit
 
     def _training_plan(self) -> BatchPlan:
-        """A plan whose steps have as many micro-batches as the Trainer takes; without a Trainer, as
-        memory requires.
+        """Returns a plan whose steps have as many micro-batches as the Trainer takes; without a
+        Trainer, as memory requires.
 
         Raises ConfigError for a Trainer whose devices and accumulation do not fit.
         """
@@ -221,10 +225,9 @@ class TranslationDataModule(pl.LightningDataModule):
         if config.micro_batches or uneven or not plan.fits(micro_batches, limit):
             raise ConfigError(
                 f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on "
-                f"{trainer.world_size} devices takes {micro_batches} micro-batches a step, and a "
-                f"step of data.tokens_per_step={config.tokens_per_step} in "
-                f"data.parts_per_step={parts} parts is made of {count}, as data.micro_batches or "
-                f"data.max_tokens_per_device={limit} have it: set "
+                f"{trainer.world_size} devices: cuts a step into {micro_batches} micro-batches, "
+                f"but data.tokens_per_step={config.tokens_per_step}, data.parts_per_step={parts} "
+                f"and data.micro_batches or data.max_tokens_per_device={limit} need {count}; set "
                 f"accumulate_grad_batches={-(-count // trainer.world_size)}"
             )
         plan.cut_into(micro_batches)
@@ -279,15 +282,15 @@ def _packed_batch(
 
 
 def _evaluation_batch(split: PreparedSplit, batches: list[np.ndarray], number: int) -> Batch:
-    """Numbers beyond the last batch, for ranks with fewer batches than others, give batches without
-    pairs.
+    """Returns a batch of evaluation. Numbers beyond the last batch, for ranks with fewer batches
+    than others, give batches without pairs.
     """
     pairs = batches[number] if number < len(batches) else np.empty(0, np.int64)
     return collate(split, MicroBatch(pairs, max(1, int(split.tgt.lengths[pairs].sum()))), number)
 
 
 def _source_batch(sources: Sentences, batches: list[np.ndarray], number: int) -> SourceBatch:
-    """Numbers beyond the last batch give a batch without lines."""
+    """Returns a batch of sources, without lines for numbers beyond the last batch."""
     if number >= len(batches):
         return SourceBatch([], pad_sources([[]]))
     return SourceBatch(batches[number].tolist(), padded(sources, batches[number])[0])

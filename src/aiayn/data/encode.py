@@ -50,7 +50,7 @@ class Sentences:
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of every sentence with its end mark, (sentences,) int32."""
+        """Returns the number of tokens of every sentence with its end mark, (sentences,) int32."""
         return np.diff(self.starts).astype(np.int32) + 1
 
     def __add__(self, other: "Sentences") -> "Sentences":
@@ -189,7 +189,7 @@ def encode(
 
 
 def _cached(tokenizer: Tokenizer) -> tuple[CachedTokenizer, CachedTokenizer]:
-    """Those of sources and of targets: of one vocabulary they share a cache."""
+    """Returns cached encoders of sources and of targets, with one cache for a shared vocabulary."""
     targets = CachedTokenizer(tokenizer)
     return targets if tokenizer.source is tokenizer else CachedTokenizer(tokenizer.source), targets
 

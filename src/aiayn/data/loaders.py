@@ -75,4 +75,4 @@ class StepLoader(DataLoader):
         return {}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Nothing to do."""
+        """Does nothing: a loader has no state."""

@@ -18,13 +18,15 @@ from aiayn.data.raw_text import RawPair, RawText, remark
 from aiayn.data.tables import read_json_lines, read_table
 from aiayn.data.text_files import OPENERS, lines, scan, suffix
 from aiayn.doors import is_behind, load_from
-from aiayn.errors import ConfigError, DataError
+from aiayn.errors import ConfigError, DataError, counted
 
 TABLES = {"tsv": read_table, "csv": read_table, "jsonl": read_json_lines}  # by suffix
 
 
 def is_pair_file(name: str) -> bool:
-    """Whether a name has the suffix of a file of pairs: a table, or one that an app reads."""
+    """Returns whether a name has the suffix of a file of pairs: a table, or one that an app
+    reads.
+    """
     return suffix(name) in TABLES or is_behind("aiayn.readers", suffix(name))
 
 
@@ -37,15 +39,15 @@ class FileText(RawText):
 
     @cached_property
     def files(self) -> list[tuple[Path, ...]]:
-        """For each name: one file of pairs, or a source and a target file, if the name is their
-        prefix.
+        """Returns for each name one file of pairs, or a source and a target file, if the name is
+        their prefix.
 
         These are `PREFIX.LANG`, or the same compressed. Raises DataError for missing files, unequal
         line counts, and if there is no line at all.
         """
         files = [self._files(name) for name in self.paths]
         if not any(scan(path)[0] for path in chain.from_iterable(files)):
-            raise DataError(f"{self.key}: there is no text in {', '.join(map(_named, files))}")
+            raise DataError(f"{self.key}: no text in {', '.join(map(_named, files))}")
         return files
 
     def _files(self, name: str) -> tuple[Path, ...]:
@@ -59,8 +61,8 @@ class FileText(RawText):
             for path in (src, tgt):
                 next(lines(path), None)  # a file in UTF-16 is said to be that
             raise DataError(
-                f"{self.key}={name}: {src} has {n_src} lines and {tgt} has {n_tgt}: line N of one "
-                "must translate line N of the other (only LF ends a line)"
+                f"{self.key}={name}: {src} has {counted(n_src, 'line')} and {tgt} has {n_tgt:,}: "
+                "line N of one must translate line N of the other (only LF ends a line)"
             )
         return src, tgt
 
@@ -71,7 +73,9 @@ class FileText(RawText):
         )
 
     def _with_tag(self, number: int, paths: tuple[Path, ...]) -> Iterator[RawPair]:
-        """The pairs of a name with its number and its tag, which blank sources have not."""
+        """Yields the pairs of a name with its number and its tag, which blank sources do not
+        get.
+        """
         tag = f"{self.tags[number]} ".encode() if self.tags[number] else b""
         if not (number or tag):
             return self._pairs(paths)
@@ -120,12 +124,10 @@ def _read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
             first = first or [pair]
         yield pair
     if rows == bad:
-        raise DataError(
-            f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it{remark(first)}"
-        )
+        raise DataError(f"{path}: no pairs of {src_lang} and {tgt_lang}{remark(first)}")
     if bad >= 20 and bad > 0.05 * rows:
         raise DataError(
-            f"{path}: {bad} of {rows} rows are no pairs, the first{remark(first)}; correct or "
+            f"{path}: {bad} of {rows} rows are not pairs, the first{remark(first)}; correct or "
             "remove them"
         )
 
@@ -147,8 +149,8 @@ def _named(paths: tuple[Path, ...]) -> str:
 # Formats that are not read, by suffix, and what to do instead.
 TABLE = "a spreadsheet is not read: save it as comma-separated text (.csv)"
 OFFICE = (
-    "office documents are not read: save the text, a sentence a line (aiayn translate reads "
-    ".html, too)"
+    "office documents are not supported: save the text, one sentence per line (aiayn translate "
+    "also reads .html)"
 )
 OTHER_FORMATS = {
     **dict.fromkeys(("xlsx", "xls", "ods"), TABLE),
@@ -169,9 +171,7 @@ def _language_file(prefix: str, lang: str, langs: tuple[str, str], key: str) -> 
         if path.exists():
             return path
     if Path(prefix).expanduser().is_dir():
-        raise DataError(
-            f"{key}={prefix}: this is a folder; {key} is the name of files in it without .{lang}"
-        )
+        raise DataError(f"{key}={prefix}: is a folder; name the files in it, without .{lang}")
     names = (
         {path.name.casefold(): path for path in plain.parent.glob("*")}
         if plain.parent.is_dir()
@@ -180,16 +180,16 @@ def _language_file(prefix: str, lang: str, langs: tuple[str, str], key: str) -> 
     for path in candidates:
         if similar := names.get(path.name.casefold()):
             raise DataError(
-                f"{key}={prefix}: there is no {path}, but {similar}; rename it, or write the "
-                "option so"
+                f"{key}={prefix}: no file {path}, but {similar} exists; rename it, or change the "
+                "option"
             )
     for code in langs:
         if extension := re.search(rf"\.{re.escape(code)}(\.gz|\.bz2|\.xz)?$", prefix):
             rest = prefix[: extension.start()]
             raise DataError(
-                f"{key}={prefix}: leave out {extension[0]}: {key}={rest} names both languages"
+                f"{key}={prefix}: leave out {extension[0]}; {key}={rest} names the files of both "
+                "languages"
             )
     raise DataError(
-        f"{key}={prefix}: there is neither {plain} nor {plain}.gz; {key} is the file name without "
-        f".{lang}"
+        f"{key}={prefix}: no file {plain} or {plain}.gz; {key} is the file name without .{lang}"
     )

@@ -43,7 +43,7 @@ CJK = (
 
 
 def has_letters(text: str) -> bool:
-    """Whether anything in a text can be translated: a letter outside its placeholders."""
+    """Returns whether anything in a text can be translated: a letter outside its placeholders."""
     return bool(LETTER.search(text) and LETTER.search(PLACEHOLDER.sub("", text)))
 
 

@@ -162,7 +162,7 @@ def _described(
     if sum(dropped.values()) > len(prepared.train):
         most = max(dropped, key=lambda reason: dropped[reason])
         log.warning(
-            "warning: most pairs of %s are dropped, above all as %s",
+            "warning: most pairs of %s are dropped, mainly as %s",
             wanted.texts["train"].option,
             most,
         )
@@ -188,13 +188,13 @@ def _wanted(config: DataOptions, tokenizer: Tokenizer | None) -> Wanted:
         unknown := [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]
     ):
         raise DataError(
-            f"data.symbols: the given tokenizer divides {', '.join(unknown)}; learn one, or leave "
-            "them out"
+            f"data.symbols: the tokenizer splits {', '.join(unknown)}; learn a new one, or leave "
+            "these symbols out"
         )
     size = tokenizer.source.vocab_size if tokenizer and tokenizer.source is not tokenizer else None
     if tokenizer and config.src_vocab_size != size:
         option = f"data.src_vocab_size={as_option(config.src_vocab_size)}"
-        raise DataError(f"{option}: set {as_option(size)}, that of the given tokenizer")
+        raise DataError(f"{option}: set {as_option(size)}, the size of the given tokenizer")
     known_tags("data.val", config.val, tokenizer.symbols if tokenizer else config.all_symbols)
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}
@@ -247,8 +247,8 @@ def _build(config: DataConfig, wanted: Wanted) -> None:
             log.warning("warning: %s: %s", texts["train"].option, line)
         if any(texts[split].identity() != settings[split] for split in SPLITS):
             raise DataError(
-                "data.train or data.val changed while it was read; start again when the files "
-                "are complete"
+                "data.train or data.val changed while being read; start again when the files are "
+                "complete"
             )
         atomic_write_text(work / "tokenizer.json", tokenizer.to_json())
         atomic_write_text(work / "report.json", json.dumps(reports, indent=2))

@@ -1,4 +1,4 @@
-"""The pairs of one split as they were given: nothing is cleaned, dropped or normalised."""
+"""The pairs of one split as given: not cleaned, dropped or normalised."""
 
 import logging
 import time
@@ -76,14 +76,14 @@ class RawText(ABC):
             targets.append(decode(pair.tgt, f"{pair.file} (target)", pair.number))
         if flaws:
             raise DataError(
-                f"{flaws[0].file}: {len(flaws)} rows are no pairs{remark(flaws)}; correct or "
-                "remove them"
+                f"{flaws[0].file}: rows that are not pairs: {len(flaws)}{remark(flaws)}; correct "
+                "or remove them"
             )
         return sources, targets
 
     @property
     def option(self) -> str:
-        """The option as it is written on the command line."""
+        """Returns the option as it is written on the command line."""
         return f"{self.key}={self.names[0] if len(self.names) == 1 else self.names}"
 
 

@@ -1,5 +1,5 @@
-"""Whether the sides of a text are what they are taken for: compared with the development text, by
-what is in them.
+"""Checks that the sides of a text are in their languages, by comparing them with the development
+text.
 
 Exchanged columns, swapped prefixes and files in a third language look like any other text to a
 training. Their words do not: two texts in one language share their frequent words, whatever they
@@ -125,7 +125,7 @@ def _compare(text: TextProfile, val: TextProfile, config: DataOptions) -> None:
     )
     if src_ratio * tgt_ratio > EXCHANGED_PAIR and min(src_ratio, tgt_ratio) > 1:
         raise DataError(
-            f"{text.option}: its sides are exchanged against those of {val.option} ({shown}); "
+            f"{text.option}: source and target are swapped compared with {val.option} ({shown}); "
             f"{remedy}"
         )
     # Words in common grow with both texts: those of one language had 0.05 to 0.24 or more, those of
@@ -140,8 +140,8 @@ def _compare(text: TextProfile, val: TextProfile, config: DataOptions) -> None:
         letters = max(overlap(side.trigrams, other.trigrams) for other in (val.src, val.tgt))
         if words < least and letters < SAME_LETTERS:
             raise DataError(
-                f"{text.option}: its {name} side is in neither language of {val.option}, though "
-                f"it should be {lang} ({shown}); {remedy}"
+                f"{text.option}: its {name} side should be {lang}, but is in neither language of "
+                f"{val.option} ({shown}); {remedy}"
             )
     for name, ratio, opposite in (("source", src_ratio, "target"), ("target", tgt_ratio, "source")):
         if ratio > EXCHANGED_SIDE:

@@ -24,9 +24,7 @@ def text_of(config: DataOptions, split: str) -> RawText:
     """
     key, value, langs = f"data.{split}", getattr(config, split), (config.src_lang, config.tgt_lang)
     if value is None:
-        raise DataError(
-            f"{key} is not set: name text to read, {key}=PREFIX (files) or {key}=SPLIT (hub)"
-        )
+        raise DataError(f"{key} is not set; set {key}=PREFIX (files) or {key}=SPLIT (hub)")
     if config.source == "files":
         return FileText(key, listed(value), langs)
     if config.source == "hub":
@@ -41,8 +39,8 @@ class PhrasebookText(RawText):
         if set(self.langs) != {"en", "de"}:
             raise DataError(
                 f"data.src_lang={self.langs[0]}, data.tgt_lang={self.langs[1]}: the phrasebook "
-                "has en and de only; set data.src_lang=en data.tgt_lang=de, or bring text with "
-                "data=files"
+                "has en and de only; set data.src_lang=en data.tgt_lang=de, or use your own text "
+                "with data=files"
             )
         for number, (en, de) in enumerate(phrasebook.pairs(self.names[0]), 1):
             src, tgt = (en, de) if self.langs[0] == "en" else (de, en)
@@ -90,8 +88,8 @@ class HubText(RawText):
         return [self.names, visible, *([config] if config else [])]
 
     def _place(self) -> tuple[Path | None, str | None]:
-        """The folder of a local data set, None for a name on the hub; and which of its
-        configurations is read.
+        """Returns the folder of a local data set, or None for a name on the hub, and the
+        configuration to read.
         """
         folder = Path(self.hub_path).expanduser()
         if folder.is_dir():
@@ -169,8 +167,7 @@ class HubText(RawText):
             columns = dict(zip(fields, columns["translation"].flatten(), strict=True))
         if lang not in columns:
             raise DataError(
-                f"data.hub_path={self.hub_path}: no language {lang} among its columns "
-                f"{', '.join(columns)}"
+                f"data.hub_path={self.hub_path}: no column {lang} among {', '.join(columns)}"
             )
         # A sentence is one line: a line feed inside it would become two lines when hypotheses are
         # written.

@@ -1,6 +1,4 @@
-"""What looks wrong in a training text: counted in a sample of its pairs, with the option that drops
-it.
-"""
+"""Counts likely faults in a sample of a training text, with the option that drops each."""
 
 import hashlib
 from collections import Counter

@@ -14,7 +14,7 @@ from pathlib import Path
 from aiayn.data.languages import LANGUAGE_CODES, best_match, primary
 from aiayn.data.raw_text import RawPair
 from aiayn.data.text_files import lines, suffix
-from aiayn.errors import DataError
+from aiayn.errors import DataError, counted
 
 RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
 # By default so small that a field which is to be dropped ends the reading
@@ -39,9 +39,9 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
                 continue
             if fields and any(fields) and len(fields) != width:
                 raise DataError(
-                    f"{path}: line {number} has {len(fields)} columns instead of {width}; correct "
-                    f"it, or name the columns in the first line, {src_lang} and {tgt_lang} among "
-                    "them"
+                    f"{path}: line {number} has {counted(len(fields), 'column')} instead of "
+                    f"{width}; correct it, or name the columns in the first line, {src_lang} and "
+                    f"{tgt_lang} among them"
                 )
         if fields is None:
             yield RawPair(str(path), number, b"", b"", "too_many_bytes")
@@ -107,8 +107,8 @@ def table_delimiter(path: Path, header: str) -> str:
 
 
 def is_quoted(first: list[str]) -> bool:
-    """Whether most fields of the first rows of a .tsv file are in quotation marks, as a spreadsheet
-    writes them.
+    """Returns whether most fields of the first rows of a .tsv file are in quotation marks, as a
+    spreadsheet writes them.
     """
     fields = [field for line in first for field in line.rstrip("\r").split("\t") if field]
     return (

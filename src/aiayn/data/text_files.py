@@ -87,8 +87,7 @@ def scan(path: Path, is_text: bool = True) -> tuple[int, str]:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     if stat.S_ISFIFO(status.st_mode):
         raise DataError(
-            f"{path}: this is a pipe, and text for training is read more than once; store it in a "
-            "file"
+            f"{path}: is a pipe, but text for training is read more than once; store it in a file"
         )
     # Unlike the modification time, the inode's change time cannot be set by hand.
     stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
@@ -111,7 +110,7 @@ def _scanned(path: Path, stamp: tuple[int, ...], is_text: bool) -> tuple[int, st
 
 
 def suffix(name: str) -> str:
-    """The suffix of a file's name in lower case, without that of its compression."""
+    """Returns the suffix of a file's name in lower case, without that of its compression."""
     path = Path(name)
     return (
         Path(path.stem if path.suffix.lower() in OPENERS else name).suffix.removeprefix(".").lower()
@@ -154,7 +153,9 @@ def read_whole(path: Path) -> bytes:
     with opened(path) as stream:
         content = stream.read(MAX_DOCUMENT + 1)
     if len(content) > MAX_DOCUMENT:
-        raise DataError(f"{path}: this kind of file may have {MAX_DOCUMENT >> 20} MB; divide it")
+        raise DataError(
+            f"{path}: files of this kind are limited to {MAX_DOCUMENT >> 20} MB; divide it"
+        )
     return content
 
 
@@ -198,7 +199,9 @@ def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
         while line := stream.readline(longest):
             if number == 0:
                 if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                    raise DataError(f"{path}: this is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+                    raise DataError(
+                        f"{path}: the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
+                    )
                 _refuse_utf_16(line[:64], path)
                 line = line.removeprefix(b"\xef\xbb\xbf")
             number += 1
@@ -218,13 +221,12 @@ def opened(path: Path, is_text: bool = True) -> Iterator[BinaryIO]:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise DataError(f"{path}: this is a folder; name a file in it")
+            raise DataError(f"{path}: is a folder; name a file in it")
         # Reading from a pipe may block silently; process substitution, `<(command)` or /dev/fd/63,
         # is read.
         if stat.S_ISFIFO(mode) and not str(path).startswith(("/dev/", "/proc/")):
             raise DataError(
-                f"{path}: this is a named pipe; store its text in a file, or pipe it to standard "
-                "input"
+                f"{path}: is a named pipe; store its text in a file, or pipe it to standard input"
             )
         with open(path, "rb") as raw:
             compression = next(
@@ -251,7 +253,7 @@ def _refuse_utf_16(start: bytes, path: Path) -> None:
     if big != little:
         name = "UTF-16LE" if little else "UTF-16BE"
         raise DataError(
-            f"{path}: this is UTF-16 without a mark; convert it: iconv -f {name} -t UTF-8"
+            f"{path}: the file is UTF-16 without a mark; convert it: iconv -f {name} -t UTF-8"
         )
 
 
@@ -260,4 +262,6 @@ def _refuse_endless(length: int, path: Path) -> None:
     disk image.
     """
     if length > ENDLESS:
-        raise DataError(f"{path}: a line of more than {ENDLESS >> 20} MB; this is not a text file")
+        raise DataError(
+            f"{path}: a line has more than {ENDLESS >> 20} MB, so this is not a text file"
+        )

@@ -181,8 +181,8 @@ class Tokenizer:
 
     @property
     def source(self) -> "Tokenizer":
-        """The tokenizer of sources: this one, unless each language has its own; then this is that
-        of targets.
+        """Returns the tokenizer of sources: this one, unless each language has its own; then this
+        is that of targets.
         """
         return self._own_source or self
 
@@ -192,7 +192,7 @@ class Tokenizer:
 
     @property
     def symbols(self) -> list[str]:
-        """Words that are one subword each, besides those that were learned."""
+        """Returns the words that are one subword each, besides those that were learned."""
         return [
             token.content
             for token in self._core.get_added_tokens_decoder().values()
@@ -213,7 +213,7 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the canonical JSON, as hexadecimal digits."""
+        """Returns the SHA-256 of the canonical JSON, as hexadecimal digits."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def normalise(self, line: str) -> str:
@@ -251,7 +251,7 @@ class Tokenizer:
 
     @property
     def subwords(self) -> list[str]:
-        """Every subword by its id, as `subword` returns it."""
+        """Returns every subword by its id, as `subword` returns it."""
         return list(map(self.subword, range(self.vocab_size)))
 
     def subword(self, number: int) -> str:
@@ -292,7 +292,7 @@ def _add(core: tokenizers.Tokenizer, symbols: Sequence[str]) -> None:
 
 
 def _scored(vocabulary: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """The subwords of a unigram model by id. Raises ValueError if special ones or bytes are
+    """Returns the subwords of a unigram model by id. Raises ValueError if special ones or bytes are
     missing.
     """
     pieces = [piece for piece, score in vocabulary if piece and math.isfinite(score)]

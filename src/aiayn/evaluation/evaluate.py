@@ -198,9 +198,7 @@ def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
     """
     stored = results_folder(RunFolder(folder_of(run)), test)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
-    refusal = RefusedError(
-        f"baseline={run}: there are no scored translations in {stored.folder}; {remedy}"
-    )
+    refusal = RefusedError(f"baseline={run}: no scored translations in {stored.folder}; {remedy}")
     evaluation = read_evaluation(stored.scores)
     try:
         hypotheses = read_lines(stored.hypotheses)

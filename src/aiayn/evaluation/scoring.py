@@ -116,7 +116,7 @@ def score(
 
 
 def kind_applies(metric_name: str, tgt_lang: str) -> bool:
-    """Whether a kind of score says anything about text in this language."""
+    """Returns whether a kind of score says anything about text in this language."""
     lang = _language_code(tgt_lang)
     if metric_name == "bleu_compound_split":
         return lang == "de"
@@ -178,14 +178,16 @@ def sufficient_statistics(
 
 
 def moses_tokenized(line: str, lang: str) -> str:
-    """Punctuation normalised as Moses' script does, then Moses tokens with spaces between them."""
+    """Normalises punctuation like Moses' script, then returns Moses tokens with spaces between
+    them.
+    """
     # The script sees the line's end, which its rule for a full stop before a closing quote needs.
     return _tokens(_moses(lang).normalizer.normalize(f"{line}\n"), lang)
 
 
 def lowercased_tokens(line: str, lang: str) -> str:
-    """The same of lower-cased text, as the scripts were when the scores of Multi30k were
-    published.
+    """Returns Moses tokens of lower-cased text, as the scripts were when the scores of Multi30k
+    were published.
     """
     # Lower case comes first: Moses knows abbreviations by their case.
     moses = _moses(lang)
@@ -195,8 +197,8 @@ def lowercased_tokens(line: str, lang: str) -> str:
 
 
 def compound_split(line: str) -> str:
-    """German text as the authors' script get_ende_bleu.sh has it, with quotes straightened in
-    references too.
+    """Tokenises German text like the authors' script get_ende_bleu.sh, with quotes straightened in
+    references as well.
 
     The script maps Unicode punctuation, tokenises, and cuts hyphenated words. It does not normalise
     punctuation as `moses_tokenized` does: that would also swap a comma and the quote before it,
@@ -206,7 +208,7 @@ def compound_split(line: str) -> str:
 
 
 def bare_compound_split(line: str) -> str:
-    """The same with quotes as they are."""
+    """Tokenises like `compound_split`, with quotes as they are."""
     tokens = _tokens(_moses("de").normalizer.replace_unicode_punct(line), "de")
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokens)
 
@@ -219,7 +221,7 @@ def _tokens(text: str, lang: str) -> str:
 
 
 def _bare_script(hypotheses: list[str], streams: list[list[str]]) -> dict[str, Any]:
-    """The score of get_ende_bleu.sh without straightened quotes."""
+    """Returns the score of get_ende_bleu.sh without straightened quotes."""
     metric = _multi_bleu()
     texts = [[bare_compound_split(line) for line in text] for text in (hypotheses, *streams)]
     return {"bare_script": metric.corpus_score(texts[0], texts[1:]).score}
@@ -254,8 +256,8 @@ def _ter(lang: str) -> TER:
 
 
 def _multi_bleu(lowercase: bool = False) -> BLEU:
-    """BLEU as multi-bleu.perl computes it, which neither tokenises nor smooths: published tokenised
-    scores are so.
+    """Returns a BLEU like multi-bleu.perl's, which published tokenised scores use: it neither
+    tokenises nor smooths.
     """
     return BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
 
@@ -280,7 +282,7 @@ def _moses_languages() -> frozenset[str]:
 
 @cache
 def _moses(lang: str) -> _Moses:
-    """Normaliser and tokenizer of a language, and sacremoses' version."""
+    """Returns normaliser and tokenizer of a language, and sacremoses' version."""
     import sacremoses
 
     new, old = (
@@ -305,13 +307,13 @@ def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) 
     """
     for name, text in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(text, str):
-            raise DataError(f"{name} are one text: give a list of lines")
+            raise DataError(f"{name} are a single string; give a list of lines")
     lines = [line for line in references if isinstance(line, str)]
     streams = [list(stream) for stream in references if not isinstance(stream, str)]
     if lines and streams:
         raise DataError(
-            f"references mix {len(lines)} lines with {len(streams)} lists of lines: give only one "
-            "sort"
+            f"references mix {len(lines)} lines with {len(streams)} lists of lines; give either "
+            "lines or lists of lines"
         )
     streams = streams or [lines]
     for number, stream in enumerate(streams, start=1):

@@ -1,4 +1,4 @@
-"""Whether systems differ by more than chance: resampled test sets, for every kind of score.
+"""Tests whether systems differ by more than chance: resampled test sets, for every kind of score.
 
 paired bootstrap
     Test sets drawn with replacement (Koehn 2004), as `sacrebleu --paired-bs` does.
@@ -125,7 +125,7 @@ def _p_value(samples: np.ndarray, observed: float) -> float:
 
 
 def _half_interval(scores: np.ndarray) -> float:
-    """Half of what 95 % of the resampled scores span."""
+    """Returns half the span of 95 % of the resampled scores."""
     ordered = np.sort(scores)
     cut = len(ordered) // 40
     return float(ordered[-cut - 1] - ordered[cut]) / 2

@@ -36,7 +36,7 @@ class TestSet:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of sources and references."""
+        """Return the SHA-256 of sources and references."""
         return lines_sha256(self.sources, *self.references)
 
 
@@ -98,9 +98,8 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
             data.source == "files" or location.exists()
         ):  # else the name of a data set
             raise RefusedError(
-                f"run={config.run}: {key}={path} leads out of this folder, and a run that "
-                f"somebody else made may name any file: add test={path}, or trusted=true if the "
-                "run is your own"
+                f"run={config.run}: {key}={path} is outside this folder, and a run from somebody "
+                f"else may name any file; add test={path}, or trusted=true if the run is your own"
             )
 
 
@@ -140,9 +139,8 @@ def _split_named(
         split_sha256 = stored.text_sha256 if stored and stored.is_of_split(name) else None
     if split_sha256 not in (None, lines_sha256(*text)):
         raise RefusedError(
-            f"test={config.test}: evaluation/{name} is for the run's own split, "
-            f"data.{name}={getattr(data, name)}, and this is other text; give its files another "
-            f"name than {name}"
+            f"test={config.test}: evaluation/{name} belongs to the run's own split, "
+            f"data.{name}={getattr(data, name)}; rename the files of this text"
         )
     return name if split_sha256 else None
 

@@ -12,7 +12,7 @@ class TranslationTask(Task):
     # sacreBLEU takes a while to import: only where it is used.
 
     def check_text(self, sources: list[str], references: list[str], tgt_lang: str) -> None:
-        """Every text is a translation; there must be a tokenizer to score it."""
+        """Checks that there is a tokenizer to score a translation; every text is one."""
         if references:
             from aiayn.evaluation.scoring import check_tokenizer
 

@@ -32,7 +32,7 @@ class PrepackedLinear(nn.Linear):
         return self.prepacked.to_dense()
 
     def forward(self, input: Tensor) -> Tensor:
-        """input (..., D), also what autocast has made bfloat16. Returns (..., M)."""
+        """Multiplies input (..., D), also what autocast has made bfloat16. Returns (..., M)."""
         return torch.ops.mkldnn._linear_pointwise(
             input.float(), self.prepacked, self.bias, "none", [], ""
         )

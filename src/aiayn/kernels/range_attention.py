@@ -11,7 +11,7 @@ from aiayn.model.masks import Mask, Ranges
 
 
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float = 0.0) -> Tensor:
-    """`attention`; of packed sentences, B is 1, and `p_drop` must be 0."""
+    """Computes `attention` in one kernel; for packed sentences B is 1, and `p_drop` must be 0."""
     if not isinstance(mask, Ranges):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p_drop)
     q, k, v = (heads.squeeze(0).transpose(0, 1) for heads in (q, k, v))
@@ -33,7 +33,7 @@ def range_attention(
     query_start: Tensor,
     query_end: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """q (T, H, d_k), k (S, H, d_k), v (S, H, d_v), and `Ranges`.
+    """Computes attention within ranges: q (T, H, d_k), k (S, H, d_k), v (S, H, d_v), and `Ranges`.
 
     Returns the attended values (T, H, d_v), and the logarithm of each softmax's denominator (H, T),
     for the gradient.
@@ -96,7 +96,7 @@ def _weights(q: Tensor, k: Tensor, ranges: Ranges) -> Tensor:
 
 
 def _swapped(x: Tensor) -> Tensor:
-    """(T, H, d) to (H, T, d), or back."""
+    """Swaps (T, H, d) to (H, T, d), or back."""
     return x.transpose(0, 1).contiguous()
 
 

@@ -52,7 +52,9 @@ def _forward_kernel(
     D_K: tl.constexpr, D_V: tl.constexpr, WIDTH_K: tl.constexpr, WIDTH_V: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One tile of queries of one head: softmax over its keys, tile by tile (online softmax)."""
+    """Attends with one tile of queries of one head: softmax over its keys, tile by tile (online
+    softmax).
+    """
     first_query = tl.program_id(0) * QUERIES
     head = tl.program_id(1)
     q += head * q_head
@@ -100,8 +102,8 @@ def _query_gradient_kernel(
     D_K: tl.constexpr, D_V: tl.constexpr, WIDTH_K: tl.constexpr, WIDTH_V: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of one tile of queries, and `deltas`: the product of each output with its
-    gradient.
+    """Computes the gradient of one tile of queries, and `deltas`: the product of each output with
+    its gradient.
     """
     first_query = tl.program_id(0) * QUERIES
     head = tl.program_id(1)
@@ -148,7 +150,9 @@ def _key_value_gradient_kernel(
     D_K: tl.constexpr, D_V: tl.constexpr, WIDTH_K: tl.constexpr, WIDTH_V: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of one tile of keys and values, from the queries that attend to them."""
+    """Computes the gradients of one tile of keys and values, from the queries that attend to
+    them.
+    """
     first_key = tl.program_id(0) * KEYS
     head = tl.program_id(1)
     q += head * q_head
@@ -188,7 +192,9 @@ def _key_value_gradient_kernel(
 
 
 def _constants(q: Tensor, v: Tensor, tile: tuple[int, int, int]) -> dict[str, object]:
-    """The kernels' constants: sizes of heads and of tiles, warps, and how float32 is multiplied."""
+    """Returns the kernels' constants: sizes of heads and of tiles, warps, and how float32 is
+    multiplied.
+    """
     d_k, d_v = q.size(2), v.size(2)
     queries, keys, warps = tile
     return {
@@ -213,7 +219,7 @@ KEY_GRADIENT_TILE = 16, 64, 2
 def forward(
     q: Tensor, k: Tensor, v: Tensor, key_start: Tensor, key_end: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """As `kernels/range_attention.py: range_attention`."""
+    """Computes `kernels/range_attention.py: range_attention`."""
     n_queries, n_heads, d_k = q.shape
     out = q.new_empty(n_queries, n_heads, v.size(2))
     log_sums = q.new_empty(n_heads, n_queries, dtype=torch.float32)
@@ -232,7 +238,7 @@ def forward(
 def backward(
     q: Tensor, k: Tensor, v: Tensor, out: Tensor, log_sums: Tensor, grad_out: Tensor, ranges: Ranges
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `kernels/range_attention.py: range_attention_gradient`."""
+    """Computes `kernels/range_attention.py: range_attention_gradient`."""
     n_queries, n_heads, d_k = q.shape
     n_keys, scale = len(k), 1 / math.sqrt(d_k)
     # The gradients are as contiguous as the kernels take them to be: written with the strides of q,

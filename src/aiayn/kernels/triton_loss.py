@@ -14,7 +14,7 @@ BLOCK = 4096  # logits of a row at a time; a power of two
 def losses_of_rows(
     logits: Tensor, targets: Tensor, label_smoothing: float, needs_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """As `training/loss.py: losses_of_rows`, in float32; the logits become the gradient in
+    """Computes `training/loss.py: losses_of_rows` in float32; the logits become the gradient in
     place.
     """
     rows, vocab_size = logits.shape
@@ -31,8 +31,8 @@ def losses_of_rows(
 
 @triton.jit
 def _kernel(z, y, smoothed, nll, stride, width, vocab_size, label_smoothing, NEEDS_GRADIENT: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E501  # fmt: skip
-    """One row: the maximum and the sum of exponentials in one pass (online softmax), then the
-    gradient.
+    """Computes one row: the maximum and the sum of exponentials in one pass (online softmax), then
+    the gradient.
 
     The row is `width` numbers; those from `vocab_size` on mean nothing: in whole vectors no load or
     store needs a mask of its own for each number.

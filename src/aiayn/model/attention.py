@@ -11,7 +11,7 @@ from aiayn.model.masks import Mask, Ranges
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float = 0.0) -> Tensor:
-    """Scaled dot-product attention, equation (1): softmax(q kᵀ / √d_k) v.
+    """Computes scaled dot-product attention, equation (1): softmax(q kᵀ / √d_k) v.
 
     q (B, H, T, d_k), k (B, H, S, d_k), v (B, H, S, d_v), mask broadcastable to (B, H, T, S), True =
     may attend. `p_drop` is the dropout of section 6.3, on the weights. Returns (B, H, T, d_v).
@@ -20,7 +20,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float = 0.0) 
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Mask) -> Tensor:
-    """softmax(q kᵀ / √d_k): how much each query attends to each key. Returns (B, H, T, S); rows sum
+    """Returns softmax(q kᵀ / √d_k), how much each query attends to each key: (B, H, T, S); rows sum
     to 1.
 
     The row of a query that may attend to nothing is 0.
@@ -59,7 +59,9 @@ class MultiHeadAttention(nn.Module):
         self.attention: Attention = attention  # on a GPU a fused form of it (kernels/accelerate.py)
 
     def forward(self, x: Tensor, context: Tensor, mask: Mask) -> Tensor:
-        """Queries from x (B, T, D); keys and values from context (B, S, D). Returns (B, T, D)."""
+        """Attends with queries from x (B, T, D) to keys and values from context (B, S, D). Returns
+        (B, T, D).
+        """
         return self.attend(self.queries(x), *self.keys_values(context), mask)
 
     def step(self, x: Tensor, cache: KeyValueCache, position: int, mask: Mask) -> Tensor:
@@ -74,7 +76,7 @@ class MultiHeadAttention(nn.Module):
         return self.attend(self.queries(x, position), cache.k, cache.v, mask)
 
     def queries(self, x: Tensor, position: int | None = None) -> Tensor:
-        """x (B, T, D). Returns (B, H, T, d_k).
+        """Projects x (B, T, D) to queries (B, H, T, d_k).
 
         Rows are positions 0, 1, ...; with `position` all are at that one, as the beams of a search.
         The paper's attention does not depend on it; rotary positions do.
@@ -82,11 +84,11 @@ class MultiHeadAttention(nn.Module):
         return self._split(self.w_q(x))
 
     def keys_values(self, context: Tensor, position: int | None = None) -> tuple[Tensor, Tensor]:
-        """context (B, S, D). Returns (B, H, S, d_k) and (B, H, S, d_v)."""
+        """Projects context (B, S, D) to keys (B, H, S, d_k) and values (B, H, S, d_v)."""
         return self._split(self.w_k(context)), self._split(self.w_v(context))
 
     def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-        """Equation (1) for each head. Returns (B, H, T, d_v)."""
+        """Computes equation (1) for each head. Returns (B, H, T, d_v)."""
         return self.attention(q, k, v, mask, self.p_drop if self.training else 0.0)
 
     def weights(self, q: Tensor, k: Tensor, mask: Mask) -> Tensor:
@@ -102,5 +104,5 @@ class MultiHeadAttention(nn.Module):
         return self.w_o(self.heads(q, k, v, mask).transpose(1, 2).flatten(2))
 
     def _split(self, x: Tensor) -> Tensor:
-        """(B, T, H * d) to (B, H, T, d)."""
+        """Splits (B, T, H * d) into (B, H, T, d)."""
         return x.unflatten(2, (self.n_heads, -1)).transpose(1, 2)

@@ -83,7 +83,7 @@ class DecoderCache:
         return 0 if positions <= 0 else 1 + (positions - 1) * len(self.itself)
 
     def reorder(self, parents: Tensor) -> None:
-        """Beam k of sentence n now continues the former beam parents[n, k]; parents (N, K)."""
+        """Lets beam k of sentence n continue the former beam parents[n, k]; parents (N, K)."""
         index = parents[:, :, None].expand(-1, -1, self.ancestry.size(2))
         self.ancestry = self.ancestry.gather(1, index)
 

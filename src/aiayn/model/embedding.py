@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 
 def sinusoids(length: int, d_model: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos likewise.
-    Returns (length, D).
+    """Returns the encodings of section 3.5, (length, D): PE(pos, 2i) = sin(pos /
+    10000^(2i/d_model)), PE(pos, 2i+1) = cos likewise.
     """
     # float64: at position 10,000 a float32 angle is already off by 1e-3.
     positions = torch.arange(length, dtype=torch.float64)[:, None]
@@ -39,8 +39,8 @@ class SinusoidalPositions(nn.Module):
         return self.table[start : start + length]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """What torch calls to move and to convert modules: float64 needs more digits than a
-        converted table has.
+        """Recomputes the table when torch converts the module to float64, which needs more
+        digits.
         """
         super()._apply(fn, recurse)
         if self.table.dtype == torch.float64:
@@ -73,7 +73,7 @@ class LearnedPositions(nn.Module):
 
 
 class SharedEmbedding(nn.Module):
-    """Section 3.4: one matrix embeds source and target, and is that of the output layer, too."""
+    """Section 3.4: one matrix embeds source and target, and serves as output layer as well."""
 
     def __init__(self, vocab_size: int, d_model: int):
         super().__init__()
@@ -81,7 +81,7 @@ class SharedEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """ids (B, T). Returns their embeddings times sqrt(d_model), (B, T, D)."""
+        """Embeds ids (B, T). Returns the embeddings times sqrt(d_model), (B, T, D)."""
         return F.embedding(ids, self.weight) * self.scale
 
 
@@ -98,5 +98,5 @@ class TiedOutput(nn.Module):
         return self.tied_to[0].weight
 
     def forward(self, states: Tensor) -> Tensor:
-        """states (..., D). Returns logits (..., V)."""
+        """Projects states (..., D) to logits (..., V)."""
         return F.linear(states, self.weight)

@@ -27,7 +27,7 @@ class FeedForward(nn.Module):
         self.w_2 = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D). Returns (B, T, D)."""
+        """Computes equation (2): x (B, T, D) to (B, T, D)."""
         return self.w_2(F.relu(self.w_1(x)))
 
 
@@ -40,13 +40,15 @@ class AddNorm(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """x (B, T, D); `sublayer` maps (B, T, D) to (B, T, D). Returns (B, T, D)."""
+        """Adds and normalises: x (B, T, D); `sublayer` maps (B, T, D) to (B, T, D). Returns (B, T,
+        D).
+        """
         return self.norm(x + self.dropout(sublayer(x)))
 
 
 class LayerPosition(NamedTuple):
-    """Where a part stands, which decides what the masks hide from it: padding in both, in a decoder
-    the future, too.
+    """The position of a part, which decides what masks hide from it: padding, and in a decoder
+    later positions as well.
     """
 
     stack: str  # encoder | decoder
@@ -74,7 +76,7 @@ AttentionPart = Callable[[ModelConfig, LayerPosition], MultiHeadAttention]
 
 @dataclass(frozen=True)
 class Parts:
-    """Constructors of what a model consists of: the paper's, unless an extension gives others.
+    """Constructors of the parts of a model: the paper's, unless an extension gives others.
 
     What a part can rely on, in training, validation and search, on every device and in every
     precision:
@@ -114,7 +116,7 @@ class EncoderLayer(nn.Module):
         self.norm_2 = parts.add_norm(config, position)
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
-        """x (B, S, D), mask broadcastable to (B, H, S, S). Returns (B, S, D)."""
+        """Encodes x (B, S, D), mask broadcastable to (B, H, S, S). Returns (B, S, D)."""
         x = self.norm_1(x, lambda x: self.self_attention(x, x, mask))
         return self.norm_2(x, self.feed_forward)
 
@@ -133,7 +135,7 @@ class DecoderLayer(nn.Module):
         self.norm_3 = parts.add_norm(config, position)
 
     def forward(self, x: Tensor, memory: Tensor, tgt_mask: Mask, src_mask: Mask) -> Tensor:
-        """x (B, T, D), memory (B, S, D), tgt_mask broadcastable to (B, H, T, T), src_mask
+        """Decodes x (B, T, D), memory (B, S, D), tgt_mask broadcastable to (B, H, T, T), src_mask
         (B, 1, 1, S).
 
         Returns (B, T, D).

@@ -33,7 +33,7 @@ Mask = Tensor | Ranges | None  # a tensor is broadcastable to (B, H, T, S); None
 
 
 def causal_mask(length: int, device: torch.device) -> Tensor:
-    """Section 3.2.3: position t attends to positions up to t. Returns (T, T).
+    """Returns the mask (T, T) of section 3.2.3: position t attends to positions up to t.
 
     Targets are padded on the right, so a real position never attends to padding.
     """
@@ -41,8 +41,8 @@ def causal_mask(length: int, device: torch.device) -> Tensor:
 
 
 def within_window(mask: Tensor | Ranges, length: int, window: int | None) -> Tensor | Ranges:
-    """Section 4: restricts the self-attention of T = length positions to `window // 2` positions to
-    each side.
+    """Restricts, as in section 4, the self-attention of T = length positions to `window // 2`
+    positions to each side.
 
     mask: Ranges, or broadcastable to (B, 1, T, T). A position always attends to itself. None: no
     restriction.

@@ -1,4 +1,4 @@
-"""Whether a subclass, a hook or a parametrization changes something about a module."""
+"""Detects what a subclass, a hook or a parametrization changes about a module."""
 
 from typing import TypeGuard, TypeVar
 
@@ -10,8 +10,8 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 def is_exactly(module: object, cls: type[M]) -> TypeGuard[M]:
-    """Whether a module is of this class and no subclass, without hooks, parametrizations or methods
-    of its own.
+    """Returns whether a module is of this class and no subclass, without hooks, parametrizations or
+    methods of its own.
 
     Only such a module may be computed in another way. A parametrization gives a module a class of
     its own. What its submodules are is another question.
@@ -23,8 +23,8 @@ def is_exactly(module: object, cls: type[M]) -> TypeGuard[M]:
 
 
 def has_own_reset(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether code of an extension, neither torch's nor this program's, says how the module's
-    weights are drawn.
+    """Returns whether code of an extension, neither torch's nor this program's, says how the
+    module's weights are drawn.
     """
     owner = next(
         (base for base in type(module).__mro__ if "reset_parameters" in vars(base)), nn.Module

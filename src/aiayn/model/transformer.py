@@ -114,15 +114,15 @@ class Transformer(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def forward(self, src: Tensor, tgt_in: Tensor, src_mask: Tensor) -> Tensor:
-        """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after
-        tgt_in[:, t].
+        """Computes logits (B, T, V) from src (B, S) and tgt_in (B, T); at t they predict the token
+        after tgt_in[:, t].
         """
         return self.project(self.decode(tgt_in, self.encode(src, src_mask), src_mask))
 
     def encode(
         self, src: Tensor, src_mask: Tensor | Ranges, positions: Positions | None = None
     ) -> Tensor:
-        """src (B, S) under src_mask (B, 1, 1, S). Returns memory (B, S, D).
+        """Encodes src (B, S) under src_mask (B, 1, 1, S). Returns memory (B, S, D).
 
         Of packed sentences src is (1, S), the mask their ranges, and `positions` says where in its
         sentence each token stands; None: columns are positions 0, 1, ...
@@ -142,8 +142,8 @@ class Transformer(nn.Module):
         tgt_mask: Tensor | Ranges | None = None,
         positions: Positions | None = None,
     ) -> Tensor:
-        """tgt_in (B, T), memory (B, S, D), tgt_mask broadcastable to (B, 1, T, T), by default
-        causal.
+        """Decodes tgt_in (B, T), memory (B, S, D), tgt_mask broadcastable to (B, 1, T, T), by
+        default causal.
 
         Packed sentences: as for `encode`. Returns states (B, T, D).
         """
@@ -156,7 +156,7 @@ class Transformer(nn.Module):
         return self.decoder_norm(x)
 
     def project(self, states: Tensor) -> Tensor:
-        """states (..., D). Returns logits (..., V)."""
+        """Projects states (..., D) to logits (..., V)."""
         return self.output(states)
 
     def init_cache(self, memory: Tensor, src_mask: Tensor, beam_size: int) -> DecoderCache:

@@ -56,7 +56,7 @@ def repaired_tree(words: str, text: str) -> tuple[Tree, bool]:
     repaired = False
 
     def close_innermost() -> bool:
-        """Whether it had a word; else it is dropped."""
+        """Closes the innermost constituent. Returns whether it had a word; else it is dropped."""
         label, children = stack.pop()
         if children:
             stack[-1][1].append(Tree(label, tuple(children)))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from aiayn.config.stored import short_names
+from aiayn.errors import counted
 from aiayn.reports.differences import Difference, compare, corrected, explained
 from aiayn.reports.groups import (
     Group,
@@ -169,12 +170,8 @@ def _not_compared(groups: Sequence[Group], metrics: Sequence[Metric], base: Grou
     return lines
 
 
-def counted(things: Sequence[object], noun: str) -> str:
-    return f"{len(things)} {noun}{'s' * (len(things) != 1)}"
-
-
 def counted_seeds(group: Group) -> str:
-    return counted(group.seeds, "seed")
+    return counted(len(group.seeds), "seed")
 
 
 def option_columns(options: Sequence[str]) -> list[Column]:

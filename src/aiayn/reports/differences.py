@@ -35,7 +35,9 @@ class Sample:
 
     @property
     def sd(self) -> float | None:
-        """Standard deviation with n - 1 degrees of freedom; None for a single measurement."""
+        """Return the standard deviation with n - 1 degrees of freedom; None for a single
+        measurement.
+        """
         return stdev(self.values) if self.n > 1 else None
 
 
@@ -54,7 +56,7 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the difference is significant after correction for all comparisons of its
+        """Return whether the difference is significant after correction for all comparisons of its
         table.
         """
         return self.p_holm is not None and self.p_holm < LEVEL

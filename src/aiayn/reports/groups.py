@@ -31,14 +31,14 @@ TEXT, TOKENIZER = "text", "tokenizer"  # fingerprints, shown where nothing else 
 
 @dataclass
 class Group:
-    """Runs with the same options and text, and other seeds; none where something was not run."""
+    """Runs that differ only in their seed; empty for a row that was not run."""
 
     runs: list[MeasuredRun]
     options: Record  # those that shaped the weights, and how each split was translated
 
     @property
     def name(self) -> str:
-        """The first run's folder, without its seed."""
+        """Return the first run's folder, without its seed."""
         folder = self.runs[0].folder.path
         return SEED_SUFFIX.sub("", folder.name) or folder.resolve().parent.name
 
@@ -91,8 +91,8 @@ class Group:
         }
 
     def is_called(self, name: str) -> bool:
-        """Whether `name` is the group's, a run's, a run's path, or options of the group, such as
-        optim.lr_scale=3.
+        """Return whether `name` is the group's, a run's, a run's path, or options of the group,
+        such as optim.lr_scale=3.
         """
         names = {
             self.name,
@@ -109,7 +109,7 @@ class Group:
 
 
 def comparable(metric: Metric, *groups: Group) -> bool:
-    """Whether a metric has the same unit in all groups."""
+    """Return whether a metric has the same unit in all groups."""
     first_runs = [
         next((run for run, _ in group.measured(metric)), group.runs[0]) for group in groups
     ]
@@ -247,7 +247,7 @@ def find_baseline(groups: Sequence[Group], name: str) -> Group:
     """Return the group with this name. Raises ConfigError unless exactly one has it."""
     matches = [group for group in groups if group.is_called(name)]
     if len(matches) != 1:
-        problem = "names several groups" if matches else "is none of these groups"
+        problem = "names several groups" if matches else "is not one of these groups"
         names = ", ".join(dict.fromkeys(group.path for group in matches or groups))
         raise ConfigError(
             f"--baseline {name}: {problem}; name a run's folder, such as one of {names}"
@@ -268,8 +268,8 @@ def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
                 key for key in other_options if first.options.get(key) != group.options.get(key)
             ]
             raise ConfigError(
-                f"--by {','.join(by)}: {first.path} and {group.path} agree in these and differ in "
-                f"{', '.join(differing_keys)}, so they are not seeds of each other; add these to "
+                f"--by {','.join(by)}: {first.path} and {group.path} also differ in "
+                f"{', '.join(differing_keys)}, so they are not seeds of one group; add these to "
                 "--by, or leave it out"
             )
 

@@ -31,8 +31,8 @@ def shown(value: Any) -> Any:
 
 
 def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
-    """Both as HTML: words that only the reference has in <del>, words that only the hypothesis has
-    in <ins>.
+    """Return both as HTML: words that only the reference has in <del>, words that only the
+    hypothesis has in <ins>.
     """
     reference_words, hypothesis_words = WORD.findall(reference), WORD.findall(hypothesis)
     words = [[word.strip() for word in side] for side in (reference_words, hypothesis_words)]
@@ -47,7 +47,7 @@ def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
 
 
 def _marked(text: str, tag: str) -> Markup:
-    """The space before the first word stays outside of the mark."""
+    """Mark words, but not the space before the first one."""
     words = text.lstrip()
     space = text.removesuffix(words)
     return escape(space) + Markup(f"<{tag}>{{}}</{tag}>").format(words) if words else escape(text)

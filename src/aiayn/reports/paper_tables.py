@@ -8,8 +8,9 @@ from typing import NamedTuple
 from aiayn.config.data import DataConfig
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_dict
+from aiayn.errors import counted
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.reports.comparison import compare_groups, counted, counted_seeds
+from aiayn.reports.comparison import compare_groups, counted_seeds
 from aiayn.reports.differences import Difference, corrected, explained, minus
 from aiayn.reports.groups import (
     ONE_CHECKPOINT,
@@ -157,7 +158,9 @@ def _shown(
     left_out = len(records) - len(measured_records)
     if not left_out:
         return measured_records, []
-    return measured_records, [f"{left_out} rows of this table were not run; --all shows them, too."]
+    return measured_records, [
+        f"{left_out} rows of this table were not run; --all shows them as well."
+    ]
 
 
 def _beside(row: Row, measured: Record) -> Record:
@@ -500,7 +503,7 @@ def _warning(records: Sequence[Record]) -> list[str]:
     if not names_of:
         return []
     not_comparable = [record for record in run_records if record["not_comparable"]]
-    count = f"{len(not_comparable)} of {counted(run_records, 'row')}"
+    count = f"{len(not_comparable)} of {counted(len(run_records), 'row')}"
     lines = [f"Not comparable with the paper's figures ({count}), whatever the differences below:"]
     for reason, names in names_of.items():
         line = f"- {reason}"

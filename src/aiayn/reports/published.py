@@ -22,7 +22,7 @@ class Row:
     printed: Record  # by the names of our columns; None where the paper prints nothing
 
     def is_of(self, options: Record) -> bool:
-        """Whether a run with these options is one of this row."""
+        """Returns whether a run with these options is one of this row."""
         return self.options.items() <= options.items()
 
     @property

@@ -72,8 +72,8 @@ class MeasuredRun:
 
     @property
     def content(self) -> dict[str, str]:
-        """SHA-256 of corpus, tokenizer, val and val_text, as far as corpus.json or an evaluation
-        has them.
+        """Return the SHA-256 of corpus, tokenizer, val and val_text, as far as corpus.json or an
+        evaluation has them.
         """
         fingerprints = {
             "corpus": self.corpus.get("fingerprint"),
@@ -88,7 +88,7 @@ class MeasuredRun:
 
     @property
     def text_options(self) -> Record:
-        """All options that shaped the text: what is known of it where the run has no
+        """Return all options that shaped the text, which identify it if the run has no
         fingerprints.
         """
         shaping = [
@@ -98,8 +98,8 @@ class MeasuredRun:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of options and measurements, the same for a copy of the folder under another
-        name.
+        """Return the SHA-256 of options and measurements, the same for a copy of the folder under
+        another name.
         """
         options = {key: value for key, value in self.options.items() if key not in NAMING}
         measured = (sorted(options.items()), self.records, self.evaluations)
@@ -116,8 +116,8 @@ class MeasuredRun:
         return points[-1][1] if points else None
 
     def prefers_best(self, evaluation: Evaluation) -> bool:
-        """Whether this was scored with the best checkpoint because that validates better than the
-        average.
+        """Return whether this was scored with the best checkpoint because that validates better
+        than the average.
         """
         return evaluation.checkpoint == "best.ckpt" and self.averaged.get("worse") is True
 

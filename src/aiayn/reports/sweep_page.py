@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aiayn.config.tasks import TASKS, VAL_METRICS
-from aiayn.errors import RefusedError
-from aiayn.reports.comparison import MANY, best_first, compare_parts, counted, option_columns
+from aiayn.errors import RefusedError, counted
+from aiayn.reports.comparison import MANY, best_first, compare_parts, option_columns
 from aiayn.reports.groups import (
     Group,
     differing,
@@ -58,7 +58,7 @@ def sweep_page(folder: Path) -> str:
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
-        about=[f"{counted(runs, 'run')} in {counted(groups, 'group')}"],
+        about=[f"{counted(len(runs), 'run')} in {counted(len(groups), 'group')}"],
         groups=[table for table in tables if len(table.columns) > 3],  # with measurements
         runs=[_runs_table(members, folder, varied) for members in parts],
         n_runs=len(runs),

@@ -33,7 +33,7 @@ class Metric:
 
     @property
     def decimals(self) -> int | None:
-        """Decimals in tables; None: as many as the values need."""
+        """Return the decimals in tables; None: as many as the values need."""
         if self.name in METRICS:
             return METRICS[self.name].decimals
         return 2 if self.split else None
@@ -44,7 +44,7 @@ class Metric:
 
     @property
     def ratio(self) -> "Metric | None":
-        """The ratio of lengths that stands beside a BLEU score."""
+        """Return the ratio of lengths that stands beside a BLEU score."""
         is_bleu = self.split and "bleu" in self.name and not self.name.endswith(RATIO)
         return Metric(self.name + RATIO, self.split) if is_bleu else None
 

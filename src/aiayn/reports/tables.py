@@ -45,7 +45,7 @@ class Table:
 
     @property
     def rest(self) -> "Table":
-        """The folded records as a table of their own."""
+        """Return the folded records as a table of their own."""
         return Table(self.title, self.columns, self.folded)
 
     def cells(self, style: "Style") -> list[list[Any]]:
@@ -72,7 +72,7 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether each column holds numbers, apart from cells that say why there is none."""
+        """Return whether each column holds numbers, apart from cells that say why there is none."""
         return [self._is_numeric(column.key) for column in self.columns]
 
     def _is_numeric(self, key: str) -> bool:
@@ -209,7 +209,9 @@ SPECIAL |= {"|": r"\textbar{}"} | {sign: f"{{{sign}}}" for sign in "[]*"}
 
 
 def _mathematics(cell: str) -> str:
-    """Digits grouped by commas without the space of a list, a space before p, powers of ten."""
+    """Write digits grouped by commas without the space of a list, a space before p, and powers of
+    ten.
+    """
     cell = re.sub(r"e\+(\d+)", r" \\cdot 10^{\1}", cell)
     cell = cell.replace(",", "{,}").replace("{,} ", ", ").replace(" p ", r"\; p\,")
     return f"${cell}$"

@@ -55,9 +55,9 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
         )
     if steps:
         raise RefusedError(
-            f"{folder}: no checkpoint has its optimizer state, such as step_{steps[-1]}.optim, "
-            "beside it; put it back, or begin another run from the weights with init_from= and "
-            "name="
+            f"{folder}: the optimizer state of all checkpoints is missing, such as "
+            f"step_{steps[-1]}.optim; restore it, or start another run from the weights with "
+            "init_from= and name="
         )
     return None
 

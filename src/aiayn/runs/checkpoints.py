@@ -35,7 +35,9 @@ class Checkpoint:
 
     @property
     def vocab_size(self) -> int:
-        """Subwords of the tokenizer, symbols included, which are not learned."""
+        """Returns the number of subwords of the tokenizer, with its symbols, which are not
+        learned.
+        """
         return _vocab_size_of(self.tokenizer)
 
 
@@ -64,7 +66,7 @@ def load(path: Path) -> Checkpoint:
     if missing := sorted(name for name in names if payload.get(name) is None):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(missing)})")
     if fault := _fault_of(payload):
-        raise RefusedError(f"{path}: not a model of this program ({fault}); take another file")
+        raise RefusedError(f"{path}: not a model of this program ({fault}); choose another file")
     try:
         payload["config"] = stored_config(payload["config"])
     except ConfigError as error:
@@ -151,7 +153,7 @@ def average(checkpoints: list[Checkpoint]) -> Checkpoint:
     for other in checkpoints[:-1]:
         if (other.config.model, other.tokenizer) != (newest.config.model, newest.tokenizer):
             raise RefusedError(
-                f"the checkpoints of steps {other.step} and {newest.step} are not of one model"
+                f"the checkpoints of steps {other.step} and {newest.step} are of different models"
             )
     weights = dict(newest.weights)
     for name, tensor in (

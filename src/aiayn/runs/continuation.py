@@ -1,5 +1,5 @@
-"""Whether a command continues a run: its options against those that the run was started with.
-Imports no torch.
+"""Checks whether a command continues a run: compares its options with those of the run. Imports no
+torch.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ def read_options(folder: RunFolder) -> Config:
 
 
 def is_in_use(folder: RunFolder) -> bool:
-    """Whether a process trains in this folder: it holds a lock for as long as it lives."""
+    """Returns whether a process trains in this folder: it holds a lock for as long as it lives."""
     try:
         with open(folder.lock, "r+", encoding="utf-8") as lock:
             return not lock_descriptor(lock.fileno(), blocking=False)

@@ -1,4 +1,4 @@
-"""What a run stores of the files that `extensions` names, and whose parts a model may be built of.
+"""Records the files that `extensions` names, whose parts a model may be built of.
 
 A run stores name and SHA-256 of each, and a copy of it with the files that it imports. A model that
 a file's code builds can be loaded only in a process that has named a file of this name, so that
@@ -35,12 +35,12 @@ _named: dict[str, Any] = {}
 
 
 def id_of_file(extension: Extension) -> str:
-    """What a run stores of a file: FILE:SHA-256."""
+    """Returns what a run stores of a file: FILE:SHA-256."""
     return f"{extension.path.name}:{extension.sha256}"
 
 
 def ids_of_files(extensions: Sequence[Extension]) -> list[str]:
-    """What a run stores of files and of what they import: FILE:SHA-256, each once."""
+    """Returns what a run stores of files and of what they import: FILE:SHA-256, each once."""
     ids = [id_of_file(extension) for extension in extensions]
     for extension in extensions:
         ids += [
@@ -116,7 +116,9 @@ def metrics_of(extensions: Sequence[Extension]) -> Metrics:
 
 
 def metric_falls(metrics: Metrics, best_metric: str) -> bool:
-    """Whether `trainer.best_metric` is one of these, and has an attribute `lower_is_better`."""
+    """Returns whether `trainer.best_metric` is one of these, and has an attribute
+    `lower_is_better`.
+    """
     return getattr(metrics.get(best_metric.removeprefix("val/")), "lower_is_better", False)
 
 
@@ -144,13 +146,13 @@ def measure(
         scores[name] = value if is_number(value) else None
         if scores[name] is None:
             log.warning(
-                "the extension's metric %s gave no finite number%s: it is left out", name, reason
+                "the extension's metric %s did not return a finite number%s: left out", name, reason
             )
     return scores
 
 
 def id_of_class(cls: type) -> str:
-    """What a run stores of a class that a caller in Python gave: FILE:SHA-256, or
+    """Returns what a run stores of a class that a caller in Python gave: FILE:SHA-256, or
     FILE#CLASS:SHA-256.
     """
     try:
@@ -177,7 +179,7 @@ def name_class(cls: type) -> str:
 
 
 def builds_model(cls: type) -> bool:
-    """Whether a Module builds its model itself, not by `build_model` of this program."""
+    """Returns whether a Module builds its model itself, not by `build_model` of this program."""
     owner = next((base for base in cls.__mro__ if "build_model" in vars(base)), cls)
     return hasattr(cls, "build_model") and owner.__module__.partition(".")[0] != "aiayn"
 
@@ -222,9 +224,9 @@ def builders_of(ids: str | None) -> list[Any]:
                 builders.append(_named[same_name[-1]])
                 continue
             raise RefusedError(
-                f"the model has parts of an extension, {name} (SHA-256 {sha256[:16]}...), and "
-                f"code runs only where it is named: add extensions=[FOLDER/{name}], with `aiayn` "
-                f"commands --extension FOLDER/{name}; --extension {STORED} runs the run's own copy"
+                f"the model needs the extension {name} (SHA-256 {sha256[:16]}...), and code runs "
+                f"only if you name it: add extensions=[FOLDER/{name}], or --extension "
+                f"FOLDER/{name} to `aiayn` commands; --extension {STORED} runs the run's own copy"
             )
         builders.append(_named[file_id])
     return builders

@@ -26,7 +26,7 @@ def signature(data: "DataOptions") -> str:
 
 
 def is_own(signed: Path, data: "DataOptions") -> bool:
-    """Whether the file holds this user's signature over the paths of the text."""
+    """Returns whether the file holds this user's signature over the paths of the text."""
     try:
         return hmac.compare_digest(signed.read_bytes(), signature(data).encode())
     except OSError:

@@ -68,7 +68,7 @@ class Evaluation:
 
     @property
     def made_with(self) -> Record:
-        """The options of `evaluate.py` behind the translations, by name."""
+        """Return the options of `evaluate.py` behind the translations, by name."""
         options = self.search_options
         return {key if key == "hypotheses" else f"search.{key}": options[key] for key in options}
 
@@ -91,8 +91,8 @@ class Evaluation:
         return lengths["hypothesis_tokens"] / tokens if tokens else None
 
     def is_of_split(self, split: str, prefix: Any = None) -> bool:
-        """Whether these scores are of the run's own split, and of the text that its option names
-        now.
+        """Return whether these scores are of the run's own split, and of the text that its option
+        names now.
         """
         return self.split == split and (None in (prefix, self.prefix) or prefix == self.prefix)
 

@@ -76,7 +76,7 @@ class RunFolder:
         self.attention = path / "attention"  # the folder that `aiayn attention` writes into
 
     def non_finite_pairs(self, step: int) -> Path:
-        """The sentence pairs of a step whose loss or gradient was NaN or infinite."""
+        """Returns the file of the sentences of a step with a NaN or infinite loss or gradient."""
         return self.path / f"not_finite_at_step_{step}.tsv"
 
     def evaluation(self, name: str) -> EvaluationFolder:
@@ -220,7 +220,8 @@ def find_checkpoints(
     """
     if others and checkpoint not in (None, "averaged", "best", "last"):
         raise ConfigError(
-            f"checkpoint={checkpoint}: of several runs choose averaged, best or last, not a file"
+            f"checkpoint={checkpoint}: with several runs, choose averaged, best or last instead "
+            "of a file"
         )
     return [find_checkpoint(Path(folder), checkpoint) for folder in (run, *others)]
 
@@ -234,7 +235,7 @@ def read_checksum(checkpoint: Path) -> str:
 
 
 def checksum_at_end(file: BinaryIO) -> str:
-    """As `read_checksum`, of a file that is open: another one may have its name by now."""
+    """Returns what `read_checksum` does for an open file: another one may have its name by now."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - CHECKSUM_SIZE))
     end = file.read()
     return (
@@ -254,7 +255,9 @@ def folder_of(run: Path) -> Path:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """True for an int or float that is neither NaN nor infinite, nor too large for a float."""
+    """Returns True for an int or float that is neither NaN nor infinite, nor too large for a
+    float.
+    """
     return (
         isinstance(value, (int, float))
         and not isinstance(value, bool)
@@ -263,7 +266,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def is_count(value: Any) -> TypeGuard[int]:
-    """True for an int that can be a number of steps or lines."""
+    """Returns True for an int that can be a number of steps or lines."""
     return is_number(value) and isinstance(value, int) and 0 <= value < 1 << 53
 
 
@@ -320,8 +323,8 @@ def open_unlinked(path: Path, mode: str) -> TextIO:
 
     if path.is_symlink():
         raise RefusedError(
-            f"{path}: a symbolic link, which is not written through; remove it or put its file "
-            "there"
+            f"{path}: is a symbolic link, which is not supported here; remove it, or replace it "
+            "by its file"
         )
     return cast(TextIO, open(path, mode, encoding="utf-8", opener=without_links))
 

@@ -62,7 +62,9 @@ class _HashedFile:
         return len(chunk)
 
     def flush(self) -> None:
-        """torch asks for it at the end; the file is flushed when it is complete."""
+        """Does nothing, though torch calls it at the end: the file is flushed when it is
+        complete.
+        """
 
 
 def n_bytes(payload: Any) -> int:

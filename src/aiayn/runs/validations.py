@@ -35,13 +35,13 @@ class ValidationHistory:
 
     @property
     def best_step(self) -> int | None:
-        """The step of the best validation, the first of equals; None before the first."""
+        """Returns the step of the best validation, the first of equals; None before the first."""
         sign = 1 if self.falls else -1
         return min(self.values, key=lambda step: (sign * self.values[step], step), default=None)
 
     def is_out_of_patience(self) -> bool:
-        """True after `trainer.patience` validations in a row that were no better than the best
-        before them.
+        """Returns True after `trainer.patience` validations in a row that were no better than the
+        best before them.
         """
         best = self.best_step
         if self.patience is None or best is None:

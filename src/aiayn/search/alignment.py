@@ -118,14 +118,14 @@ def record_attention(
             reason = "other weights than it attends with"
         name = type(module).__name__
         raise ConfigError(
-            f"{name}.weights gives {reason}; override it as heads(q, k, v, mask) is overridden"
+            f"{name}.weights gives {reason}; override it together with heads(q, k, v, mask)"
         )
 
     def weights_of(module: MultiHeadAttention) -> Tensor:
         if module not in recorded:
             raise ConfigError(
-                f"a {type(module).__name__} of this model is not called: it has no attention "
-                "weights"
+                f"the model does not call one of its {type(module).__name__} modules, which has "
+                "no attention weights therefore"
             )
         return recorded[module]
 

@@ -147,7 +147,7 @@ def best_continuations(
 def _best_of_part(
     model: Decoder, states: Tensor, log_probs: Tensor, only_eos: Tensor | None, n_best: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As `best_continuations`, of so few sentences that their logits may be in memory at once."""
+    """Returns the `best_continuations` of so few sentences that their logits fit into memory."""
     # Before tokens are excluded: that must not change the others' probabilities.
     scores = log_probs_of(model, model.project(states).float())
     vocab_size = scores.size(-1)

@@ -25,7 +25,7 @@ def load_model(checkpoint: Checkpoint) -> Transformer:
         if size != stored:
             raise RefusedError(
                 f"the checkpoint of step {checkpoint.step} has {size:,} parameters, and the model "
-                f"of its own configuration {stored:,}; take another file"
+                f"of its own configuration {stored:,}; choose another file"
             )
     model = build_model(checkpoint.config, checkpoint.vocab_size)
     restore(model, checkpoint)
@@ -54,10 +54,7 @@ def build_from_parts(config: RunConfig, vocab_size: int) -> Transformer:
     for code in builders_of(config.model.parts):
         for name, part in vars(getattr(code, "PARTS", Parts())).items():
             if part is not papers[name]:
-                twice = (
-                    f"extensions: two of them bring the part {name}; make one of the other, in "
-                    "one file"
-                )
+                twice = f"extensions: two of them define the part {name}; combine them in one file"
                 require(name not in brought, twice)
                 brought[name] = part
     return Transformer(config.model, vocab_size, Parts(**brought), config.data.src_vocab_size)

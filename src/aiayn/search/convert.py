@@ -86,8 +86,8 @@ def why_not_converted(model: Transformer) -> str | None:
 
 
 def _is_unlike_the_options(module: nn.Module, config: ModelConfig) -> bool:
-    """Whether one of the paper's modules has parts, sizes or constants that CTranslate2 does not
-    get from it.
+    """Returns whether one of the paper's modules has parts, sizes or constants that CTranslate2
+    does not get from it.
     """
     match module:
         case MultiHeadAttention():

@@ -1,5 +1,5 @@
-"""Chooses what translates: CTranslate2 wherever it can express model and options, else torch; and
-says which, and why.
+"""Chooses the engine: CTranslate2 wherever it supports model and options, else torch; and says
+which, and why.
 
 Nothing here imports torch before it is needed.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiayn.config.rules import at_least
 from aiayn.config.search import SearchConfig, SearchOverrides
-from aiayn.errors import ConfigError, RefusedError
+from aiayn.errors import ConfigError, RefusedError, counted
 from aiayn.search.converted import converted_folder, fingerprint, read_converted
 from aiayn.search.fast_translator import FastTranslator
 from aiayn.search.line_translator import LineTranslator
@@ -95,11 +95,11 @@ def _device(choice: Choice) -> str:
     without the model.
     """
     if choice.engine == "torch":
-        raise _UnableError("as --engine says")
+        raise _UnableError("requested by --engine")
     if choice.only_torch:
         raise _UnableError(choice.only_torch)
     if len(choice.checkpoints) > 1:
-        raise _UnableError("several models translate as one")
+        raise _UnableError("an ensemble needs torch")
     try:
         import ctranslate2
     except (ImportError, OSError) as error:
@@ -110,7 +110,7 @@ def _device(choice: Choice) -> str:
     device = "cuda" if gpus and choice.accelerator != "cpu" else "cpu"
     if device == "cuda" and choice.devices > gpus:
         raise ConfigError(
-            f"devices={choice.devices}: this machine has {gpus} GPUs; lower it, or set "
+            f"devices={choice.devices}: this machine has {counted(gpus, 'GPU')}; lower it, or set "
             "accelerator=cpu"
         )
     if device == "cuda" and not _load_cublas():
@@ -154,7 +154,7 @@ def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTransla
         folder, about = _convert(choice, path, temporary)
     search = choice.search.apply(SearchConfig(**about["search"]))
     if search.beam_size > 1 and search.patience is None:
-        raise _UnableError("an exact search (search.patience=0 or null) is one of torch")
+        raise _UnableError("an exact search (search.patience=0 or null) needs torch")
 
     def in_torch() -> "Translator":
         from aiayn.search.translator import load_translator

@@ -28,7 +28,7 @@ class Ensemble(nn.Module):
         self.training = models[0].training
 
     def encode(self, src: Tensor, src_mask: Tensor) -> list[Tensor]:
-        """src (B, S). Returns the memory (B, S, D) of every model."""
+        """Encodes src (B, S). Returns the memory (B, S, D) of every model."""
         return [model.encode(src, src_mask) for model in self.models]
 
     def init_cache(self, memory: list[Tensor], src_mask: Tensor, beam_size: int) -> "EnsembleCache":
@@ -48,7 +48,7 @@ class Ensemble(nn.Module):
         return torch.cat(states, -1)
 
     def project(self, states: Tensor) -> Tensor:
-        """states (..., M * D) of `step`. Returns mean log-probabilities (..., V), float32."""
+        """Projects states (..., M * D) of `step` to mean log-probabilities (..., V), float32."""
         parts = states.split([model.config.d_model for model in self.models], -1)
         pairs = zip(self.models, parts, strict=True)
         return reduce(
@@ -80,11 +80,11 @@ def refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     )
     if first_pair != other_pair:
         raise RefusedError(
-            f"{other.config.name} translates {other_pair}, {first.config.name} {first_pair}: no "
-            "ensemble of both"
+            f"{other.config.name} translates {other_pair}, {first.config.name} {first_pair}; an "
+            "ensemble needs runs with the same languages"
         )
     if first.tokenizer != other.tokenizer:
         raise RefusedError(
-            f"{other.config.name} has another vocabulary than {first.config.name}: an ensemble "
-            "needs runs on one prepared corpus, such as runs with other seeds"
+            f"{other.config.name} has another vocabulary than {first.config.name}; an ensemble "
+            "needs runs on one prepared corpus, such as seeds of one configuration"
         )

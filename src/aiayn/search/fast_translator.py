@@ -238,7 +238,7 @@ class FastTranslator(LineTranslator):
 
 
 def _ends(ids: list[int]) -> bool:
-    """Whether an output has its end, which CTranslate2 leaves out where it cuts one at the
+    """Returns whether an output has its end, which CTranslate2 leaves out where it cuts one at the
     limit.
     """
     return ids[-1:] == [EOS_ID]

@@ -1,6 +1,4 @@
-"""Text to text around a search: what every engine does with lines before it searches, and with what
-it found.
-"""
+"""Text to text around a search: what every engine does with lines before and after it searches."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -85,7 +83,7 @@ class LineTranslator(ABC):
         return self._encoded(self.tokenizer.source, lines, first_line)
 
     def target_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
-        """The same for lines of the other language."""
+        """Returns the ids of lines of the target language; see `source_ids`."""
         return self._encoded(self.tokenizer, lines, first_line)
 
     def _encoded(self, tokenizer: Tokenizer, lines: list[str], first_line: int) -> list[list[int]]:
@@ -126,8 +124,8 @@ class LineTranslator(ABC):
 
     @property
     def longest_source(self) -> int | None:
-        """The most subwords of a line that learned positions allow with its translation; None
-        without any.
+        """Returns the most subwords of a line that learned positions allow with its translation;
+        None without any.
         """
         positions = self.max_positions
         return max(positions - self.search.max_extra_tokens - 1, 0) if positions else None

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from aiayn.config.search import SamplingConfig
-from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, ResourceError
+from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, ResourceError, counted
 from aiayn.runs.extensions import register_extensions
 from aiayn.search.force_decode import ScoredPair
 from aiayn.search.line_translator import LineTranslator, Progress
@@ -45,7 +45,7 @@ class SplitTranslator(LineTranslator):
         on_batch: Progress | None = None,
         first_line: int = 1,
     ) -> list[Translation]:
-        """As `Translator.sample`."""
+        """Samples as `Translator.sample` does."""
         return self._split("sample", [lines], [sampling], on_batch, first_line)
 
     def score(
@@ -55,7 +55,7 @@ class SplitTranslator(LineTranslator):
         on_batch: Progress | None = None,
         first_line: int = 1,
     ) -> list[ScoredPair]:
-        """As `Translator.score`."""
+        """Scores as `Translator.score` does."""
         return self._split("score", [sources, targets], [], on_batch, first_line)
 
     def _split(
@@ -121,7 +121,8 @@ def on_devices(
     gpus, on_gpu = torch.cuda.device_count(), translator.device.type == "cuda"
     if on_gpu and gpus < devices:
         raise ConfigError(
-            f"devices={devices}: this machine has {gpus} GPUs; lower it, or set accelerator=cpu"
+            f"devices={devices}: this machine has {counted(gpus, 'GPU')}; lower it, or set "
+            "accelerator=cpu"
         )
     threads = torch.get_num_threads()
     context = torch.multiprocessing.get_context("spawn")

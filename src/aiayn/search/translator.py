@@ -255,7 +255,7 @@ def load_translator(
     one_of("precision", precision, PRECISIONS)
     if precision == "int8":
         raise ConfigError(
-            "precision=int8: only CTranslate2 computes in it; choose float32 or bfloat16"
+            "precision=int8: only CTranslate2 supports it; choose float32 or bfloat16"
         )
     device = choose_device(accelerator)
     if device.type == "cpu":

@@ -232,7 +232,7 @@ def asked_scores(requested: Sequence[str]) -> dict[str, str]:
         ):
             raise ConfigError(
                 f"hydra.launcher.score={','.join(map(str, requested))}: name val, test or both, "
-                "each once, and if need be the checkpoint: [val:averaged,test:last]"
+                "each once; to choose a checkpoint: [val:averaged,test:last]"
             )
         checkpoints[split] = checkpoint or SCORED[split]
     return checkpoints
@@ -261,7 +261,7 @@ def check_texts(jobs: Sequence[SweepJob]) -> None:
 
 
 def is_finished(job: SweepJob) -> bool:
-    """Whether the run was trained with these options to its end, and then scored with this
+    """Returns whether the run was trained with these options to its end, and then scored with this
     search.
     """
     run, config = RunFolder(job.folder), _began_as(job)
@@ -292,8 +292,8 @@ def _with_code(config: Config) -> Config:
 
 
 def _has_ended(run: RunFolder, config: Config) -> bool:
-    """Whether a training has nothing left to do: at its last step, out of patience, or ended by
-    something else.
+    """Returns whether a training has nothing left to do: at its last step, out of patience, or
+    ended by something else.
     """
     trainer, epoch = config.trainer, read_json(run.corpus).get("steps_per_epoch")
     reached = max(saved_steps(run.checkpoints), default=0)
@@ -309,7 +309,7 @@ def _has_ended(run: RunFolder, config: Config) -> bool:
 
 
 def is_scored(job: SweepJob, split: str) -> bool:
-    """Whether this text was scored with this search and the job's checkpoint for it, as the
+    """Returns whether this text was scored with this search and the job's checkpoint for it, as the
     training left that.
     """
     run, checkpoint, text = (
@@ -356,8 +356,8 @@ def _sweep_name(choices: Sequence[Mapping[str, str]]) -> str:
 
 
 def is_from_source(key: str) -> bool:
-    """Whether a run takes an option over from the one that `init_from` names, unless the user sets
-    it.
+    """Returns whether a run takes an option over from the one that `init_from` names, unless the
+    user sets it.
     """
     return key.startswith("model.") or key in (
         "init_fingerprint",

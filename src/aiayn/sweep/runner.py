@@ -25,6 +25,7 @@ from aiayn.errors import (
     InterruptedRunError,
     ResourceError,
     UserError,
+    counted,
 )
 from aiayn.runs.continuation import is_in_use
 from aiayn.runs.run_folder import RunFolder, series
@@ -92,7 +93,10 @@ class Processes:
 
     def say_start(self) -> None:
         """Says how many jobs there are, and what the finished ones cannot follow any more."""
-        say(f"sweep {self.folder}: {len(self.jobs)} jobs, {len(self.finished)} finished before")
+        say(
+            f"sweep {self.folder}: {counted(len(self.jobs), 'job')}, {len(self.finished)} "
+            "finished before"
+        )
         for job in self.finished:
             if changed := too_late(RunFolder(job.folder).read_config(), job.config):
                 remedy = "remove its folder to train it again"

@@ -129,7 +129,7 @@ def _submit(row: SlurmRow, submission_folder: Path, options: Any) -> str:
         return executor.submit(row).job_id
     except FailedJobError as error:
         reason = str(error).strip().split("\n")[-1]
-        raise ConfigError(f"SLURM: {row.job.name} is not accepted: {reason}") from error
+        raise ConfigError(f"SLURM: {row.job.name} was rejected: {reason}") from error
 
 
 def _slurm(*command: str) -> str:

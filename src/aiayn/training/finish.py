@@ -74,7 +74,7 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     saved = saved_steps(folder.checkpoints)
     if not saved:
         raise ConfigError(
-            f"trainer.max_time={settings.max_time}: was over before the first step; raise it"
+            f"trainer.max_time={settings.max_time}: ran out before the first step; raise it"
         )
     newest = saved[-1]
     if services.validations.is_out_of_patience():
@@ -82,7 +82,8 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     elif newest < settings.max_steps:
         reason = folder.end_reason(newest, settings) or f"trainer.max_time={settings.max_time}"
         log.info(
-            "stopped at step %d by %s; another trainer.max_time or max_steps trains on",
+            "stopped at step %d by %s; to continue, set another trainer.max_time or "
+            "trainer.max_steps",
             newest,
             reason,
         )
@@ -132,8 +133,8 @@ def compare_with_best(
         log.warning("warning  %s", warning)
     if worse:
         log.warning(
-            "warning  the average is worse than best.ckpt, which is used from now on where no "
-            "checkpoint is named; checkpoint=averaged chooses the average"
+            "warning  the average is worse than best.ckpt, which commands read by default from "
+            "now on; checkpoint=averaged selects the average"
         )
 
 
@@ -159,8 +160,8 @@ def validate(
 def is_worse(
     averaged: Mapping[str, float], best: Mapping[str, float], validations: ValidationHistory
 ) -> bool:
-    """Whether the average is worse than the best validation by `trainer.best_metric`, and better by
-    no other metric.
+    """Returns whether the average is worse than the best validation by `trainer.best_metric`, and
+    better by no other metric.
 
     Both count, because on small texts the loss rises while translations still get better, and
     because the BLEU of a few hundred sentences is noisy.

@@ -89,8 +89,8 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
 
 
 def _of_class(cls: type, within: tuple[int, ...]) -> str:
-    """A class by its name, and what its functions close over; its code is stored by SHA-256 of its
-    file.
+    """Describes a class by its name and what its functions close over; its code is stored by
+    SHA-256 of its file.
     """
     closures = {
         name: attribute
@@ -110,8 +110,8 @@ def _of_class(cls: type, within: tuple[int, ...]) -> str:
 
 
 def _of_function(function: types.FunctionType, within: tuple[int, ...]) -> str:
-    """A function by its name, defaults and closure, and, unless it is a library's, by its code as
-    well.
+    """Describes a function by its name, defaults and closure, and, unless it is a library's, by its
+    code as well.
     """
     variables = inspect.getclosurevars(function).nonlocals
     parts: dict[str, Any] = {

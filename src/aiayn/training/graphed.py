@@ -36,8 +36,7 @@ GRADIENT_TOLERANCE = 1e-3  # relative, between a step that was replayed and one 
 
 
 class GraphedModule(TranslationModule):
-    """The same training step, replayed where a GPU shows at the first batch that this changes
-    nothing.
+    """The same training step, replayed on a GPU if the first batch shows that this changes nothing.
 
     On other devices, and for a batch with more token slots than the first one, the same functions
     are called plainly.
@@ -52,7 +51,7 @@ class GraphedModule(TranslationModule):
         self.replayed: dict[str, Callable[[], None]] = {}
 
     def training_step(self, batch: TrainingBatch, batch_idx: int) -> dict[str, Tensor]:
-        """As of TranslationModule, for packed sentences; the gradients are computed here, too."""
+        """Computes the loss of packed sentences, and the gradients as well."""
         assert isinstance(batch, PackedBatch)
         if self.static_batch is None:
             self._allocate(batch)
@@ -86,10 +85,12 @@ class GraphedModule(TranslationModule):
         self.gradients_are_used = True
 
     def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
-        """`training_step` has computed the gradients."""
+        """Does nothing: `training_step` has computed the gradients."""
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
-        """`training_step` zeroes them at the beginning of a step, where they are."""
+        """Does nothing: `training_step` zeroes the gradients in place at the beginning of a
+        step.
+        """
 
     def configure_gradient_clipping(
         self,
@@ -97,7 +98,7 @@ class GraphedModule(TranslationModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """`_update` clips."""
+        """Does nothing: `_update` clips."""
 
     @property
     def _adam(self) -> Optimizer:
@@ -170,7 +171,9 @@ class GraphedModule(TranslationModule):
         self.gradients_are_used = True
         if reason := why_not_replayed(plain, first, second):
             self.replayed = {}
-            log.warning("warning  not replayed: %s; steps are started kernel by kernel", reason)
+            log.warning(
+                "warning  no CUDA graphs: %s; each step launches its kernels one by one", reason
+            )
 
     def _gradients_of(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
         """Returns loss and gradients of a batch as they are computed now."""

@@ -1,4 +1,4 @@
-"""Fine-tuning: a new run from the weights of a finished one (`init_from`), with its model and its
+"""Fine-tuning: a new run from the weights of another one (`init_from`), with its model and its
 tokenizer.
 """
 
@@ -46,8 +46,8 @@ def resolve_init_from(
         part for part in built_by if part and part not in named
     ]:  # others may be added to it
         raise RefusedError(
-            f"init_from={init_from}: its model has the parts {', '.join(lost)}, and extensions "
-            f"bring {config.model.parts or 'none'}; name the same files"
+            f"init_from={init_from}: its model has the parts {', '.join(lost)}, but extensions= "
+            f"provides {config.model.parts or 'none'}; name the same files"
         )
     vocabulary = {name: getattr(source.config.data, name) for name in OF_VOCABULARY}
     vocabulary |= {"vocab_size": source.vocab_size, "tokenizer_pairs": None}
@@ -65,7 +65,7 @@ def resolve_init_from(
     ]
     if changed:
         raise RefusedError(
-            f"init_from={init_from} settles model and tokenizer ({'; '.join(changed)}); leave "
+            f"init_from={init_from} determines model and tokenizer ({'; '.join(changed)}); leave "
             "these options out"
         )
     if config.init_fingerprint not in (None, fingerprint):
@@ -83,7 +83,9 @@ def resolve_init_from(
 
 
 def _own_checkpoint(folder: RunFolder, init_from: str) -> Checkpoint | None:
-    """The newest checkpoint of the run itself, if it can be read and began from the same source."""
+    """Returns the newest checkpoint of the run itself, if it can be read and began from the same
+    source.
+    """
     for step in reversed(saved_steps(folder.checkpoints)):
         try:
             checkpoint = checkpoints.load(checkpoint_folder.step_path(folder.checkpoints, step))
@@ -98,8 +100,8 @@ def _load(init_from: str) -> Checkpoint:
     path = Path(init_from).expanduser()
     if not path.exists():
         raise ConfigError(
-            f"init_from={init_from}: there is no such run or checkpoint; name the folder of a "
-            "run, outputs/NAME, or a file of its checkpoints/"
+            f"init_from={init_from}: no such run or checkpoint; name the folder of a run, "
+            "outputs/NAME, or a file of its checkpoints/"
         )
     try:
         return checkpoints.load(find_checkpoint(path, None))
@@ -108,7 +110,7 @@ def _load(init_from: str) -> Checkpoint:
 
 
 def weights_sha256(weights: Mapping[str, Tensor]) -> str:
-    """SHA-256 of names, types, shapes and values, as hexadecimal digits."""
+    """Returns the SHA-256 of names, types, shapes and values, as hexadecimal digits."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         tensor = weights[name].contiguous()

@@ -9,6 +9,7 @@ import torch
 
 from aiayn.config.resolve import SIZE_PRESETS, RunConfig, preset_for, usual_peak, usual_steps
 from aiayn.config.rules import listed, tagged
+from aiayn.errors import counted
 from aiayn.hardware import days_on_cpus, has_bfloat16
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.checkpoints import Checkpoint
@@ -36,7 +37,7 @@ def log_start(
     sizes = " and ".join(str(size) for size in (config.data.src_vocab_size, vocab_size) if size)
     log.info("model    %.1f M parameters, vocabulary %s", weights / 1e6, sizes)
     padding = 100 * run.plan.padding.mean()
-    log.info("data     %d pairs, %s, %.1f %% padding", pairs, steps_text(run), padding)
+    log.info("data     %s, %s, %.1f %% padding", counted(pairs, "pair"), steps_text(run), padding)
     log_hardware(run)
     log_rate(config, module)
     for line in unusual_options(config, pairs, run.plan.steps_per_epoch, vocab_size):
@@ -72,9 +73,9 @@ def log_hardware(run: RunSpec) -> None:
         log.info("         a step: %s", run.form)
     elif (days := estimated_days(run)) > 0.5:
         log.warning(
-            "warning  on these CPUs %s steps take about %.0f days; train on a GPU, or choose a "
-            "smaller model",
-            *(f"{trainer.max_steps:,}", float(f"{days:.0e}")),
+            "warning  on these CPUs %s steps take about %s; train on a GPU, or choose a smaller "
+            "model",
+            *(f"{trainer.max_steps:,}", counted(round(float(f"{max(days, 1):.0e}")), "day")),
         )
     if precision.startswith("bf16") and not has_bfloat16(accelerator):
         log.warning(
@@ -142,11 +143,12 @@ def log_source(config: RunConfig, source: Checkpoint) -> None:
         f"{side.src_lang}-{side.tgt_lang}" for side in (source.config.data, config.data)
     )
     if theirs != ours:
-        log.info("         it translates %s, this text is %s", theirs, ours)
+        log.info("         that model translates %s, this text is %s", theirs, ours)
     tags = [tagged(name)[0] for name in listed(source.config.data.train)]
     if tags and all(tags) and not any(tagged(name)[0] for name in listed(config.data.train)):
         log.warning(
-            "warning  its sources began with %s; write a tag before the names of data.train",
+            "warning  its source sentences began with %s; write a tag before the file "
+            "names of data.train",
             ", ".join(tags),
         )
 
@@ -162,7 +164,7 @@ def unusual_options(
     if epochs > 5 * preset_for(pairs).epochs:
         lines.append(
             f"trainer.max_steps={trainer.max_steps} is {epochs:,.0f} epochs of these {pairs:,} "
-            f"pairs; usual are {preset_for(pairs).epochs}: trainer.max_steps={usual}"
+            f"pairs; {preset_for(pairs).epochs} epochs are usual (trainer.max_steps={usual})"
         )
     if config.optim.warmup_steps >= trainer.max_steps:
         lines.append(
@@ -171,7 +173,7 @@ def unusual_options(
         )
     if trainer.val_every > trainer.max_steps:
         lines.append(
-            f"trainer.val_every={trainer.val_every}: validated at the last step only "
+            f"trainer.val_every={trainer.val_every}: the run validates only at its last step "
             f"({trainer.max_steps})"
         )
     parts, pairs_per_step = config.data.parts_per_step, pairs / steps_per_epoch
@@ -182,14 +184,14 @@ def unusual_options(
         )
     if pairs < FEW_PAIRS and config.init_from is None and config.data.task == "translation":
         lines.append(
-            f"{pairs:,} training pairs are few (with {FEW_PAIRS:,} expect about 15 BLEU): train "
-            "on a general corpus first, and then on these with init_from=outputs/GENERAL "
+            f"{pairs:,} training pairs are few (expect about 15 BLEU from {FEW_PAIRS:,}): train on "
+            "a general corpus first, then on these with init_from=outputs/GENERAL "
             "(docs/your-own-text.md)"
         )
     n = n_parameters(config.model, vocab_size, config.data.src_vocab_size)
     if n > 1000 * pairs and pairs > SIZE_PRESETS[0].pairs / 10:
         lines.append(
             f"a model of {n / 1e6:.0f} M parameters is large for {pairs:,} pairs: model=auto "
-            "chooses one"
+            "chooses a size that fits"
         )
     return lines

@@ -42,12 +42,12 @@ class MetricsFile(Logger):
         append_jsonl(self.path, [{"step": step or 0, **metrics}])
 
     def log_hyperparams(self, params: dict[str, Any]) -> None:
-        """Nothing to do: they are in the run's config.yaml."""
+        """Does nothing: they are in the run's config.yaml."""
 
 
 def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Logger]:
-    """The run's own file first, then what `logger=` asks for. Raises ConfigError for a logger that
-    cannot start.
+    """Returns the logger of the run's own file first, then what `logger=` asks for. Raises
+    ConfigError for a logger that cannot start.
     """
     loggers: list[Logger] = []
     kinds = config.logger.kinds if global_rank() == 0 else []
@@ -107,8 +107,8 @@ def send_samples(loggers: list[Logger], path: Path, step: int, to_wandb: bool) -
 
 
 def _find(loggers: list[Logger], class_name: str) -> Any:
-    """The logger of this class; the classes need optional libraries, so they are compared by
-    name.
+    """Returns the logger of this class; the classes need optional libraries, so they are compared
+    by name.
     """
     return next((logger for logger in loggers if type(logger).__name__ == class_name), None)
 

@@ -33,8 +33,8 @@ class RowLosses(NamedTuple):
 def losses_of_rows(
     logits: Tensor, targets: Tensor, label_smoothing: float, needs_gradient: bool = False
 ) -> RowLosses:
-    """The loss of N rows of logits (N, V) and their right tokens (N,), in float32 or wider. Logits
-    are overwritten.
+    """Computes the loss of N rows of logits (N, V) and their right tokens (N,), in float32 or
+    wider. Logits are overwritten.
 
     With smoothing eps the target distribution has 1 - eps + eps/V for the right token y and eps/V
     for every other one:
@@ -71,8 +71,8 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
 def output_cross_entropy(
     states: Tensor, output: nn.Module, targets: Tensor, label_smoothing: float
 ) -> Tensor:
-    """`cross_entropy` of the model's output layer: states (B, T, D), output from (..., D) to (...,
-    V), targets (B, T).
+    """Computes the `cross_entropy` of the model's output layer: states (B, T, D), output from (...,
+    D) to (..., V), targets (B, T).
 
     Where the output layer is a product, no more than a few rows of logits are in memory at once.
     """
@@ -189,7 +189,7 @@ class _LossOfStates(torch.autograd.Function):
 
 
 def _is_product(output: nn.Module) -> bool:
-    """Whether the output layer is a product with its weight and nothing else."""
+    """Returns whether the output layer is a product with its weight and nothing else."""
     return is_exactly(output, TiedOutput) or (is_exactly(output, nn.Linear) and output.bias is None)
 
 
@@ -204,8 +204,8 @@ def _runs_in_triton(x: Tensor) -> bool:
 
 
 def _logits(x: Tensor, w: Tensor) -> Tensor:
-    """x @ w.T; on a GPU in rows that begin at multiples of 16 numbers, so that a kernel reads them
-    in vectors.
+    """Returns x @ w.T; on a GPU in rows that begin at multiples of 16 numbers, so that a kernel
+    reads them in vectors.
     """
     if x.device.type == "cpu":
         return x @ w.T

@@ -106,8 +106,8 @@ class TranslationModule(pl.LightningModule):
         return learning_rate(step, self.config.model.d_model, optim.warmup_steps, optim.lr_scale)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Section 5.3: Adam, with `rate`; with `optim.weight_decay` AdamW, which does the same to
-        gradients.
+        """Returns Adam with `rate` (section 5.3); with `optim.weight_decay` AdamW, which does the
+        same to gradients.
         """
         optim, betas = self.config.optim, (self.config.optim.beta1, self.config.optim.beta2)
         scaled = self._trainer is not None and self.trainer.scaler is not None
@@ -150,7 +150,7 @@ class TranslationModule(pl.LightningModule):
 
     @cached_property
     def _is_plain(self) -> bool:
-        """Whether model and loss are the paper's, as far as their FLOPs go."""
+        """Returns whether model and loss are the paper's, as far as their FLOPs go."""
         module_class = type(self)
         plain = module_class.training_step is TranslationModule.training_step
         plain &= (
@@ -173,8 +173,8 @@ class TranslationModule(pl.LightningModule):
             self.compiled = True
 
     def forward(self, src: Tensor, tgt_in: Tensor) -> Tensor:
-        """src (B, S), tgt_in (B, T). Returns logits (B, T, V), which at t predict the token after
-        tgt_in[:, t].
+        """Computes logits (B, T, V) from src (B, S) and tgt_in (B, T); at t they predict the token
+        after tgt_in[:, t].
         """
         return self.model(src, tgt_in, source_mask(src))
 
@@ -231,7 +231,7 @@ class TranslationModule(pl.LightningModule):
     def skip_or_clip(
         self, optimizer: Optimizer, clip_value: float | None, clip_algorithm: str | None
     ) -> None:
-        """The same, without a number that only the host knows.
+        """Skips or clips a step without a number that only the host knows.
 
         The host need not wait for the device: fused Adam skips a step if `found_inf`, made for
         gradient scalers, is 1.
@@ -280,7 +280,7 @@ class TranslationModule(pl.LightningModule):
         self.on_validation_epoch_start()
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """The same for `test/loss`, `test/ppl` and `test/accuracy`."""
+        """Measures `test/loss`, `test/ppl` and `test/accuracy`, as `validation_step` does."""
         self.sums += self.evaluation_sums(batch)
 
     def on_test_epoch_end(self) -> None:
@@ -289,7 +289,7 @@ class TranslationModule(pl.LightningModule):
     def predict_step(
         self, batch: SourceBatch, batch_idx: int
     ) -> list[tuple[int, list[Hypothesis]]]:
-        """Translates: returns (number of the line, its hypotheses, best first) of each line, by
+        """Returns (number of the line, its hypotheses, best first) of each line, by
         `config.search`.
         """
         if not batch.lines:
@@ -311,10 +311,10 @@ class TranslationModule(pl.LightningModule):
         for step, planned in (planned_rates or {}).items():
             if rates[step] != planned:
                 raise RefusedError(
-                    f"the learning rate of step {step} was to be {planned} times its base when "
-                    f"this training began, and would be {rates[step]} now: its schedule reads an "
-                    "option that has changed since, such as trainer.max_steps; set that back, or "
-                    "give a new run another name="
+                    f"the schedule gave step {step} {planned} times the base learning rate when "
+                    f"this training began, and gives {rates[step]} times now, because it reads an "
+                    "option that has changed, such as trainer.max_steps; set it back, or give a "
+                    "new run another name="
                 )
         self.rates = rates
 
@@ -355,7 +355,7 @@ class TranslationModule(pl.LightningModule):
         return torch.cat([sums, sums.new_tensor([batch.n_tokens])])
 
     def _means(self, split: str) -> dict[str, float]:
-        """Loss, perplexity and accuracy over all tokens of all ranks; a collective call."""
+        """Returns loss, perplexity and accuracy over all tokens of all ranks; a collective call."""
         loss, nll, right, tokens = self.trainer.strategy.reduce(
             self.sums.clone(), reduce_op="sum"
         ).tolist()
@@ -369,16 +369,16 @@ class TranslationModule(pl.LightningModule):
         return {f"{split}/{name}": value for name, value in means.items()}
 
     def plain_flops(self, batch: TrainingBatch) -> float:
-        """FLOPs of one pass, forward and back, over the real tokens of a batch: padding is not
-        useful.
+        """Returns the FLOPs of one pass, forward and back, over the real tokens of a batch: padding
+        is not useful.
         """
         src, tgt = (lengths.astype(float) for lengths in batch.lengths)
         return float(training_flops(self.config.model, self.vocab_size, src, tgt).sum())
 
 
 def scaled_loss(loss_sum: Tensor, scale: float | Tensor) -> Tensor:
-    """An infinite loss can have a gradient of zero; NaN makes all devices notice it, through the
-    gradient.
+    """Scales a loss, with NaN for an infinite one: its gradient may be 0, but NaN reaches all
+    devices.
     """
     return loss_sum * torch.where(loss_sum.detach().isfinite(), scale, torch.nan)
 
@@ -407,7 +407,7 @@ def seed_device(seed: int, device: torch.device) -> None:
 
 
 def dropout_seed(seed: int, number: int) -> int:
-    """A seed for micro-batch `number` of a run, of 63 well-mixed bits."""
+    """Returns a seed for micro-batch `number` of a run, of 63 well-mixed bits."""
     digest = hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 

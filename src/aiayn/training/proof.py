@@ -38,25 +38,26 @@ POSITIONS = (
 )
 
 FAULTS = {
-    "reload": "the reloaded model gives other outputs than the one in training (log-probabilities "
-    "differ by {:.2g}); what changes it belongs into build_model, or into what a checkpoint "
-    "holds",
+    "reload": "the reloaded model gives different outputs (log-probabilities differ by "
+    "{:.2g}); move what changes the model into build_model, or into what a "
+    "checkpoint holds",
     "forward": (
-        "its forward gives other outputs than decode and output, which training and search use "
+        "forward gives different outputs from decode and output, which training and search use "
         "(they differ by {:.2g}); let forward call them"
     ),
     "faster": (
-        "the form of it that translates gives other outputs (log-probabilities differ by {:.2g})"
+        "the faster form used for translation gives different outputs (log-probabilities differ "
+        "by {:.2g})"
     ),
     "future": (
-        "a target position depends on later ones (log-probabilities change by {:.2g}), which no "
-        "search knows; attend only where the mask is True"
+        "a target position depends on later ones (log-probabilities change by {:.2g}), which a "
+        "search does not know; attend only where the mask is True"
     ),
-    "padding": "padding changes what it computes (log-probabilities change by {:.2g}); attend only "
+    "padding": "padding changes the outputs (log-probabilities change by {:.2g}); attend only "
     "where the mask is True",
-    "search": "decoding position by position gives other outputs than training (log-probabilities "
-    "differ by {:.2g}): there K beams take the place of T positions, and only mask, "
-    "`position` and cache say which key is where (docs/ideas.md)",
+    "search": "decoding position by position gives different outputs from training "
+    "(log-probabilities differ by {:.2g}): in a search, rows are beams instead of "
+    "positions, so read positions only from mask, `position` and cache (docs/ideas.md)",
 }
 NEIGHBOURS = (
     "warning  the other sentences of a batch change what the model computes for one "
@@ -90,7 +91,7 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Bat
                 faults = faults or _search_faults(model, checkpoint, module)
         except Exception as error:  # whatever code of an extension raises
             raise ConfigError(
-                f"{name}: fails where a sentence is translated as a search does it "
+                f"{name}: fails when it decodes position by position, as a search does "
                 f"({summary_of(error)}); debug=true shows where"
             ) from error
     if neighbours := faults.pop("neighbours", 0.0):
@@ -106,8 +107,7 @@ def refuse_other_states(optimizers: Sequence[Optimizer], states: Sequence[dict[s
         other.load_state_dict(state)
         if not same(other.state_dict(), state):
             raise ConfigError(
-                f"{type(optimizer).__name__}: its load_state_dict gives another state than was "
-                "saved"
+                f"{type(optimizer).__name__}: its load_state_dict does not restore the saved state"
             )
 
 
@@ -305,7 +305,7 @@ def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
 
 
 def same(state: Any, other: Any) -> bool:
-    """Whether two states hold the same keys and values, whatever device they are on."""
+    """Returns whether two states hold the same keys and values, whatever device they are on."""
     if isinstance(state, Tensor):
         return (
             isinstance(other, Tensor)

@@ -1,5 +1,5 @@
-"""What extensions and callers in Python replace or add in one training: module, callbacks, metrics,
-model parts.
+"""Replacements and additions of extensions and callers in Python: module, callbacks, metrics, model
+parts.
 """
 
 import logging
@@ -65,7 +65,7 @@ class Research:
 
     @property
     def ids(self) -> list[str]:
-        """FILE:SHA-256 of all the code, as a run stores it."""
+        """Returns FILE:SHA-256 of all the code, as a run stores it."""
         ids = ids_of_files(self.extensions)
         for cls in dict.fromkeys([self.module, self.datamodule, *map(type, self.callbacks)]):
             if cls.__module__.partition(".")[0] not in ("aiayn", "pytorch_lightning", "lightning"):
@@ -107,7 +107,7 @@ def research_of(
     for extension in extensions:
         if not any(hasattr(extension.module, name) for name in BRINGS):
             log.warning(
-                "warning  extensions: %s brings nothing: it defines none of %s",
+                "warning  extensions: %s has no effect: it defines none of %s",
                 extension.path,
                 ", ".join(BRINGS),
             )
@@ -122,7 +122,7 @@ def research_of(
     for name in ("forward", "predict_step"):
         if getattr(research.module, name) is not getattr(TranslationModule, name):
             log.warning(
-                "warning  %s.%s: only a Trainer of your own calls it",
+                "warning  %s.%s: only your own Trainer calls it",
                 research.module.__name__,
                 name,
             )
@@ -199,8 +199,8 @@ def refuse_other_optimization(module: TranslationModule) -> None:
 
 
 def _chosen(name: str, extensions: Sequence[Extension], from_caller: type | None) -> Any:
-    """The class of this name that an extension or the caller brings. Raises ConfigError for two of
-    them.
+    """Returns the class of this name that an extension or the caller brings. Raises ConfigError for
+    two of them.
     """
     classes = [
         getattr(extension.module, name)
@@ -210,6 +210,7 @@ def _chosen(name: str, extensions: Sequence[Extension], from_caller: type | None
     classes += [from_caller] if from_caller else []
     if len(classes) > 1:
         raise ConfigError(
-            f"extensions: two of them bring a {name}; make one a subclass of the other, in one file"
+            f"extensions: two of them define a {name}; make one a subclass of the other, in one "
+            "file"
         )
     return next(iter(classes), None)

@@ -133,7 +133,7 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
 
 
 def _is_held(folder: RunFolder, lock: TextIO) -> bool:
-    """Whether the run's path still leads to this lock file, and so to its folder."""
+    """Returns whether the run's path still leads to this lock file, and so to its folder."""
     try:
         return os.path.samestat(os.stat(folder.lock), os.fstat(lock.fileno()))
     except FileNotFoundError:
@@ -141,7 +141,7 @@ def _is_held(folder: RunFolder, lock: TextIO) -> bool:
 
 
 def _lock(folder: RunFolder) -> TextIO:
-    """The open, locked lock file. Raises ConfigError if another process has locked it."""
+    """Returns the open, locked lock file. Raises ConfigError if another process has locked it."""
     while True:
         lock = open_unlinked(folder.lock, "a+")  # open for as long as it is locked
         if not lock_descriptor(lock.fileno(), blocking=False):

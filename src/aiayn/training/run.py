@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import Logger
 
 from aiayn.config.schema import Config
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.errors import DivergedError, InterruptedRunError
+from aiayn.errors import DivergedError, InterruptedRunError, counted
 from aiayn.hardware import choose_hardware, training_threads
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoint_folder import step_path
@@ -205,7 +205,7 @@ def _try_steps(options: Config, chosen: Collection[str] | None, *added: Any) -> 
     with TemporaryDirectory() as outputs:
         folder = _train_in(Path(outputs), options, chosen, *added, kept=False)
     log.info(
-        "trainer.fast_dev_run: %d steps were trained, validated and saved; nothing of it is kept",
-        steps,
+        "trainer.fast_dev_run: %s trained, validated and saved; nothing is kept",
+        counted(steps, "step"),
     )
     return folder

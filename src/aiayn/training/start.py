@@ -20,7 +20,7 @@ from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.raw_text import RawText
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError
+from aiayn.errors import ConfigError, DataError, counted
 from aiayn.hardware import Hardware, gpu_memory, machine_memory, tokens_per_device
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
@@ -59,13 +59,15 @@ class RunSpec:
 
     @property
     def is_trained(self) -> bool:
-        """Whether no step is left. At the last one a signal may have cut off its validation."""
+        """Returns whether no step is left. At the last one a signal may have cut off its
+        validation.
+        """
         at_end = self.start_step == self.config.trainer.max_steps
         return self.is_finished or (self.end_reason is not None and not at_end)
 
     @property
     def epoch_steps(self) -> int:
-        """Optimizer steps of an epoch."""
+        """Returns the optimizer steps of an epoch."""
         return self.config.trainer.steps_of_epoch(self.plan.steps_per_epoch)
 
     def translator(self, module: TranslationModule) -> Translator:
@@ -225,9 +227,8 @@ def plan_steps(
     datamodule.setup("fit")
     if stored not in (None, datamodule.plan.micro_batches):
         log.warning(
-            "warning  %d devices cannot share %d micro-batches a step: %d from now on, with "
-            "other dropout",
-            *(devices, stored, datamodule.plan.micro_batches),
+            "warning  %d devices cannot share %s a step: %d from now on, with other dropout",
+            *(devices, counted(stored, "micro-batch"), datamodule.plan.micro_batches),
         )
     return datamodule.plan
 

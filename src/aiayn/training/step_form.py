@@ -1,5 +1,5 @@
-"""In which form a training step is computed: packed or padded, compiled or not, as CUDA graphs or
-kernel by kernel.
+"""Chooses the form of a training step: packed or padded, compiled or not, as CUDA graphs or kernel
+by kernel.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ WIDE = 512  # d_model from which compiled layers gain more than compiling takes
 
 
 class StepForm(NamedTuple):
-    """Why a step does without each of the faster forms; None: it is computed so."""
+    """Why a step does without each of the faster forms; None if it uses that form."""
 
     why_padded: str | None  # not packed
     why_not_compiled: str | None

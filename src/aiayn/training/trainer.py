@@ -1,5 +1,5 @@
-"""Lightning's Trainer as this project uses it: what it does and what it leaves to us is in
-docs/lightning.md.
+"""Lightning's Trainer as this project uses it; docs/lightning.md says what it does and what is
+replaced.
 """
 
 import logging
@@ -84,7 +84,9 @@ def number_logged_steps(trainer: pl.Trainer) -> None:
 
 
 def quiet_trainer(hardware: Hardware, **options: Any) -> pl.Trainer:
-    """A Trainer without Lightning's own samplers, progress bar, summary and signal handlers."""
+    """Returns a Trainer without Lightning's own samplers, progress bar, summary and signal
+    handlers.
+    """
     quiet = ("use_distributed_sampler", "enable_progress_bar", "enable_model_summary")
     trainer = pl.Trainer(**hardware._asdict(), **options, **dict.fromkeys(quiet, False))
     # Lightning's handlers save nothing, and start collective calls in the middle of others.

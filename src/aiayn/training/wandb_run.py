@@ -91,7 +91,7 @@ def send_scores(folder: RunFolder, scores: Evaluation) -> None:
 
 
 def _start_client(config: Config, folder: Path) -> Any:
-    """A run of Weights & Biases: online if there is a key, else offline; never prompts.
+    """Starts a run of Weights & Biases: online if there is a key, else offline; never prompts.
 
     Its id is drawn once and stored in the run's folder, so that every later start adds to the same
     curves.
@@ -143,8 +143,8 @@ def _start_client(config: Config, folder: Path) -> Any:
 
 
 def wandb_mode(chosen: str) -> WandbMode:
-    """online, offline or disabled: WANDB_MODE if it is set, else what was chosen; auto is online if
-    there is a key.
+    """Returns online, offline or disabled: WANDB_MODE if it is set, else what was chosen; auto is
+    online if there is a key.
     """
     mode = os.environ.get("WANDB_MODE") or chosen
     if mode == "auto":
@@ -154,7 +154,9 @@ def wandb_mode(chosen: str) -> WandbMode:
 
 @cache
 def _has_wandb_key() -> bool:
-    """Whether the client finds a key that the server accepts; asked once, without a prompt."""
+    """Returns whether the client finds a key that the server accepts; asked once, without a
+    prompt.
+    """
     import wandb
     from wandb.errors import Error
 

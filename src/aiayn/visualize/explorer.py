@@ -45,8 +45,8 @@ def write_explorer(
 def explorer_page(
     maps: AttentionMaps, positions: Mapping[str, Tensor], config: ModelConfig, name: str
 ) -> str:
-    """The page as HTML. Weights are rounded to 1/255. Raises DataError for more than 8 million of
-    them.
+    """Returns the page as HTML. Weights are rounded to 1/255. Raises DataError for more than 8
+    million of them.
     """
     n_weights = maps.encoder_self.numel() + maps.decoder_self.numel() + maps.cross.numel()
     if n_weights > MAX_WEIGHTS:
@@ -110,8 +110,8 @@ def _attention(title: str, queries: list[str], keys: list[str], weights: Tensor)
 
 
 def _positions(title: str, table: Tensor) -> dict[str, Any]:
-    """A table (P, D) and the similarities of its rows (P, P), each as bytes between its low and its
-    high.
+    """Returns a table (P, D) and the similarities of its rows (P, P), each as bytes between its low
+    and its high.
     """
     largest = max(float(table.abs().max()), 1e-9)
     return {
@@ -125,7 +125,7 @@ def _positions(title: str, table: Tensor) -> dict[str, Any]:
 
 
 def _bytes(values: Tensor, low: float, high: float) -> str:
-    """Values between low and high as one byte each, 0 to 255, in base64."""
+    """Encodes values between low and high as one byte each, 0 to 255, in base64."""
     shares = (values - low) / (high - low)
     scaled = (shares * 255).round().clamp(0, 255)
     content = bytes(scaled.byte().flatten().tolist())
@@ -134,8 +134,8 @@ def _bytes(values: Tensor, low: float, high: float) -> str:
 
 @torch.inference_mode()
 def position_tables(model: Transformer) -> dict[str, Tensor]:
-    """The first encodings (P, D), P at most 128, by their name; two where encoder and decoder have
-    their own.
+    """Returns the first encodings (P, D), P at most 128, by their name; two where encoder and
+    decoder have their own.
 
     None of an extension that adds nothing to the embeddings, such as rotary positions.
     """
@@ -154,8 +154,8 @@ def position_tables(model: Transformer) -> dict[str, Tensor]:
 
 
 def similarities(table: Tensor) -> Tensor:
-    """table (P, D). Returns the dot products of all pairs, scaled so that each with itself gives 1:
-    (P, P).
+    """Returns the dot products of all pairs of rows of a table (P, D), scaled so that each with
+    itself gives 1: (P, P).
     """
     unit = F.normalize(table, dim=1)
     return unit @ unit.T

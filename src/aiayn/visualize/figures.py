@@ -29,7 +29,7 @@ class Panel:
 
     @property
     def total(self) -> Tensor:
-        """The sum over heads (S, S)."""
+        """Returns the sum over heads (S, S)."""
         return torch.stack(list(self.heads.values())).sum(0)
 
 
@@ -147,7 +147,7 @@ def _quoted(label: str) -> str:
 
 
 def _row(weights: Tensor, head: int, token: int) -> Tensor:
-    """One head's weights with all but one token's row removed: (S, S)."""
+    """Returns one head's weights with all but one token's row removed: (S, S)."""
     isolated = torch.zeros_like(weights[head])
     isolated[token] = weights[head, token]
     return isolated
@@ -246,7 +246,7 @@ def _add_legend(axis: Any, panel: Panel) -> None:
 
 
 def _colour(head: int) -> tuple[float, float, float]:
-    """A head's colour: the same in every figure, different for up to 20 heads."""
+    """Returns a head's colour: the same in every figure, different for up to 20 heads."""
     from matplotlib import colormaps
 
     is_light = (head // 10) % 2  # tab20 has ten colours, each followed by a lighter one

@@ -8,7 +8,7 @@ from aiayn.visualize.maps import AttentionMaps, token_labels
 
 
 def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
-    """Where every layer of the decoder looks in the source, as the mean of its heads.
+    """Draws where every layer of the decoder looks in the source, as the mean of its heads.
 
     Raises ResourceError where the file cannot be written.
     """

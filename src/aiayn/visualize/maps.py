@@ -40,8 +40,8 @@ class AttentionMaps:
 
 @torch.inference_mode()
 def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
-    """The weights for a sentence and the model's own best translation of it, which is read in one
-    pass.
+    """Return the weights for a sentence and the model's own best translation of it, which is read
+    in one pass.
 
     Raises DataError for a blank sentence, ConfigError for an ensemble and for parts whose weights
     are not known, and what translating raises.
@@ -55,9 +55,7 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
     [[best]] = translator.n_best([sentence], 1)
     [src_ids] = translator.source_ids([sentence])
     if not src_ids:
-        raise DataError(
-            "the sentence is blank: there is nothing to look at; give one with words in it"
-        )
+        raise DataError("the sentence is blank; give one with words")
     model = models[0]
     src = torch.tensor([[*src_ids, EOS_ID]], device=translator.device)
     tgt_in = torch.tensor([[BOS_ID, *best.tokens]], device=translator.device)

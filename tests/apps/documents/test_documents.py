@@ -615,21 +615,25 @@ def test_markdown_whose_words_stay_the_same_reads_as_before(text):
         (
             "a.xliff",
             '<xliff srcLang="fr"><segment><source>a</source></segment></xliff>',
-            "line 1: it is fr, and the model translates en to de",
+            "line 1 is fr, but the model translates en to de",
         ),
-        ("a.csv", "a,b\n", "no languages over the columns: write en and de over them"),
+        (
+            "a.csv",
+            "a,b\n",
+            "the columns have no languages as heads; write en and de as their heads",
+        ),
         (
             "a.tsv",
             "a\tb\n",
-            "add --tsv N to translate column N and keep the others, or write en and de over them",
+            "add --tsv N to translate column N and keep the others, or write en and de as their heads",
         ),
         ("a.csv", "en,de\na,b\na,b,c\n", "line 3 has 3 columns instead of 2"),
         ("a.jsonl", '{"fr": "a"}\n{"en": null}\n', "line 1 is not a JSON object with a text"),
         ("a.jsonl", '{"en": "a"}\n{"en": "a"\n', "line 2 is not JSON"),
-        ("a.jsonl", '{"en": "a\\ud800"}\n', "line 1 has half of a character"),
+        ("a.jsonl", '{"en": "a\\ud800"}\n', "line 1 contains a lone surrogate"),
         ("a.jsonl", '{"en": 5}', "line 1 is not a JSON object with a text"),
         ("a.jsonl", "[" * 99_999, "line 1 is not JSON"),
-        ("a.tmx", "<tmx><body/></tmx>", "there is no unit with one text in en in it"),
+        ("a.tmx", "<tmx><body/></tmx>", "no unit has exactly one text in en"),
     ],
 )
 def test_what_is_not_of_its_kind_is_refused_with_file_and_place(name, content, message):

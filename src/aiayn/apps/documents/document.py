@@ -1,4 +1,4 @@
-"""Documents: what of a file is translated, and what stays as it is, byte for byte.
+"""Translatable documents: finds the text to translate, and keeps the rest of a file byte for byte.
 
 A document is read into parts to translate and text between them. Libraries that read and write one
 of these formats write the whole file anew, in their own order of attributes, quotation marks and
@@ -32,7 +32,7 @@ from aiayn.data.placeholders import CJK, has_letters
 from aiayn.data.tables import header_columns, is_quoted, table_delimiter
 from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
 from aiayn.doors import load_from
-from aiayn.errors import DataError
+from aiayn.errors import DataError, counted
 
 # A subtitle begins with a line of times. The line before it is its number, in WebVTT its name.
 # Blank lines may be doubled.
@@ -58,7 +58,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True)
 class Source:
-    """A document as it came."""
+    """A document as it was read."""
 
     path: Path  # or its name, for messages
     text: str
@@ -68,7 +68,7 @@ class Source:
     remarks: list[str] = field(default_factory=list)  # for the user
 
     def is_no_text(self, text: str) -> bool:
-        """Whether a message is one of ICU, of which the user is told."""
+        """Returns whether a message is one of ICU, of which the user is told."""
         if is_message := MESSAGE.search(text) is not None:
             shown = " ".join(text.split())
             self.remarks.append(
@@ -92,7 +92,7 @@ Read = Callable[[Source], Pieces]
 
 @dataclass(frozen=True)
 class Document:
-    """What is kept of a file, and between that the parts to translate."""
+    """The pieces of a file that are kept, and between them the parts to translate."""
 
     path: Path
     read: Read
@@ -158,7 +158,7 @@ def parse_document(
     source = Source(path, text.removeprefix("\ufeff"), langs, keeps_tags, content)
     pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *read(source)]
     if not any(isinstance(piece, Part) for piece in pieces):
-        source.remarks.append(f"{path}: there is no text to translate in it")
+        source.remarks.append(f"{path}: no text to translate")
     return Document(path, read, pieces, encoding, source.markup, source.remarks)
 
 
@@ -177,7 +177,7 @@ def _markdown_pieces(source: Source) -> Pieces:
 
 
 def _catalogue(source: Source) -> Pieces:
-    """Messages that have no translation get one; of those in the plural every form."""
+    """Translates the messages that have no translation, in every form of the plural."""
     pieces: Pieces = []
     done = 0
     for message in read_messages(source.text, source.path):
@@ -201,7 +201,7 @@ def _catalogue(source: Source) -> Pieces:
 
 
 def _xliff(source: Source) -> Pieces:
-    """Units without a translation get one."""
+    """Translates the units that have no translation."""
     content = source.text.encode()
     pieces: Pieces = []
     done = 0
@@ -214,8 +214,8 @@ def _xliff(source: Source) -> Pieces:
                 " to ".join(filter(None, pair)) for pair in (unit.languages, source.langs)
             )
             raise DataError(
-                f"{source.path}: line {unit.line}: it is {file_direction}, "
-                f"and the model translates {model_direction}"
+                f"{source.path}: line {unit.line} is {file_direction}, but the model translates "
+                f"{model_direction}"
             )
         if unit.is_kept or unit.translation or not unit.text or source.is_no_text(unit.text):
             continue
@@ -231,7 +231,7 @@ def _xliff(source: Source) -> Pieces:
 
 
 def _subtitles(source: Source) -> Pieces:
-    """A subtitle's text ends where the next subtitle begins; a sentence may go on in the next.
+    """Translates subtitles. The text of one ends where the next begins; a sentence may go on there.
 
     Dashes before what somebody says, and styles at the beginning, stay.
     """
@@ -264,7 +264,7 @@ def _subtitles(source: Source) -> Pieces:
 
 
 def _goes_on(text: list[tuple[str, str]], before: str, line: str) -> bool:
-    """Whether a text goes on in this line of the same or the next subtitle."""
+    """Returns whether a text goes on in this line of the same or the next subtitle."""
     end, start = (STYLE.sub("", part).strip() for part in (text[-1][1], line))
     if re.match(r"[-\u2013\u2014](?!\d)", start):
         return False
@@ -314,7 +314,7 @@ def in_lines(text: str, lengths: Sequence[int], ends: Sequence[str]) -> str:
 
 
 def _table_pieces(source: Source) -> Pieces:
-    """The column of the target language is filled from that of the source where it is empty."""
+    """Fills the empty cells of the target language's column from the source's column."""
     path, (src, tgt) = source.path, source.langs
     delimiter = table_delimiter(path, source.text.partition("\n")[0])
     by_rules = delimiter != "\t" or is_quoted(source.text.split("\n", 100)[:100])
@@ -331,13 +331,14 @@ def _table_pieces(source: Source) -> Pieces:
                     else ""
                 )
                 raise DataError(
-                    f"{path}: no languages over the columns: {remedy}write {src} and {tgt} over "
-                    "them"
+                    f"{path}: the columns have no languages as heads; {remedy}write {src} and "
+                    f"{tgt} as their heads"
                 )
             text = ""
         elif any(values) and len(row) != width:
             raise DataError(
-                f"{path}: line {line} has {len(row)} columns instead of {width}; correct it"
+                f"{path}: line {line} has {counted(len(row), 'column')} instead of {width}; "
+                "correct it"
             )
         else:
             text = (
@@ -391,9 +392,7 @@ def _unquoted(raw: str) -> str:
 
 
 def _json_lines(source: Source) -> Pieces:
-    """The text of the source language becomes that of the target language if it has none, in its
-    place or the last.
-    """
+    """Translates each object that lacks the target language's text, into its place or the last."""
     src, tgt = source.langs
     pieces: Pieces = []
     texts, without_text = 0, list[int]()
@@ -413,7 +412,7 @@ def _json_lines(source: Source) -> Pieces:
             pieces.append(line)
             continue
         if SURROGATE.search(text):
-            raise DataError(f"{source.path}: line {number} has half of a character; correct it")
+            raise DataError(f"{source.path}: line {number} contains a lone surrogate; correct it")
         name = f", {json.dumps(tgt)}: " if start == stop else ""
         pieces += [f'{line[:start]}{name}"', *source.field(text, _in_json), f'"{line[stop:]}']
     if without_text:
@@ -479,8 +478,8 @@ def _in_json(text: str) -> str:
 
 
 def _memory(source: Source) -> Pieces:
-    """The units that have the source language, as a new memory of both languages; a translation
-    that is there stays.
+    """Returns the units that have the source language as a new memory of both languages, with the
+    translations that are there.
     """
     from aiayn import __version__
 
@@ -506,16 +505,19 @@ def _memory(source: Source) -> Pieces:
         ]
     if not kept_units:
         raise DataError(
-            f"{source.path}: there is no unit with one text in {src} in it; check file and "
+            f"{source.path}: no unit has exactly one text in {src}; check the file and its "
             "languages"
         )
     if left_out:
-        source.remarks.append(f"{source.path}: {left_out} units without one text in {src} left out")
+        source.remarks.append(
+            f"{source.path}: {counted(left_out, 'unit')} left out, without exactly one text in "
+            f"{src}"
+        )
     return [*pieces, "</body></tmx>\n"]
 
 
 def _in_xml(text: str) -> str:
-    """Escaped, and without the characters that XML cannot hold."""
+    """Returns text escaped, and without the characters that XML cannot hold."""
     return escape(NOT_XML.sub("", text))
 
 

@@ -172,7 +172,7 @@ def _escape(special: set[str]) -> Callable[[str], str]:
 
 
 def _finish(text: str) -> str:
-    """A line must not begin as a heading, an item or a quotation does."""
+    """Escapes a line that would begin as a heading, an item or a quotation does."""
     return LINE_START.sub(r"\1\\", text)
 
 
@@ -186,7 +186,7 @@ def _parser() -> MarkdownIt:
 
 
 def _formula(state: StateInline, silent: bool) -> bool:
-    """The rule of `$a_b$`, which is kept as code is."""
+    """Parses `$a_b$`, which is kept like code."""
     formula = FORMULA.match(state.src, state.pos)
     if formula and not silent:
         state.push("code_inline", "code", 0).markup = "$"

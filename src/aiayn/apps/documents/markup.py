@@ -64,7 +64,7 @@ Token = tuple[str, str, str]
 
 @dataclass
 class Tag:
-    """A tag of a part, or of an element without words all that it is written with."""
+    """A tag of a part, or an element without words with all its text."""
 
     name: str
     raw: str  # with the blanks beside it
@@ -88,7 +88,9 @@ Pieces = list[Part | str]
 
 
 def changes_marks(left: str, right: str) -> bool:
-    """Whether joining two texts changes their placeholders or tags, as it does for `%s` and `a`."""
+    """Returns whether joining two texts changes their placeholders or tags, as it does for `%s` and
+    `a`.
+    """
     left, right = left[-MARK_LENGTH:], right[:MARK_LENGTH]
     return MARK.findall(left + right) != MARK.findall(left) + MARK.findall(right)
 
@@ -109,7 +111,7 @@ class Reader(HTMLParser):
         self.tokens.append(("text", "", text[self._done :]))
 
     def updatepos(self, i: int, j: int) -> int:
-        """Is called after the handler of what is between these characters."""
+        """Notes the token between these characters, after the parser's own handler."""
         if i < j:
             self.tokens.append((*self._event, self._text[i:j]))
         self._event, self._done = ("alone", ""), j

@@ -59,8 +59,8 @@ def split_paragraph(text: str, language: str) -> list[str]:
 
 
 class Texts:
-    """Texts, as they are written or in pieces, whose parts are cut into sentences: `restore` joins
-    their translations.
+    """Texts, whole or in pieces, whose parts are cut into sentences: `restore` joins their
+    translations.
 
     A sentence without a letter outside its placeholders, such as 1984 or an address, is copied, not
     translated. What is written may begin with a tag of the training text, such as <2de>, which then
@@ -106,8 +106,8 @@ class Texts:
                 if markup and (words := len(UNIT.findall(part.text))) > MAX_WORDS:
                     raise DataError(
                         f"text {number} has {words:,} words between two tags that end a sentence; "
-                        f"mark-up is put back among {MAX_WORDS:,} at most: divide it by tags such "
-                        "as <p>, or into lines"
+                        f"with mark-up at most {MAX_WORDS:,} are supported: divide it by tags "
+                        "such as <p>, or into lines"
                     )
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
                 sentence_numbers = range(len(self.sentences), len(self.sentences) + len(cut) // 2)

@@ -32,12 +32,12 @@ class Message:
 
     @property
     def targets(self) -> dict[str, str]:
-        """The translations by keyword: one, or one for each form of the plural."""
+        """Returns the translations by keyword: one, or one for each plural form."""
         return {name: text for name, text in self.texts.items() if name.startswith("msgstr")}
 
     @property
     def language(self) -> str:
-        """Of a header the language that it names; empty without one."""
+        """Returns the language that a header names; empty without one."""
         language_header = re.search(
             r"^Language:[ \t]*([^\s;]+)", self.texts.get("msgstr", ""), re.MULTILINE
         )
@@ -71,9 +71,7 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
             if name in message.lines or (
                 name and name != "msgctxt" and name != "msgid" and not message.lines
             ):
-                raise DataError(
-                    f"{path}: line {number}: {name} is not where it belongs; correct it"
-                )
+                raise DataError(f"{path}: line {number}: unexpected {name}; correct it")
             keyword, begin = name or keyword, start + line_match.start(2)
             if not message.lines:
                 message, is_fuzzy = Message(number, is_fuzzy), False

@@ -62,8 +62,8 @@ def without_codes(text: str) -> str:
 
 @dataclass
 class MemoryUnit:
-    """A unit (tu) of variants (tuv) in several languages; of each the first variant that is not
-    empty counts.
+    """A unit (tu) with variants (tuv) in several languages; the first variant of a language that is
+    not empty counts.
     """
 
     line: int  # that it begins in
@@ -94,11 +94,12 @@ def read_memory(path: Path, content: BinaryIO, langs: tuple[str, ...]) -> Iterat
                         f"{path}: custom XML entities are not supported; remove their declarations"
                     )
                 if next(tu.iterancestors("{*}tu"), None) is not None:
-                    raise DataError(f"{where}: a unit (tu) inside another; correct it")
+                    raise DataError(f"{where}: a tu element inside another one; correct it")
                 continue
             if (entity := next(tu.iter(etree.Entity), None)) is not None:
                 raise DataError(
-                    f"{where}: {entity.text}: none but the entities of XML are read; correct it"
+                    f"{where}: {entity.text}: this entity is not supported; write its character "
+                    "instead"
                 )
             yield _memory_unit(tu, line, langs)
             tu.clear()
@@ -156,8 +157,8 @@ class Node:
 
 @dataclass
 class XliffUnit:
-    """A text and its translation, and what a translation of it replaces: bytes of the file, between
-    two tags.
+    """A text with its translation, and the bytes of the file, between two tags, that a new
+    translation replaces.
     """
 
     line: int

@@ -9,7 +9,7 @@ from aiayn.apps.localisation.exchange import read_memory, read_xliff
 from aiayn.data.languages import best_match
 from aiayn.data.raw_text import RawPair
 from aiayn.data.text_files import decode_document, opened, read_whole
-from aiayn.errors import DataError
+from aiayn.errors import DataError, counted
 
 log = logging.getLogger(__name__)
 
@@ -33,15 +33,16 @@ def read_memory_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawP
         explanation = (
             f"its languages are {', '.join(sorted(seen)[:20])}" if seen else "it has no unit (tu)"
         )
-        raise DataError(
-            f"{path}: there are no pairs of {src_lang} and {tgt_lang} in it; {explanation}"
-        )
+        raise DataError(f"{path}: no pairs of {src_lang} and {tgt_lang}; {explanation}")
     if incomplete:
-        log.info("%s: %d units without %s or %s left out", path, incomplete, src_lang, tgt_lang)
+        units = counted(incomplete, "unit")
+        log.info("%s: %s left out, without %s or %s", path, units, src_lang, tgt_lang)
 
 
 def read_catalogue_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
-    """The messages that have a translation which is not fuzzy; every form of a plural is one."""
+    """Yields the messages that have a translation which is not fuzzy; every form of a plural is
+    one.
+    """
     text, _ = decode_document(path, read_whole(path))
     is_reversed = False
     for message in read_messages(text.removeprefix("\ufeff"), path):
@@ -58,7 +59,7 @@ def read_catalogue_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[R
 
 
 def read_xliff_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
-    """The units that have a translation, without those that are not to be translated."""
+    """Yields the units that have a translation, except those that are not to be translated."""
     content = decode_document(path, read_whole(path))[0].encode()
     for unit in read_xliff(content, path):
         src, tgt = (code and best_match(code, (src_lang, tgt_lang)) for code in unit.languages)

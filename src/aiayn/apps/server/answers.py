@@ -1,4 +1,4 @@
-"""What is answered to requests: LibreTranslate's API for one model."""
+"""Answers requests: LibreTranslate's API for one model."""
 
 import asyncio
 import secrets
@@ -51,14 +51,16 @@ class Answers:
         self.files: OrderedDict[str, bytes] = OrderedDict()
 
     def languages(self) -> list[Answer]:
-        """The source language, which can be translated into the target languages, and those."""
+        """Returns the source language, which can be translated into the target languages, and
+        those.
+        """
         translator = self.service.served.translator
         targets = list(_targets(translator))
         source = _language(translator.languages[0]) | {"targets": targets}
         return [source, *(_language(target) | {"targets": []} for target in targets)]
 
     def settings(self) -> Answer:
-        """What LibreTranslate tells its clients, and for our page the run and the number of
+        """Returns what LibreTranslate tells its clients, and for our page the run and the number of
         alternatives.
         """
         served = self.service.served
@@ -77,8 +79,8 @@ class Answers:
         }
 
     async def translate(self, fields: Fields, state: State) -> Answer:
-        """LibreTranslate's POST /translate: a text or a list of texts, each of a sentence or
-        more.
+        """Answers LibreTranslate's POST /translate: a text or a list of texts, of one or more
+        sentences each.
         """
         translator = self.service.served.translator
         texts, n = (
@@ -107,8 +109,8 @@ class Answers:
         return answer
 
     async def translate_file(self, fields: Fields, state: State) -> Answer:
-        """LibreTranslate's POST /translate_file: a document. The answer is the address to load its
-        translation from.
+        """Answers LibreTranslate's POST /translate_file, a document, with the address of its
+        translation.
         """
         translator = self.service.served.translator
         name, content = await file_of(fields)
@@ -194,14 +196,12 @@ class Answers:
         return attention
 
     async def detect(self, fields: Fields, state: State) -> list[Answer]:
-        """LibreTranslate's POST /detect. A run has one source language, so that is the answer to
-        every text.
-        """
+        """Answers LibreTranslate's POST /detect with the run's only source language."""
         texts_of(fields)
         return _detected(self.service.served.translator)
 
     async def attention(self, fields: Fields, state: State) -> Answer:
-        """Where the model looks in the line `q` as it writes the line `translation`: see
+        """Returns where the model looks in the line `q` while it writes the line `translation`: see
         `word_attention`.
         """
         from aiayn.search.alignment import word_attention  # torch, which translation does without
@@ -284,7 +284,9 @@ def _target_of(fields: Fields, translator: LineTranslator) -> str:
 
 
 def _detected(translator: LineTranslator) -> list[Answer]:
-    """The language in the form of a detection; its confidence says that nothing was detected."""
+    """Returns the language in the form of a detection; its confidence says that nothing was
+    detected.
+    """
     return [{"language": translator.languages[0], "confidence": 0.0}]
 
 

@@ -82,7 +82,7 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
     async def download(request: Request) -> Response:
         name = request.path_params["name"]
         if (content := answers.files.get(name)) is None:
-            raise HTTPException(404, "there is no such file any more; translate it again")
+            raise HTTPException(404, "the file no longer exists; translate it again")
         attached = f"attachment; filename*=UTF-8''{quote(name.partition('.')[2], safe='')}"
         return Response(
             content,
@@ -131,8 +131,8 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
 
 
 def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
-    """Against DNS rebinding: refuses requests by other names, which Starlette by itself does in
-    plain text.
+    """Refuses requests under other host names, against DNS rebinding, which Starlette by itself
+    does in plain text.
     """
     refusal = _refusal(
         400,
@@ -201,7 +201,7 @@ def _check_key(key: str, service: Service) -> None:
         raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
     # All are compared, so that the time tells nothing about any of them.
     if known and not sum(hmac.compare_digest(key_bytes, known_key.encode()) for known_key in known):
-        raise HTTPException(403, "this API key is not known here")
+        raise HTTPException(403, "unknown API key")
 
 
 async def while_connected(request: Request, work: Coroutine[None, None, T]) -> T:

@@ -1,4 +1,4 @@
-"""Dynamic batching: the lines of all requests that wait are translated together."""
+"""Dynamic batching: translates the lines of all waiting requests together."""
 
 import asyncio
 from collections import deque
@@ -91,7 +91,9 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Lines that no batch has taken yet, and pieces of other work that are not done."""
+        """Returns the number of lines that no batch has taken yet, and pieces of other work that
+        are not done.
+        """
         return self._calls + sum(
             len(request.lines) for request in self._requests if not request.answer.done()
         )
@@ -102,7 +104,7 @@ class Batcher:
 
     @contextmanager
     def admitted(self, subwords: int) -> Iterator[Admission]:
-        """Within the context this much text counts as waiting. Raises QueueFullError if it cannot
+        """Counts this much text as waiting within the context. Raises QueueFullError if it cannot
         be done in time.
 
         What is refused costs nothing; what is admitted would miss its time limit if more was.
@@ -164,7 +166,7 @@ class Batcher:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Within the context requests are answered."""
+        """Answers requests within the context."""
         task = asyncio.create_task(self._run())
         try:
             yield

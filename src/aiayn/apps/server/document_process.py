@@ -80,9 +80,7 @@ class ReadDocument:
 
 @asynccontextmanager
 async def document_process(turns: asyncio.Semaphore) -> AsyncIterator[ReadDocument]:
-    """Within the context there is a process for a document, as soon as `turns` allows; it ends with
-    the context.
-    """
+    """Starts a process for a document as soon as `turns` allows, and ends it with the context."""
     async with turns:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "aiayn.apps.server.document_process"),

@@ -78,7 +78,7 @@ def _address(client: str) -> str:
 
 
 def observed(app: ASGIApp, metrics: Metrics, paths: set[str], access_log: bool) -> ASGIApp:
-    """Middleware that counts requests, and logs each in a line where that is asked for.
+    """Returns middleware that counts requests, and logs each on a line if asked to.
 
     `request.state.lines` and `request.state.subwords`, where a route has set them, say how much
     text there was. Only these `paths` are named, for others may hold text.

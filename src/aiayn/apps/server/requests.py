@@ -1,6 +1,4 @@
-"""What a request says: JSON, or a form and the query string, as LibreTranslate's clients send
-them.
-"""
+"""Reads requests: JSON, or a form and the query string, as LibreTranslate's clients send them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -131,8 +129,8 @@ async def file_of(fields: Fields) -> tuple[str, bytes]:
 
 
 def is_language(requested: object, code: str, other: str) -> bool:
-    """Whether a language is the one with this code: EN and en-US are en, if the other language is
-    not English.
+    """Returns whether a language is the one with this code: EN and en-US are en, if the other
+    language is not English.
     """
     if not isinstance(requested, str):
         return False

@@ -71,8 +71,8 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
 
 
 class SeldomAndShort(logging.Filter):
-    """Lets through one line a minute of a server that has no descriptor left, without its
-    traceback.
+    """Lets through one line a minute, without traceback, while the server has no file descriptor
+    left.
     """
 
     def __init__(self) -> None:
@@ -112,9 +112,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _on_hangup(service: Service, on_terminal: bool) -> None:
-    """Reloads; but ends the server where the signal says that the terminal it was started on is
-    gone.
-    """
+    """Reloads the model, or ends the server if its terminal is gone."""
     if on_terminal and not sys.stdin.isatty():
         signal.raise_signal(signal.SIGTERM)
         return

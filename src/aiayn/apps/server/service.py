@@ -1,6 +1,4 @@
-"""What requests are answered with: a model and the API keys, and how both are replaced while the
-server runs.
-"""
+"""The model and the API keys that requests use, and how both are replaced while the server runs."""
 
 import logging
 import threading
@@ -15,7 +13,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Served:
-    """A model, and API keys; a request must have one of them. Without any, the server is open to
+    """A model and API keys, one of which a request must have. Without keys, the server is open to
     everybody.
     """
 
@@ -35,7 +33,7 @@ class Served:
 
 
 class Service:
-    """Holds what is served now. A request takes it once, at its beginning, and keeps it to its
+    """Holds the current model and keys. A request takes them at its beginning and keeps them to its
     end.
     """
 
@@ -56,14 +54,14 @@ class Service:
                 if loaded.translator.languages != languages:
                     raise RefusedError(
                         f"{loaded.source} translates {' to '.join(loaded.translator.languages)}, "
-                        f"and clients of this server ask for {' to '.join(languages)}: start "
-                        "another server for it"
+                        f"but this server translates {' to '.join(languages)}: start another "
+                        "server for it"
                     )
                 self.served = loaded
             except Exception as error:
                 self.failures += 1
                 name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-                log.error("not reloaded, what was served before still is: %s%s", name, error)
+                log.error("reload failed, still serving the previous model: %s%s", name, error)
             else:
                 self.loads += 1
                 log.info("reloaded: %s", self.served.describe())

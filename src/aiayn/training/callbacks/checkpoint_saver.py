@@ -121,8 +121,8 @@ class CheckpointSaver(Checkpoint):
         trainer.should_stop = stopping
 
     def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:
-        """Whether the optimizer's state is saved now, the same on all ranks; `last`: it is this
-        start's last chance.
+        """Returns whether the optimizer's state is saved now, the same on all ranks; `last`: it is
+        this start's last chance.
         """
         seconds, minutes = time.monotonic(), self.run.config.trainer.optimizer_state_minutes
         small = (
@@ -154,8 +154,8 @@ class CheckpointSaver(Checkpoint):
             )
 
     def _save(self, trainer: pl.Trainer, path: Path, with_state: bool) -> None:
-        """Not by Lightning's `weights_only`, which passes over callbacks that save other weights,
-        as a moving average.
+        """Saves without Lightning's `weights_only`, which skips callbacks that save other weights,
+        such as a moving average.
 
         The checks of `NonFiniteGuard` are among them.
         """

@@ -65,7 +65,7 @@ class Display:
             self.bar.update(self.task, completed=step)
 
     def show_training(self, step: int, metrics: Mapping[str, float], seconds_left: float) -> None:
-        """Loss, learning rate and speed of the last interval."""
+        """Shows loss, learning rate and speed of the last interval."""
         time_left = timedelta(seconds=round(seconds_left))
         text = (
             f"loss {metrics['train/loss']:.3f}  lr {metrics['train/lr']:.2e}  "
@@ -85,8 +85,8 @@ class Display:
             )
 
     def show_validation(self, step: int, metrics: Mapping[str, float]) -> None:
-        """What a validation found: a line of its own, and on a terminal the display keeps it
-        too.
+        """Shows a validation on a line of its own, which the display on a terminal keeps as
+        well.
         """
         if not (text := metrics_text(metrics)):
             return
@@ -98,7 +98,7 @@ class Display:
         log.info("step %d/%d  %s", step, self.max_steps, text)
 
     def show_translating(self, done: int, lines: int) -> None:
-        """How far the translation of a validation is; shown on a terminal only, since it lasts
+        """Shows how far the translation of a validation is, on a terminal only, since it lasts
         seconds.
         """
         if self.live:

@@ -76,20 +76,20 @@ class NonFiniteGuard(StepCallback):
                 f" ({skipped} such steps, trainer.max_skipped_steps={allowed})" if allowed else ""
             )
             raise DivergedError(
-                f"the loss or its gradient is NaN or infinite at step {fatal}{earlier}; nothing "
-                f"of it was saved, its sentences are in {self._write_pairs(trainer, fatal)}: "
+                f"the loss or its gradient is NaN or infinite at step {fatal}{earlier}; this step "
+                f"was not saved, and its sentences are in {self._write_pairs(trainer, fatal)}: "
                 f"{remedy}, or let the same command skip such steps with "
                 f"trainer.max_skipped_steps={skipped}"
             )
         if not finite:
             raise DivergedError(
-                f"a weight is NaN or infinite at step {step}; nothing of it was saved: {remedy}"
+                f"a weight is NaN or infinite at step {step}; this step was not saved: {remedy}"
             )
         if skipped > self.seen:
             self.seen = skipped
             log_metrics(trainer, {"train/skipped_steps": skipped}, step)
             log.warning(
-                "step %d: %d steps skipped so far, their loss or gradient was NaN or infinite",
+                "step %d: steps skipped so far, because loss or gradient was NaN or infinite: %d",
                 step,
                 skipped,
             )

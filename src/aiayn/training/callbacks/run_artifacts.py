@@ -50,8 +50,8 @@ class RunArtifacts(Checkpoint):
                 send_facts(trainer.loggers, facts)
 
     def _fingerprints(self) -> dict[str, str]:
-        """Which text this is, by content: only runs of the same text are seeds of each other
-        (`reports/groups.py`).
+        """Returns fingerprints of the text's content: only runs of the same text are seeds of each
+        other (`reports/groups.py`).
         """
         prepared, validation = self.run.corpus, self.run.corpus.val
         subwords = validation.src.flat.tobytes() + validation.tgt.flat.tobytes()
@@ -96,6 +96,6 @@ class RunArtifacts(Checkpoint):
         send_picture(trainer.loggers, "attention", path, step, self.run.config.logger.samples)
 
     def _is_shown(self) -> bool:
-        """Whether a dashboard has a slider of pictures over the steps. They hold text."""
+        """Returns whether a dashboard has a slider of pictures over the steps. They hold text."""
         settings = self.run.config.logger
         return "tensorboard" in settings.kinds or ("wandb" in settings.kinds and settings.samples)

@@ -36,12 +36,12 @@ class StepCallback(pl.Callback):
             self.on_step_end(trainer, translation_module(pl_module), batch, self.done)
 
     def on_micro_batch_end(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
-        """Called after every micro-batch."""
+        """Is called after every micro-batch."""
 
     def on_step_end(
         self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
     ) -> None:
-        """Called after optimizer step `step` = 1, 2, ...; `batch` is its last micro-batch."""
+        """Is called after optimizer step `step` = 1, 2, ...; `batch` is its last micro-batch."""
 
 
 def translation_module(module: pl.LightningModule) -> TranslationModule:
@@ -51,7 +51,7 @@ def translation_module(module: pl.LightningModule) -> TranslationModule:
 
 
 def due(step: int, every: int, max_steps: int) -> bool:
-    """True at every multiple of an interval, and at the end."""
+    """Returns True at every multiple of an interval, and at the end."""
     return step % every == 0 or step == max_steps
 
 

@@ -124,7 +124,7 @@ class ThroughputMonitor(StepCallback):
     def _measure(
         self, trainer: pl.Trainer, module: TranslationModule, step: int, time: float
     ) -> dict[str, float]:
-        """What has happened since the last log, on all ranks; a collective call."""
+        """Measures the work since the last log, on all ranks; a collective call."""
         loss_sum = torch.as_tensor(self.loss_sum).clone()  # `reduce` works in place
         work = [self.flops or 0.0, self.real, self.padded]
         work = torch.tensor(work, dtype=torch.float64, device=module.device)
@@ -160,16 +160,16 @@ class ThroughputMonitor(StepCallback):
         level = unigram_loss(self.run.corpus.train, self.vocab_size, optim.label_smoothing)
         if loss > level - self.STUCK:
             log.warning(
-                "step %d: the training loss, %.2f, is still the unigram loss, %.2f, that of a "
-                "model which knows only how frequent each token is: with another name= choose "
-                "optim.warmup_steps or optim.lr_scale for another peak of the learning rate; it "
-                "is %.2g here, and usually %.2g for d_model=%d",
+                "step %d: the training loss, %.2f, is still the unigram loss, %.2f, of a model "
+                "that knows only token frequencies: start another run (name=) with another peak "
+                "learning rate (optim.warmup_steps or optim.lr_scale); it is %.2g here, and "
+                "usually %.2g for d_model=%d",
                 *(step, loss, level, module.rate(optim.warmup_steps), usual_peak(d_model), d_model),
             )
 
     def _reset_work(self) -> None:
-        """What this rank has done since the last log: useful FLOPs, tokens, and positions including
-        padding.
+        """Resets the work of this rank since the last log: useful FLOPs, tokens, and positions
+        including padding.
         """
         # None: not known of this device, loss or model
         self.flops: float | None = 0.0 if self.peak_rate else None

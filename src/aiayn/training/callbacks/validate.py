@@ -46,8 +46,8 @@ class ValidationScores(pl.Callback):
         self.task.check_text(self.sources, self.references, self.language)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Before the ranks add up their losses, which must not wait for one that was
-        interrupted.
+        """Ends the validation if it was interrupted, before the ranks add up their losses, which
+        must not wait.
         """
         if trainer.sanity_checking:
             return
@@ -73,7 +73,7 @@ class ValidationScores(pl.Callback):
             )
 
     def _translate(self, trainer: pl.Trainer, module: TranslationModule) -> list[str]:
-        """Every rank translates its share of the sentences; all get all translations."""
+        """Translates each rank's share of the sentences; all ranks get all translations."""
         rank, world_size = trainer.global_rank, trainer.world_size
         share: list[str] = []
         with self.services.stop.interruptible_validation():
@@ -211,8 +211,8 @@ class Validate(StepCallback):
         }
         if "val/loss" not in metrics:
             raise ConfigError(
-                f"{type(module).__name__} logs no val/loss: let its validation_step and hooks of "
-                "the validation call super(), or log it"
+                f"{type(module).__name__} does not log val/loss: call super() in its "
+                "validation_step and validation hooks, or log it there"
             )
         return metrics
 

@@ -1,4 +1,4 @@
-"""What ranks tell each other besides gradients: requests to stop, and that one of them is gone."""
+"""Messages between ranks besides gradients: requests to stop, and the loss of a rank."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ class ControlGroup:
         self.store = distributed.distributed_c10d._get_default_store()
 
     def max_over_ranks(self, value: int) -> int:
-        """The largest of all ranks' values; a collective call."""
+        """Returns the largest of all ranks' values; a collective call."""
         tensor = torch.tensor(value)
         distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX, group=self.group)
         return int(tensor)
@@ -53,8 +53,8 @@ class ControlGroup:
         self.store.set("aiayn/failed", str(code))
 
     def missing_ranks(self) -> tuple[list[int], int]:
-        """Ranks that do not answer within seconds, and the code that one of them announced, or 0;
-        called by the others.
+        """Returns the ranks that do not answer within seconds, and the code that one of them
+        announced, or 0; called by the others.
 
         Rank 0 holds the store, so it is missing if the store does not answer.
         """
@@ -84,7 +84,7 @@ class ControlGroup:
 
 
 def lost_contact(error: BaseException) -> bool:
-    """True for an error that means only that other ranks do not answer."""
+    """Returns True for an error that means only that other ranks do not answer."""
     message = str(error)
     return isinstance(error, RuntimeError) and (
         isinstance(error, distributed.DistError)
@@ -135,23 +135,23 @@ class StopRequest:
         self._message = "stopped before training"
 
     def connect_ranks(self, timeout: int) -> None:
-        """From now on a signal to any rank reaches all of them; called by all ranks of a process
-        group together.
+        """Makes a signal to any rank reach all of them from now on; called by all ranks of a
+        process group together.
         """
         self.control_group = ControlGroup(timeout)
         if self.signal_of_any_rank():
             self.raise_if_requested("stopped before training")
 
     def begin_training(self) -> None:
-        """From now on a signal waits for the end of the step."""
+        """Makes signals wait for the end of the step from now on."""
         self._training = True
 
     def end_training(self, message: str) -> None:
-        """From now on a signal stops at once, with this message."""
+        """Makes signals stop at once from now on, with this message."""
         self._training, self._message = False, message
 
     def enter_phase(self, message: str) -> None:
-        """From now on a signal stops at once, with this message; an earlier one stops now."""
+        """Makes signals stop at once from now on, with this message; an earlier one stops now."""
         self.end_training(message)
         self.raise_if_requested(message)
 
@@ -163,7 +163,7 @@ class StopRequest:
             )
 
     def signal_of_any_rank(self) -> int | None:
-        """The signal that any rank received, the same on all ranks; a collective call."""
+        """Returns the signal that any rank received, the same on all ranks; a collective call."""
         if not self.control_group:
             return self.signal
         received = self.control_group.max_over_ranks(self.signal or 0)
@@ -172,7 +172,9 @@ class StopRequest:
         return received or None
 
     def on_any_rank(self, condition: bool) -> bool:
-        """Whether a condition holds on any rank, the same answer on all; a collective call."""
+        """Returns whether a condition holds on any rank, the same answer on all; a collective
+        call.
+        """
         return (
             bool(self.control_group.max_over_ranks(int(condition)))
             if self.control_group

@@ -1,5 +1,5 @@
-"""What fails between ranks and machines: refused before it fails, or turned into a message with
-cause and remedy.
+"""Failures between ranks and machines: refused in advance, or turned into a message with cause and
+remedy.
 """
 
 import errno
@@ -132,8 +132,8 @@ class ExplainFailures(pl.Callback):
     def _explain(
         self, error: Exception, module: TranslationModule, step: int
     ) -> BaseException | None:
-        """What to raise instead of an error after step `step`; None for an error that needs no
-        explanation.
+        """Returns what to raise instead of an error after step `step`; None for an error that needs
+        no explanation.
         """
         config = self.run.config
         if config.trainer.world_size > 1 and lost_contact(error):

@@ -81,9 +81,9 @@ def find_rank(settings: TrainerOptions) -> None:
     if isinstance(environment, LightningEnvironment):
         if not 0 <= node < settings.num_nodes:
             raise ConfigError(
-                f"trainer.num_nodes={settings.num_nodes}: NODE_RANK={node} in the environment is "
-                "none of these machines, which are counted from 0; set trainer.num_nodes, or "
-                "another NODE_RANK"
+                f"trainer.num_nodes={settings.num_nodes}: NODE_RANK={node} in the environment "
+                f"must be from 0 to {settings.num_nodes - 1}; set trainer.num_nodes, or another "
+                "NODE_RANK"
             )
         environment.set_global_rank(node * settings.devices + environment.local_rank())
     vars(rank_zero_only)["rank"] = environment.global_rank()
@@ -166,8 +166,8 @@ def _watch_parent(parent: int) -> None:
 
 
 def _termination_signal(code: int) -> int | None:
-    """The signal that ended a process before training, by its exit code; later the code of such a
-    rank is 0.
+    """Returns the signal that ended a process before training, by its exit code; later the code of
+    such a rank is 0.
     """
     return next(
         (exit_signal(number) for number in TERMINATION_SIGNALS if code in (-number, 128 + number)),
