@@ -244,7 +244,7 @@ def _groups(command: Callable[..., None]) -> dict[str, type]:
 
 
 def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
-    """Returns the parameters of a command, those of its groups in their place, and --debug at the
+    """Returns the parameters of a command, with its groups expanded in place and --debug at the
     end.
     """
     hints, groups = get_type_hints(command, include_extras=True), _groups(command)

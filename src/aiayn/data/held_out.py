@@ -26,8 +26,8 @@ LOOKED_AT = 1 << 20  # pairs at once
 def hold_out(
     names: list[str], langs: tuple[str, str], sizes: tuple[int, int], seed: int, out: Path
 ) -> tuple[list[tuple[str, str]], int, CleaningReport]:
-    """Writes OUT/train, OUT/val and OUT/test, a file of each language, of prefixes or files of
-    pairs, text as it came.
+    """Writes OUT/train, OUT/val and OUT/test from prefixes or files of pairs: unchanged text, one
+    file per language.
 
     `sizes` are those of val and test, drawn evenly from all pairs, none twice. Other pairs that
     share a source or a target with a held-out one, ignoring case and punctuation, are left out.

@@ -117,8 +117,8 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperT
 
 
 def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = False) -> list[Line]:
-    """Pair every row with each of its groups, or with one of no runs, and then `other` with all
-    other groups.
+    """Pair every row with each of its groups, or with an empty one, and then `other` with all other
+    groups.
     """
     lines = []
     for row in rows:

@@ -231,7 +231,7 @@ class TranslationModule(pl.LightningModule):
     def skip_or_clip(
         self, optimizer: Optimizer, clip_value: float | None, clip_algorithm: str | None
     ) -> None:
-        """Skips or clips a step without a number that only the host knows.
+        """Skips or clips a step on the device, without a number that the host must know first.
 
         The host need not wait for the device: fused Adam skips a step if `found_inf`, made for
         gradient scalers, is 1.

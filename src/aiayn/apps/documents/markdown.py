@@ -195,9 +195,7 @@ def _formula(state: StateInline, silent: bool) -> bool:
 
 
 def _noted(name: str, rule: Rule) -> Rule:
-    """Returns a rule that notes from where to where each mark is that it finds, in
-    `meta["span"]`.
-    """
+    """Returns a rule that notes the span of each mark that it finds, in `meta["span"]`."""
 
     def run(state: StateInline, silent: bool) -> bool:
         start, known = state.pos, len(state.tokens)

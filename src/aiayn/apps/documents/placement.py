@@ -325,8 +325,8 @@ def _tags(part: Part, weights: np.ndarray, placement_counts: Counter[str]) -> It
 
 
 def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, int, int]:
-    """Returns the largest sum of gains of an interval of one or more free units, and from where to
-    where it is.
+    """Returns the interval of free units with the largest sum of gains: the sum, its start and its
+    end.
 
     Gains (units,) are at least -1/2; a sum below -1 says that no unit is free.
     """

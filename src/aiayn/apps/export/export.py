@@ -100,7 +100,7 @@ def _exportable(
 
 
 def _why_not_marian(model: Transformer) -> str | None:
-    """Returns what of a model Marian cannot express, in words; None if it can."""
+    """Returns what Marian cannot express of a model, in words; None if it can express all."""
     if reason := why_not_converted(model):
         return reason
     config, per_head = model.config, model.config.d_model // model.config.n_heads

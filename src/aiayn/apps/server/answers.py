@@ -226,8 +226,8 @@ class Answers:
     async def _subwords(
         self, translator: LineTranslator, lines: list[str], encode: Encode
     ) -> list[list[int]]:
-        """Returns the subwords of lines. Raises DataError for what is not text, and 413 for a line
-        that is too long.
+        """Returns the subwords of lines. Raises DataError for invalid text, and 413 for a line that
+        is too long.
         """
         limits = (self.options.max_line, translator.longest_source)
         most = min(limit for limit in limits if limit is not None)

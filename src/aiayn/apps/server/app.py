@@ -131,8 +131,8 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
 
 
 def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
-    """Refuses requests under other host names, against DNS rebinding, which Starlette by itself
-    does in plain text.
+    """Refuses requests under other host names, against DNS rebinding; Starlette alone would do so
+    in plain text.
     """
     refusal = _refusal(
         400,

@@ -45,7 +45,7 @@ class Service:
         self.loads, self.failures = 1, 0
 
     def reload(self) -> None:
-        """Loads model and keys again; where that fails, what is served stays. Meanwhile both models
+        """Loads model and keys again, and keeps the old ones if that fails. Meanwhile both models
         are in memory.
         """
         with self._loading:
