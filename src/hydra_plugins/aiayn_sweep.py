@@ -165,11 +165,6 @@ def _values_of_range(ends: RangeSweep) -> list[str]:
     return values
 
 
-# Hydra's own flags that are passed on to the jobs, as `cli/hydra_commands.py` writes them:
-# --config-dir=FOLDER.
-FLAGS = ("--config-dir", "--config-path", "--config-name")
-
-
 class SweepLauncher(Launcher):
     """What all launchers share."""
 
@@ -177,15 +172,6 @@ class SweepLauncher(Launcher):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         self.context, self.config = hydra_context, config
-
-    def command(self, name: str) -> list[str]:
-        """Returns the beginning of the command of a job with this one's flags: `python train.py
-        --config-dir=x`.
-        """
-        return [
-            *program.process(name),
-            *(argument for argument in sys.argv[1:] if argument.partition("=")[0] in FLAGS),
-        ]
 
     def checked_jobs(self, batch: Sequence[Sequence[str]], score: Sequence[str]) -> list[SweepJob]:
         return checked_jobs(self.context, self.config, batch, score)
@@ -250,9 +236,8 @@ class ProcessLauncher(SweepLauncher):
         at_least("hydra.launcher.jobs", self.jobs, 1)
         jobs = self.checked_jobs(job_overrides, self.score)
         rows = list({job.name: job for job in jobs}.values())
-        failed = Processes(
-            rows, self.command("train"), program.process("evaluate"), self.jobs
-        ).run()
+        train, evaluate = program.process("train"), program.process("evaluate")
+        failed = Processes(rows, train, evaluate, self.jobs).run()
         returned, direction = {}, self.config.hydra.sweeper.get("direction")  # of a search
         for job in rows:
             code, value = value_of_row(job, failed.get(job.name, 0), direction)
@@ -281,7 +266,7 @@ class SlurmLauncher(SweepLauncher):
             )
         jobs = self.checked_jobs(job_overrides, self.options.score)
         rows = list({job.name: job for job in jobs}.values())
-        submit(rows, self.command("train"), program.process("evaluate"), self.options)
+        submit(rows, program.process("train"), program.process("evaluate"), self.options)
         return []
 
 
@@ -291,7 +276,9 @@ class ScoresLauncher(SweepLauncher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        command = self.command("evaluate")
+        # With the flags of this command, as `cli/hydra_commands.py` writes them: --config-dir=x.
+        flags = [argument for argument in sys.argv[1:] if argument.startswith("--config-")]
+        command = [*program.process("evaluate"), *flags]
         return [
             _returned(" ".join(options), subprocess.run([*command, *options]).returncode)
             for options in job_overrides

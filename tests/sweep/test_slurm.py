@@ -203,7 +203,7 @@ def test_the_other_tasks_of_a_job_become_the_other_ranks(in_job, monkeypatch):
     with pytest.raises(SystemExit):
         each()
 
-    assert started == [(sys.executable, [*each.train, *each.job.overrides])]
+    assert started == [(sys.executable, each.job.train_command(each.train))]
 
 
 @pytest.mark.slow

@@ -28,6 +28,7 @@ from applications import (
     write_text,
 )
 from filelock import lock_descriptor
+from hydra._internal.hydra import Hydra
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -400,7 +401,7 @@ def test_all_of_table_3_composes_into_fixed_folders_of_one_group():
             "wmt14_en_de-base",
             "wmt14_en_de-base",
         )
-        assert composed_options(*job.overrides) == job.config  # what its process will be told
+        assert composed_options(*job.overrides) == job.config  # as launchers of Hydra compose it
 
 
 @pytest.mark.slow
@@ -490,7 +491,8 @@ def test_a_trained_and_scored_job_is_finished_unless_anything_is_missing_or_diff
 
 FAKE = """
 import os, signal, sys
-job = next((a for a in sys.argv if a.startswith(("name=", "run="))), "").strip("'").split("/")[-1]
+chosen = next((a for a in sys.argv if a.startswith(("--row=", "run="))), "")
+job = chosen.strip("'").split("/")[-1].removesuffix(".json")
 print("working on", job, flush=True)
 here = os.path.basename(sys.argv[0])
 if here == "train.py" and job == "a_h4":
@@ -543,6 +545,7 @@ def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder
     )
     assert (folder / "outputs/sweeps/s/a_h1.log").read_text() == "working on a_h1\n" * 2
     assert sorted(path.name for path in (folder / "outputs/sweeps/s").iterdir()) == [
+        ".rows",
         "a_h1.log",
         "a_h4.log",
         "base.log",
@@ -782,7 +785,6 @@ def test_a_fine_tuned_job_is_finished_with_the_model_and_the_vocabulary_of_its_s
 
 
 def test_hydras_flags_reach_the_jobs_abbreviated_ones_too(folder, started):
-    """Dropped, every row would silently train with other options than were checked."""
     shutil.copytree(ROOT / "conf", folder / "mine")
     text = (folder / "mine/train.yaml").read_text()
     (folder / "mine/train.yaml").write_text(text.replace("seed: 0\n", "seed: 77\n"))
@@ -795,7 +797,21 @@ def test_hydras_flags_reach_the_jobs_abbreviated_ones_too(folder, started):
 
     [sweep] = started
     assert sweep.jobs[0].config.seed == 77
-    assert sweep.commands[0][-1] == f"--config-path={folder / 'mine'}"
+
+
+def test_a_row_trains_with_the_options_that_were_checked_and_composes_none(folder, monkeypatch):
+    [job] = composed_jobs([*SMALL, "sweep=s", "seed=3", "model.n_heads=2"])
+    compositions, trainings = [], []
+    monkeypatch.setattr(Hydra, "compose_config", lambda *_, **__: compositions.append(1))
+    monkeypatch.setattr(
+        "aiayn.training.run.train", lambda options, chosen: trainings.append((options, chosen))
+    )
+    outcome = run_application("train.py", *job.train_command([]))
+    assert outcome.code == 0, outcome.err
+    assert (compositions, trainings) == ([], [(job.config, set(job.chosen))])
+
+    refused = run_application("train.py", "--row=nowhere.json")
+    assert (refused.code, "--row=nowhere.json: cannot be read" in refused.err) == (2, True)
 
 
 # Other launchers.

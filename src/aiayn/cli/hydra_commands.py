@@ -7,7 +7,7 @@ is raised into one line and its exit code.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,9 +21,10 @@ from aiayn import __version__
 from aiayn.config import compose, program
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_overrides, refuse_repeated
 from aiayn.config.schema import Config
+from aiayn.config.stored import from_dict
 from aiayn.errors import ConfigError, one_line_errors
 from aiayn.runs.continuation import check_typed_options
-from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of
+from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of, read_json
 from aiayn.signals import end_with_parent, handle_signals, interrupt, refuse_windows
 
 
@@ -53,21 +54,30 @@ def _train_composed(composed: DictConfig) -> float | None:
         from aiayn.sweep.runner import run_row
 
         return run_row(options, settings, typed)
+    _train_checked(options, compose.chosen_options(typed, options))
+    return None
+
+
+def _train_row(file: Path) -> None:
+    """Trains a row of a sweep with the options that the sweep has checked. Raises ConfigError."""
+    row = read_json(file)
+    if not row:
+        raise ConfigError(f"--row={file}: cannot be read; start the sweep again")
+    _train_checked(from_dict(Config, row["options"]), set(row["chosen"]))
+
+
+def _train_checked(options: Config, chosen: Collection[str]) -> None:
     refuse_windows()
     check_typed_options(options)
-    if (
-        options.init_from is None
-    ):  # else the prepared corpus depends on that run's tokenizer, and is checked later
+    # With init_from the prepared corpus depends on that run's tokenizer, and is checked later.
+    if options.init_from is None:
         from aiayn.data.prepare import check_text
 
         check_text(options.data)
     # Imports torch: only once configuration and text are checked
-    from aiayn.training.run import (
-        train,
-    )
+    from aiayn.training.run import train
 
-    train(options, chosen=compose.chosen_options(typed, options))
-    return None
+    train(options, chosen=chosen)
 
 
 def _evaluate_composed(composed: DictConfig) -> None:
@@ -109,6 +119,8 @@ def _start_application(
             from aiayn.config.help import help_text
 
             print(help_text(sources, arguments.overrides, schema))
+        elif arguments.row:
+            _train_row(Path(arguments.row))
         else:
             if arguments.cfg:  # Hydra would show it unchecked
                 _check_shown(arguments, schema, sources)
@@ -186,13 +198,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(*flags.split())
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     parser.add_argument("--info", "-i", nargs="?", const="all")
+    parser.add_argument("--row")  # `sweep/jobs.py` writes it
     for argument in arguments:
         key = argument.partition("=")[0]
         if (
             argument.startswith("-")
             and "=" in argument
             and "config" not in key
-            and key not in ("--cfg", "--info")
+            and key not in ("--cfg", "--info", "--row")
         ):
             raise ConfigError(f"{key}: options have no dashes, write {key.lstrip('-')}=VALUE")
     parsed = parser.parse_intermixed_args(list(arguments))

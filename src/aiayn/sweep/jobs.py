@@ -29,7 +29,7 @@ from aiayn.files import sha256
 from aiayn.runs.continuation import read_options
 from aiayn.runs.extensions import ids_of_builders, ids_of_files, metric_falls, metrics_of
 from aiayn.runs.results import read_evaluation, without_batching
-from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
+from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps, write_json
 from aiayn.runs.validations import ValidationHistory
 
 # Characters of a folder's name, of a value in it, and what is kept of a longer one.
@@ -44,9 +44,7 @@ SCORED = {
 
 @dataclass(frozen=True)
 class SweepJob:
-    """One run of a sweep: `overrides` make `config` and start its process; `chosen` are the options
-    they set.
-    """
+    """One run of a sweep: `overrides` make `config`; `chosen` are the options that they set."""
 
     name: str
     overrides: list[str]
@@ -58,6 +56,15 @@ class SweepJob:
     @property
     def folder(self) -> Path:
         return self.config.outputs_folder / self.config.run_name
+
+    def train_command(self, train: Sequence[str]) -> list[str]:
+        """Returns the command that trains the job, after writing its checked options for it: a
+        process of a row composes none. Raises OSError where they cannot be written.
+        """
+        file = self.folder.parent / ".rows" / f"{self.name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, {"options": to_dict(self.config), "chosen": sorted(self.chosen)})
+        return [*train, f"--row={file}", f"debug={as_option(self.config.debug)}"]
 
 
 def make_jobs(

@@ -155,7 +155,7 @@ class Processes:
         missing.
         """
         train, evaluate = self.commands
-        yield [*train, *job.overrides]
+        yield job.train_command(train)
         # The search as configured now: the checkpoint may have been written with another one, and
         # null would keep that.
         search = to_dict(job.config.search) | {"patience": job.config.search.patience or 0}

@@ -36,7 +36,7 @@ class SlurmRow:
         if is_finished(self.job):
             return
         if submitit.JobEnvironment().global_rank:
-            os.execv(self.train[0], [*self.train, *self.job.overrides])
+            os.execv(self.train[0], self.job.train_command(self.train))
         try:
             code = Processes([self.job], self.train, self.evaluate, 1).run().get(self.job.name, 0)
         except InterruptedRunError as error:
