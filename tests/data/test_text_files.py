@@ -63,7 +63,7 @@ def test_a_blank_line_keeps_its_place_on_either_side(tmp_path):
 
 def test_unequal_line_counts_are_refused_before_the_first_pair_with_both_counts(tmp_path):
     prefix = write_bytes(tmp_path / "x", b"a\n" * 1000, b"b\n" * 998 + b"b")
-    with pytest.raises(DataError, match=r"x\.en has 1000 lines and .*x\.de has 999") as refusal:
+    with pytest.raises(DataError, match=r"x\.en has 1,000 lines and .*x\.de has 999") as refusal:
         text_of(data_config(train=prefix), "train").pairs()
     assert refusal.value.exit_code == 3
     with pytest.raises(DataError, match="999"):

@@ -194,7 +194,7 @@ def _wanted(config: DataOptions, tokenizer: Tokenizer | None) -> Wanted:
     size = tokenizer.source.vocab_size if tokenizer and tokenizer.source is not tokenizer else None
     if tokenizer and config.src_vocab_size != size:
         option = f"data.src_vocab_size={as_option(config.src_vocab_size)}"
-        raise DataError(f"{option}: set {as_option(size)}, the size of the given tokenizer")
+        raise DataError(f"{option}: set {as_option(size)}, as in the given tokenizer")
     known_tags("data.val", config.val, tokenizer.symbols if tokenizer else config.all_symbols)
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}
