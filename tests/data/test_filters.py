@@ -22,11 +22,13 @@ PAIRS = [
     ("Open {name} <b>now</b>", "{name} <b>jetzt</b> öffnen"),
     ("Open {name} now", "Jetzt öffnen"),
     ("See https://a.org/b.", "Siehe https://a.org/c."),
+    ("12:30", "12.30 Uhr"),
 ]
 EXPECTED = {
     ("drop_duplicates", "exact"): {"duplicate": [3]},
     ("drop_duplicates", "normalised"): {"duplicate": [3, 4]},
     ("drop_equal", True): {"equal_sides": [6]},
+    ("drop_without_letters", True): {"without_letters": [12]},
     ("drop_placeholder_mismatch", True): {"placeholders": [10, 11]},
 }
 
@@ -97,12 +99,13 @@ def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config, caplog):
         "duplicate": 2,
         "equal_sides": 1,
         "placeholders": 2,
+        "without_letters": 1,
     }
     said = (
-        "45 training and 3 validation pairs; 6 training pairs dropped: 1 control_characters, 2 "
+        "45 training and 3 validation pairs; 7 training pairs dropped: 1 control_characters, 2 "
         "duplicate, 1 equal_sides"
     )
-    assert caplog.messages[-1].endswith(f"{said}, 2 placeholders")
+    assert caplog.messages[-1].endswith(f"{said}, 2 placeholders, 1 without_letters")
 
 
 def test_every_dropped_pair_is_written_on_demand_also_for_a_corpus_that_is_there(config):

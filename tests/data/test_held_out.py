@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 from applications import run_application
-from texts import write_bytes, write_lines
+from texts import data_config, write_bytes, write_lines
 
+from aiayn.cli.texts import file_chunks
 from aiayn.config.compose import compose_training
 from aiayn.data import held_out
 from aiayn.data.cleaning import normalised
+from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
 
@@ -134,6 +136,22 @@ def test_a_file_in_another_encoding_is_found_among_larger_ones(tmp_path, size, b
         f"{bad} of {size} pairs read are not UTF-8 (the first: {small}" in done.err
     ) == is_refused
     assert (f"{bad} not_utf8 ({small}" in done.out) != is_refused
+
+
+def test_split_training_and_translation_count_the_same_lines_and_drop_the_same_pairs(tmp_path):
+    usable = [(f"house\u2028 {n}", f"Haus\x85 {n}\r") for n in range(60)]
+    odd = [("", "x"), ("x", "\u200b"), ("y\x00", "y"), ("z" * 40_000, "z")]
+    for number, pair in enumerate(odd):
+        usable.insert(7 * number, pair)
+    src, tgt = ("\n".join(side).encode() for side in zip(*usable, strict=True))
+    prefix = write_bytes(tmp_path / "all", src, tgt + b"\n")  # one without a last line end
+    _, _, report = held_out.hold_out([prefix], ("en", "de"), (5, 5), 0, tmp_path / "parts")
+    config = data_config(train=prefix, val=prefix, folder=str(tmp_path / "data"), max_length=99)
+    trained = prepare(config).report["train"]
+    assert report.read == trained["read"] == file_chunks(Path(f"{prefix}.de"))[0] == 64
+    assert dict(report.dropped) == trained["dropped"]
+    assert report.dropped == {"empty": 2, "control_characters": 1, "too_many_bytes": 1}
+    assert report.first_dropped == trained["first_dropped"]
 
 
 def test_one_language_twice_is_refused_before_its_files_overwrite_each_other(tmp_path):

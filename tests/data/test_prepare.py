@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from applications import composed_options
 from texts import data_config, write_lines
 
 from aiayn.config.data import DataConfig
@@ -22,7 +23,7 @@ from aiayn.data import prepare as prepare_module
 from aiayn.data.cleaning import FILTERS
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.pair_files import FileText
-from aiayn.data.prepare import SHAPING, check_text, prepare
+from aiayn.data.prepare import SHAPING, check_text, infer_from_text, prepare
 from aiayn.errors import DataError
 
 WORDS = [
@@ -198,7 +199,8 @@ def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_th
         "train",
         "val",
     }  # through RawText.identity
-    inputs |= {*FILTERS, "tags", "tokenizer", "symbols", "src_vocab_size", "drop_wrong_language"}
+    inputs |= {*FILTERS, "tags", "tokenizer", "symbols", "src_vocab_size"}
+    inputs |= {"drop_wrong_language", "drop_without_letters"}
     elsewhere = {
         "test",
         "folder",
@@ -215,8 +217,35 @@ def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_th
         "prepare_processes",
         "write_dropped",
     }
-    elsewhere |= {"check_sides"}
+    elsewhere |= {"check_sides", "max_expansion"}
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
+
+
+@pytest.mark.parametrize(
+    "more",
+    [[], ["data.tokenizer=unigram"], ["data.src_vocab_size=261", "model.tie_embeddings=none"]],
+)
+def test_a_fitted_vocabulary_is_as_large_as_a_repetitive_text_supports(tmp_path, caplog, more):
+    prefixes = {
+        split: write_lines(tmp_path / split, ["one house"] * pairs, ["ein Haus"] * pairs)
+        for split, pairs in (("train", 900), ("val", 9))
+    }
+    texts = [f"data.{split}={prefix}" for split, prefix in prefixes.items()]
+    given = composed_options("data=files", *texts, f"data.folder={tmp_path}/data", *more)
+    caplog.set_level(logging.INFO)
+    fitted = infer_from_text(given).data
+    assert f"fitted   to few different words: data.vocab_size={fitted.vocab_size}" in caplog.text
+    assert 260 < fitted.vocab_size < 300
+    assert prepare(fitted).tokenizer.vocab_size == fitted.vocab_size
+    with pytest.raises(DataError, match=f"supports at most {fitted.vocab_size};"):
+        prepare(replace(fitted, vocab_size=fitted.vocab_size + 1))
+
+
+def test_a_fitted_vocabulary_is_that_of_the_number_of_pairs_where_words_are_enough(tmp_path):
+    words = [" ".join(f"w{chr(97 + n % 26)}{chr(97 + n // 26)}" for _ in "ab") for n in range(640)]
+    prefix = write_lines(tmp_path / "train", words, words)
+    given = composed_options("data=files", f"data.train={prefix}", f"data.val={prefix}")
+    assert infer_from_text(given).data.vocab_size == 320
 
 
 def test_a_lower_cased_corpus_is_another_corpus_of_lower_case_only(config):

@@ -4,14 +4,17 @@ are counted.
 
 import itertools
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from texts import data_config, write_lines
 
 from aiayn import phrasebook
 from aiayn.config.data import DataConfig
+from aiayn.data import identify
 from aiayn.data.identify import wrong_languages
 from aiayn.data.prepare import check_text, prepare
 from aiayn.data.survey import Survey, remarks
@@ -230,6 +233,70 @@ def test_pairs_in_a_third_language_are_counted_and_dropped_on_demand(tmp_path, c
     assert "13 of 283 training pairs looked at: wrong language (" in caplog.text
     report = prepare(replace(config, drop_wrong_language=True)).report["train"]
     assert (report["kept"], report["dropped"]) == (270, {"wrong_language": 13})
+
+
+@pytest.fixture
+def identifier(monkeypatch):
+    """Stands for the library py3langid: it knows a language by a word, and is as sure as said."""
+    words = {"the": "en", "das": "de", "la": "fr", "og": "da"}
+
+    class LanguageIdentifier:
+        labels = ("en", "de", "fr", "da")
+
+        @classmethod
+        def from_model_file(cls, path, norm_probs):
+            assert (path, norm_probs) == ("model", True)
+            return cls()
+
+        def classify(self, line):
+            name = next(name for word, name in words.items() if word in line.split())
+            return name, 0.89 if "perhaps" in line else 0.91
+
+    module = ModuleType("py3langid.langid")
+    module.MODEL_FILE, module.LanguageIdentifier = "model", LanguageIdentifier
+    monkeypatch.setitem(sys.modules, "py3langid", ModuleType("py3langid"))
+    monkeypatch.setitem(sys.modules, "py3langid.langid", module)
+    identify._identifier.cache_clear()
+    yield
+    identify._identifier.cache_clear()
+
+
+def test_a_pair_is_in_other_languages_only_where_the_identifier_is_sure_and_the_side_is_long(
+    identifier,
+):
+    wrong = wrong_languages(("en", "no-NB"))
+    english, danish, french = (f"{word} abcdefghijklmnopqr" for word in ("the", "og", "la"))
+    assert wrong(english, danish) == ""  # no library tells Danish from Norwegian
+    assert wrong(english, french) == "en-fr"
+    assert wrong(french, danish) == "fr-da"
+    assert wrong(f"{french} perhaps", french) == "?-fr"
+    assert wrong(english, f"{french} perhaps") == ""
+    assert (wrong(english, "la abcdefghijklmnopq"), wrong(english, "la 123 !")) == ("", "")
+    assert wrong_languages(("en", "xx"))(english, french) == ""  # not one of its languages
+
+
+def test_pairs_in_a_third_language_are_counted_and_dropped_on_demand_by_any_identifier(
+    tmp_path, caplog, identifier
+):
+    right = [(f"the small house number {n}", f"das kleine Haus mit Nummer {n}") for n in range(80)]
+    wrong = [
+        (f"la petite maison bleue ou verte {n}", f"das kleine Haus mit Nummer {n}")
+        for n in range(3)
+    ]
+    train, val = (
+        write_lines(tmp_path / name, *map(list, zip(*pairs, strict=True)))
+        for name, pairs in (("train", right + wrong), ("val", right[:20]))
+    )
+    config = corpus(train=train, val=val, folder=str(tmp_path / "data"), check_sides=False)
+    survey = prepare(config).report["train"]["survey"]
+    assert (survey["wrong_language"], survey["languages"]) == (3, {"fr-de": 3})
+    assert (
+        "3 of 83 training pairs looked at: wrong language (fr-de); data.drop_wrong_language=true"
+        in caplog.text
+    )
+    report = prepare(replace(config, drop_wrong_language=True)).report["train"]
+    assert (report["kept"], report["dropped"]) == (80, {"wrong_language": 3})
+    assert report["survey"]["wrong_language"] == 0
 
 
 def test_languages_that_the_library_does_not_know_are_not_judged():

@@ -1,11 +1,13 @@
 import gzip
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import SEPARATORS, data_config, read_pairs, write_bytes
 
+from aiayn.cli.texts import file_chunks
 from aiayn.data import text_files
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.sources import text_of
@@ -124,6 +126,28 @@ def test_a_file_is_read_again_only_when_it_changed_and_not_trusted_right_after(
     assert len(reads) == 3
     path.write_bytes(b"c\nd")
     assert scan(path)[1] != first[1]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_a_compressed_file_that_holds_too_much_is_refused_before_it_is_read(
+    tmp_path, monkeypatch, suffix
+):
+    """A file may hold 200 times its size, or as `data.max_expansion` says, and a small file more."""
+    for lang in ("en", "de"):
+        with text_files.OPENERS[suffix](tmp_path / f"x.{lang}{suffix}", "wb") as file:
+            file.write(b"the old house\n" * 100_000)
+    path = tmp_path / f"x.en{suffix}"
+    ratio = 1_400_000 / path.stat().st_size
+    config = data_config(train=f"{tmp_path}/x")
+    assert text_of(config, "train").count() == file_chunks(path)[0] == 100_000
+    monkeypatch.setattr(text_files, "FREE_EXPANSION", 1000)
+    allowed, refused = (replace(config, max_expansion=int(ratio) + n) for n in (1, 0))
+    assert text_of(allowed, "train").count() == 100_000
+    message = r"x\.en\.\w+: holds more than {} times its size \(data\.max_expansion\)"
+    with pytest.raises(DataError, match=message.format(refused.max_expansion)):
+        text_of(refused, "train").count()
+    with pytest.raises(DataError, match=message.format(200)):
+        file_chunks(path)
 
 
 def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, monkeypatch):

@@ -17,10 +17,8 @@ def prepare(
     Downloads and cleans the text, learns the vocabulary and encodes, on all cores of this machine.
     """
     from aiayn.config.compose import compose_training
-    from aiayn.config.resolve import infer_sizes
-    from aiayn.data.prepare import check_text
+    from aiayn.data.prepare import check_text, infer_from_text
     from aiayn.data.prepare import prepare as prepare_corpus
-    from aiayn.data.sources import text_of
     from aiayn.errors import ConfigError
 
     composed = compose_training(options or [])
@@ -32,5 +30,5 @@ def prepare(
     logging.basicConfig(format="%(message)s")
     logging.getLogger("aiayn").setLevel(logging.INFO)
     check_text(composed.data)
-    sized = infer_sizes(composed, lambda: text_of(composed.data, "train").count())
+    sized = infer_from_text(composed)
     print(prepare_corpus(sized.data).folder)

@@ -92,9 +92,18 @@ class DataOptions:
     drop_wrong_language: bool = option(
         "drop training pairs that are clearly in other languages (py3langid)", absent=False
     )
+    drop_without_letters: bool = option(
+        "drop training pairs with a side without letters, such as 12:30", absent=False
+    )
     check_sides: bool = option(
         "refuse text whose sides are swapped or in neither language of data.val",
         absent=True,
+        mutable_on_resume=True,
+    )
+    max_expansion: int = option(
+        "files: times its size that a compressed file may hold, above 64 MB",
+        least=1,
+        absent=200,
         mutable_on_resume=True,
     )
     write_dropped: bool = option(

@@ -159,17 +159,25 @@ RESOLVED = {
 }
 
 
-def infer_sizes(options: Config, count_pairs: Callable[[], int]) -> SizedConfig:
-    """Returns the options with vocabulary, tokens per step and model; counts the training pairs if
-    that matters.
+def infer_sizes(
+    options: Config,
+    count_pairs: Callable[[], int],
+    supported_vocab_size: Callable[[int], int] = int,
+) -> SizedConfig:
+    """Returns the options with vocabulary, tokens per step and model; reads the training text if
+    that matters. `supported_vocab_size` returns a size, or a smaller one that the text supports.
     """
     inferred: dict[str, Any] = {}
     if any(key.startswith(("model.", "data.")) for key in open_options(options)):
         pairs = count_pairs()
         preset = preset_for(pairs)
         values = model_of(preset)
-        # A small text cannot fill a large vocabulary.
-        values["data.vocab_size"] = min(preset.vocab_size, max(300, pairs // 2))
+        # A small text cannot fill a large vocabulary, a repetitive one not even a small one.
+        size = min(preset.vocab_size, max(300, pairs // 2))
+        if options.data.vocab_size is None and (supported := supported_vocab_size(size)) < size:
+            log.info("fitted   to few different words: data.vocab_size=%d", supported)
+            size = supported
+        values["data.vocab_size"] = size
         values["data.tokens_per_step"] = max(preset.tokens_per_step, options.data.max_length + 1)
         inferred = _inferred(options, values, f"{pairs:,} pairs")
     return _narrowed(SizedConfig, options, ("model", "data"), inferred)

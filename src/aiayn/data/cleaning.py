@@ -18,7 +18,7 @@ from aiayn.data.text_files import MAX_LINE_BYTES
 from aiayn.errors import DataError
 
 if TYPE_CHECKING:
-    from aiayn.config.data import DataConfig
+    from aiayn.config.data import DataOptions
 
 # One table for the text of training and of translation. A line is blank if nothing is left of it.
 BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2800\u3164"  # become a space
@@ -102,7 +102,7 @@ class CleaningReport:
             for reason, count in self.dropped.items()
         )
 
-    def check(self, text: RawText, config: "DataConfig") -> None:
+    def check(self, text: RawText, config: "DataOptions") -> None:
         """Raises DataError if no pair is usable, and if over 5 % of a file are not UTF-8."""
         self.check_encoding(text)
         if not self.kept:
@@ -234,7 +234,7 @@ def _usable(raw: bytes) -> tuple[str, bool, str]:
 FILTERS = ("drop_duplicates", "drop_equal", "drop_placeholder_mismatch")
 
 
-def training_rules(config: "DataConfig") -> list[Rule]:
+def training_rules(config: "DataOptions") -> list[Rule]:
     """Returns the rules that the options ask for, made anew for one pass over the training text.
 
     Duplicates are asked for last: a pair that another rule drops does not count as the first of its
@@ -256,6 +256,10 @@ def training_rules(config: "DataConfig") -> list[Rule]:
                 "placeholders" if placeholders(plain(src)) != placeholders(plain(tgt)) else None
             )
         )
+    if config.drop_without_letters:
+        rules.append(
+            lambda src, tgt: "without_letters" if lacks_letters(plain(src), plain(tgt)) else None
+        )
     if config.drop_wrong_language:
         languages = wrong_languages((config.src_lang, config.tgt_lang))
         rules.append(
@@ -276,6 +280,11 @@ def training_rules(config: "DataConfig") -> list[Rule]:
 
         rules.append(duplicate)
     return rules
+
+
+def lacks_letters(*sides: str) -> bool:
+    """Whether a side of a pair has no letter."""
+    return not all(any(map(str.isalpha, side)) for side in sides)
 
 
 class _Folded(dict[int, str]):

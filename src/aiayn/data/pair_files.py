@@ -7,7 +7,7 @@ or XLIFF. All of them may be compressed (.gz, .bz2, .xz).
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from aiayn.config.rules import tagged
 from aiayn.data.cleaning import normalise
 from aiayn.data.raw_text import RawPair, RawText, remark
 from aiayn.data.tables import read_json_lines, read_table
-from aiayn.data.text_files import OPENERS, lines, scan, suffix
+from aiayn.data.text_files import MAX_EXPANSION, OPENERS, lines, scan, suffix
 from aiayn.doors import is_behind, load_from
 from aiayn.errors import ConfigError, DataError, counted
 
@@ -33,8 +33,15 @@ def is_pair_file(name: str) -> bool:
 class FileText(RawText):
     """One or several names, each of a file of pairs, or the prefix of a file of each language."""
 
-    def __init__(self, key: str, names: list[str], langs: tuple[str, str]):
+    def __init__(
+        self,
+        key: str,
+        names: list[str],
+        langs: tuple[str, str],
+        max_expansion: int = MAX_EXPANSION,
+    ):
         super().__init__(key, names, langs)
+        self._scan = partial(scan, max_expansion=max_expansion)
         self.tags, self.paths = zip(*map(tagged, names), strict=True)
 
     @cached_property
@@ -46,7 +53,8 @@ class FileText(RawText):
         line counts, and if there is no line at all.
         """
         files = [self._files(name) for name in self.paths]
-        if not any(scan(path)[0] for path in chain.from_iterable(files)):
+        # Every file, because what holds too much must not be read later
+        if not sum(self._scan(path)[0] for path in chain.from_iterable(files)):
             raise DataError(f"{self.key}: no text in {', '.join(map(_named, files))}")
         return files
 
@@ -56,7 +64,7 @@ class FileText(RawText):
         if is_pair_file(name):
             return (Path(name).expanduser(),)
         src, tgt = (_language_file(name, lang, self.langs, self.key) for lang in self.langs)
-        n_src, n_tgt = scan(src)[0], scan(tgt)[0]
+        n_src, n_tgt = self._scan(src)[0], self._scan(tgt)[0]
         if n_src != n_tgt:
             for path in (src, tgt):
                 next(lines(path), None)  # a file in UTF-16 is said to be that
@@ -97,7 +105,7 @@ class FileText(RawText):
 
     def identity(self) -> Any:
         kinds = ([suffix(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
-        hashes = ([scan(path)[1] for path in paths] for paths in self.files)
+        hashes = ([self._scan(path)[1] for path in paths] for paths in self.files)
         return [
             [tag] * bool(tag) + suffixes + digests
             for tag, suffixes, digests in zip(self.tags, kinds, hashes, strict=True)
@@ -105,7 +113,7 @@ class FileText(RawText):
 
     def count(self) -> int:
         return sum(
-            scan(paths[0])[0] if len(paths) == 2 else sum(1 for _ in self._pairs(paths))
+            self._scan(paths[0])[0] if len(paths) == 2 else sum(1 for _ in self._pairs(paths))
             for paths in self.files
         )
 

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 import filelock
 
 from aiayn.config.data import DataConfig, DataOptions
+from aiayn.config.resolve import SizedConfig, infer_sizes
 from aiayn.config.rules import known_tags
+from aiayn.config.schema import Config
 from aiayn.config.stored import as_option
 from aiayn.data.cleaning import FILTERS, CleaningReport, clean
 from aiayn.data.corpus import (
@@ -37,7 +39,12 @@ from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.sides import check_sides
 from aiayn.data.sources import text_of
 from aiayn.data.survey import Survey, remarks
-from aiayn.data.tokenizer import Tokenizer, given_tokenizer, learn_tokenizer
+from aiayn.data.tokenizer import (
+    Tokenizer,
+    given_tokenizer,
+    learn_tokenizer,
+    supported_vocab_size,
+)
 from aiayn.errors import DataError
 from aiayn.files import atomic_file, atomic_write_text, fsync_folder, host
 
@@ -85,6 +92,16 @@ def check_text(config: DataOptions) -> None:
         report.check_encoding(text, most=0.25)
     if not wanted.target.is_dir():
         check_sides(wanted.texts, config)
+
+
+def infer_from_text(options: Config) -> SizedConfig:
+    """Returns the options, sizes inferred from the training text where they are null."""
+    text, data = partial(text_of, options.data, "train"), options.data
+    return infer_sizes(
+        options,
+        lambda: text().count(),
+        lambda size: supported_vocab_size(data, text(), size),
+    )
 
 
 def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
@@ -213,6 +230,7 @@ def _wanted(config: DataOptions, tokenizer: Tokenizer | None) -> Wanted:
         "duplicates": config.drop_duplicates and 2,
         "placeholders": config.drop_placeholder_mismatch and 3,
         "languages": config.drop_wrong_language and 1,
+        "letters": config.drop_without_letters and 1,
         "symbols": config.all_symbols,
     }
     settings |= {name: value for name, value in optional.items() if value}

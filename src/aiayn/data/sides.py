@@ -84,21 +84,24 @@ def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
     if val.pairs < FEWEST_PAIRS:
         return
     for text in (
-        part for split in ("train", "test") if split in texts for part in _untagged(texts[split])
+        part
+        for split in ("train", "test")
+        if split in texts
+        for part in _untagged(texts[split], config)
     ):
         profile = _profile(text)
         if profile.pairs >= FEWEST_PAIRS:
             _compare(profile, val, config)
 
 
-def _untagged(text: RawText) -> Iterator[RawText]:
+def _untagged(text: RawText, config: DataOptions) -> Iterator[RawText]:
     """Yields each name of a text as a text of its own."""
     if not isinstance(text, FileText):
         yield text
         return
     for name in text.names:
         if not tagged(name)[0]:
-            yield FileText(text.key, [name], text.langs)
+            yield FileText(text.key, [name], text.langs, config.max_expansion)
 
 
 def _profile(text: RawText) -> TextProfile:

@@ -26,7 +26,7 @@ def text_of(config: DataOptions, split: str) -> RawText:
     if value is None:
         raise DataError(f"{key} is not set; set {key}=PREFIX (files) or {key}=SPLIT (hub)")
     if config.source == "files":
-        return FileText(key, listed(value), langs)
+        return FileText(key, listed(value), langs, config.max_expansion)
     if config.source == "hub":
         return HubText(key, listed(value), config)
     return PhrasebookText(key, [split], langs)

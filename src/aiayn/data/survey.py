@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiayn.data.cleaning import CleanPair, normalised
+from aiayn.data.cleaning import CleanPair, lacks_letters, normalised
 from aiayn.data.identify import wrong_languages
 from aiayn.errors import ConfigError
 
@@ -23,7 +23,7 @@ SHARE = {
 REMEDIES = {
     "duplicates": "data.drop_duplicates=exact drops them",
     "equal_sides": "data.drop_equal=true drops them",
-    "without_letters": "remove them from the text",
+    "without_letters": "data.drop_without_letters=true drops them",
     "wrong_language": "data.drop_wrong_language=true drops them",
 }
 
@@ -59,9 +59,7 @@ class Survey:
             "pairs": self.counts.total(),
             "duplicates": self.counts.total() - len(self.pairs),
             "equal_sides": self._count(lambda src, tgt: normalised(src) == normalised(tgt)),
-            "without_letters": self._count(
-                lambda *sides: not all(any(map(str.isalpha, side)) for side in sides)
-            ),
+            "without_letters": self._count(lacks_letters),
         }
         try:
             languages = wrong_languages(self.langs)

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import math
 import re
 import stat
 import time
@@ -27,6 +28,8 @@ MAX_LINE_BYTES = 32_768
 # Read of one line: enough to see that it is too long, with BOM and line ending
 READ_BYTES = MAX_LINE_BYTES + 8
 ENDLESS = 256 << 20  # bytes without a line end
+MAX_EXPANSION = 200  # times its size that a compressed file of text may hold
+FREE_EXPANSION = 64 << 20  # bytes that any may hold
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is parsed as a whole
 # In HTML, in the header of a catalogue (which does not begin with a tag) and in XML: elsewhere it
 # is text.
@@ -75,11 +78,11 @@ COMPRESSED = {
 }
 
 
-def scan(path: Path, is_text: bool = True) -> tuple[int, str]:
+def scan(path: Path, is_text: bool = True, max_expansion: int = MAX_EXPANSION) -> tuple[int, str]:
     """Returns the number of lines and the SHA-256 of a file's decompressed content.
 
-    It is read again only if it has changed. Raises DataError if it cannot be read, or not twice,
-    and what `opened` raises.
+    It is read again only if it has changed. Raises DataError if it cannot be read, or not twice, or
+    if a compressed file holds more than `max_expansion` times its size, and what `opened` raises.
     """
     try:
         status = path.stat()
@@ -93,14 +96,23 @@ def scan(path: Path, is_text: bool = True) -> tuple[int, str]:
     stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     # A file that changed a moment ago may change again within the resolution of its time stamps.
     changed_now = time.time_ns() - max(stamp[1:3]) < 2e9
-    return (_scanned.__wrapped__ if changed_now else _scanned)(path.resolve(), stamp, is_text)
+    read = _scanned.__wrapped__ if changed_now else _scanned
+    return read(path.resolve(), stamp, is_text, max_expansion)
 
 
 @cache
-def _scanned(path: Path, stamp: tuple[int, ...], is_text: bool) -> tuple[int, str]:
+def _scanned(
+    path: Path, stamp: tuple[int, ...], is_text: bool, max_expansion: int
+) -> tuple[int, str]:
     digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
+    room = max(max_expansion * stamp[0], FREE_EXPANSION) if path.suffix in OPENERS else math.inf
     with opened(path, is_text) as stream:
         while block := stream.read(1 << 20):
+            if (room := room - len(block)) < 0:
+                raise DataError(
+                    f"{path}: holds more than {max_expansion} times its size (data.max_expansion), "
+                    "as no usual text does; check it, and decompress it if it is right"
+                )
             digest.update(block)
             newlines += (ends := block.count(b"\n"))
             length = 0 if ends else length + len(block)

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,14 @@ os.register_at_fork(
 )
 
 
+class UnsupportedSizeError(DataError):
+    """A text has too few different words for a vocabulary; `supported` is the largest possible."""
+
+    def __init__(self, message: str, supported: int):
+        super().__init__(message)
+        self.supported = supported
+
+
 class Tokenizer:
     """Text to subword ids and back: `decode(encode(lines))` are the lines in the form of
     `cleaning.canonical`, for every string that UTF-8 can encode, and in lower case if trained with
@@ -106,8 +115,7 @@ class Tokenizer:
         divided too. With `lowercase`, text is lower-cased before it is encoded, so decoding returns
         it in lower case.
 
-        Raises DataError with the largest possible size, for `option`, if the text has too few
-        distinct words.
+        Raises UnsupportedSizeError, for `option`, if the text has too few distinct words.
         """
         core = _untrained(pretokenized, lowercase)
         texts = ([canonical(line) for line in batch] for batch in batches)
@@ -125,9 +133,10 @@ class Tokenizer:
         _add(core, symbols)
         learned = core.get_vocab_size()
         if learned < vocab_size:
-            raise DataError(
+            raise UnsupportedSizeError(
                 f"{option}={vocab_size}: this text supports at most {learned}; set "
-                f"{option}={learned} or less"
+                f"{option}={learned} or less",
+                learned,
             )
         return cls(core)
 
@@ -318,6 +327,29 @@ def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[s
     return ids
 
 
+def supported_vocab_size(config: "DataOptions", text: RawText, size: int) -> int:
+    """Returns `size`, or the largest size that the text supports if that is less.
+
+    Stops reading when it has seen enough words; learns a vocabulary only of a text that has few.
+    Raises what `learn_tokenizer` raises.
+    """
+    if config.tokenizer.endswith(".json"):
+        return size
+    core = _untrained(TASKS[config.task].splits_at_spaces, config.lowercase)
+    sides, words = ("src", "tgt") if config.src_vocab_size is None else ("tgt",), set[str]()
+    for batch in _batches(config, text, sides):
+        for line in batch:
+            normalised = core.normalizer.normalize_str(canonical(line))
+            words.update(word for word, _ in core.pre_tokenizer.pre_tokenize_str(normalised))
+        # Each word of several bytes needs a subword of its own at the latest when all are merged.
+        if len(words) >= size:
+            return size
+    try:
+        return _learn(replace(config, vocab_size=size), text, "vocab_size", sides).vocab_size
+    except UnsupportedSizeError as error:
+        return error.supported
+
+
 def learn_tokenizer(config: "DataConfig", text: RawText) -> Tokenizer:
     """Learns from the clean pairs of the training text, or from `data.tokenizer_pairs` of them,
     evenly spaced.
@@ -331,25 +363,10 @@ def learn_tokenizer(config: "DataConfig", text: RawText) -> Tokenizer:
     return _learn(config, text, "vocab_size", ("tgt",)).with_source(source)
 
 
-def _learn(config: "DataConfig", text: RawText, size: str, sides: tuple[str, ...]) -> Tokenizer:
-    pairs, report, wanted = text.pairs(), CleaningReport(), config.tokenizer_pairs
-    if wanted is not None:
-        total = text.count()
-        pairs = (
-            pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total
-        )
+def _learn(config: "DataOptions", text: RawText, size: str, sides: tuple[str, ...]) -> Tokenizer:
     log.info("learning %s subwords from %s", f"{getattr(config, size):,}", text.option)
-    cleaned = clean(
-        with_progress(pairs, "reading", None), report, training_rules(config), config.tags
-    )
-
-    def batches() -> Iterator[list[str]]:
-        for batch in grouped(cleaned, size=500, characters=200_000):
-            yield [getattr(pair, side) for pair in batch for side in sides]
-        report.check(text, config)
-
     return Tokenizer.train(
-        batches(),
+        _batches(config, text, sides),
         getattr(config, size),
         pretokenized=TASKS[config.task].splits_at_spaces,
         lowercase=config.lowercase,
@@ -357,6 +374,22 @@ def _learn(config: "DataConfig", text: RawText, size: str, sides: tuple[str, ...
         symbols=config.all_symbols,
         option=f"data.{size}",
     )
+
+
+def _batches(config: "DataOptions", text: RawText, sides: tuple[str, ...]) -> Iterator[list[str]]:
+    """Yields what a vocabulary is learned from."""
+    pairs, report, wanted = text.pairs(), CleaningReport(), config.tokenizer_pairs
+    if wanted is not None:
+        total = text.count()
+        pairs = (
+            pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total
+        )
+    cleaned = clean(
+        with_progress(pairs, "reading", None), report, training_rules(config), config.tags
+    )
+    for batch in grouped(cleaned, size=500, characters=200_000):
+        yield [getattr(pair, side) for pair in batch for side in sides]
+    report.check(text, config)
 
 
 def given_tokenizer(config: "DataOptions") -> Tokenizer | None:

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import CorpusSize, RunConfig, SizedConfig, infer_sizes, resolve
+from aiayn.config.resolve import CorpusSize, RunConfig, SizedConfig, resolve
 from aiayn.config.rules import listed
 from aiayn.config.schema import Config
 from aiayn.config.training import TrainerOptions
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
+from aiayn.data.prepare import infer_from_text
 from aiayn.data.raw_text import RawText
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
@@ -120,7 +121,7 @@ def sized_options(
 
         options, source = resolve_init_from(options, options.init_from, folder, chosen)
     options = fill_as_stored(folder, options)
-    sized = infer_sizes(options, lambda: text_of(options.data, "train").count())
+    sized = infer_from_text(options)
     check_unchanged(folder, sized)
     check_size(sized.model, sized.data.vocab_size, accelerator, sized.data.src_vocab_size)
     return sized, source
