@@ -210,7 +210,7 @@ def test_scores_of_lower_case_translations_say_which_of_them_to_read(run, cased,
     result = evaluate(options(run))
     lower = None if cased is None else 40.0
     result.metrics.update(bleu_tokenized=cased, bleu_tokenized_lc=lower)
-    assert score_table(result).count("model of lower-case text read bleu_tokenized_lc") == said
+    assert score_table(result).count("model of lower-case text, use bleu_tokenized_lc") == said
 
 
 def test_a_kind_that_does_not_apply_is_null(tmp_path, capsys):

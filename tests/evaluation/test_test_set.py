@@ -155,7 +155,7 @@ def test_the_papers_figures_are_printed_for_its_own_test_set_only(monkeypatch):
     assert (result["test_set"], result["paper"]["kind"]) == ("newstest2014", "bleu_compound_split")
     assert " 27.30 base, 28.40 big (newstest2014, Table 2)" in shown
     assert (
-        "compare bleu_compound_split with it, and no other kind: the paper states neither tokens "
+        "compare only bleu_compound_split with it: the paper states neither tokens "
         "nor case" in shown
     )
     several, result = evaluate("test=newstest2014", "references=ref.B.de", name="newstest2014")

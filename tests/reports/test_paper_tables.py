@@ -290,7 +290,7 @@ def test_a_run_that_is_not_the_papers_is_said_to_be_not_comparable_and_why(sweep
         "40 steps, the paper 100,000",
         "2,000 tokens a step, the paper about 25,000",
         "a vocabulary of 300, the paper about 37,000",
-        "measured on other text than newstest2013",
+        "measured on text other than newstest2013",
     ]
     assert all(f"- {reason}" in text for reason in row["not_comparable"])
 
@@ -324,12 +324,12 @@ def test_a_run_as_in_the_paper_is_comparable(tmp_path, configs):
     [
         (
             {"test_set": "newstest2014 (2,737 lines)", "lines": 2737},
-            "measured on other text than newstest2014",
+            "measured on text other than newstest2014",
         ),
         ({"search": {"beam_size": 4, "batch_tokens": 9}}, None),
         (
             {"search": {"beam_size": 1, "length_penalty": 0.6}},
-            "searched with search.beam_size=1, the paper otherwise",
+            "searched with search.beam_size=1, unlike the paper",
         ),
         ({"n_references": 3}, "scored with several references"),
         ({"averaged": []}, "no checkpoints averaged, the paper 5"),
@@ -609,7 +609,7 @@ def test_scores_of_other_text_are_not_taken_for_the_runs_dev_score(tmp_path, con
         None,
         one(30.0),
     ]
-    assert "has the scores of other text (test=x/val): aiayn evaluate" in printed(str(tmp_path))
+    assert "has scores of other text (test=x/val): aiayn evaluate" in printed(str(tmp_path))
     assert {change["row"]: change["bleu"] for change in records["changes"]}["c_n2"] is None
 
 

@@ -87,8 +87,7 @@ def _score_rows(evaluation: Evaluation) -> Rows:
         rows.append(
             (
                 "",
-                "        much is lost by case: for a model of lower-case text read "
-                "bleu_tokenized_lc",
+                "        case costs much: for a model of lower-case text, use bleu_tokenized_lc",
             )
         )
     for name, value in metrics.items():
@@ -101,8 +100,8 @@ def _score_rows(evaluation: Evaluation) -> Rows:
         rows.append(
             (
                 "",
-                f"        scored in NFC, which {counts} were not: sacreBLEU's command gives "
-                "another score",
+                f"        scored in NFC, unlike {counts}: sacreBLEU's own command gives another "
+                "score",
             )
         )
     return rows
@@ -117,7 +116,8 @@ def _paper_rows(evaluation: Evaluation) -> Rows:
         return [
             (
                 "paper",
-                "     -  its figures are for all 3,003 lines of newstest2014, these are 2,737",
+                "     -  the paper's figures are for all 3,003 lines of newstest2014, not for "
+                "these 2,737",
             )
         ]
     paper = evaluation.paper
@@ -126,7 +126,7 @@ def _paper_rows(evaluation: Evaluation) -> Rows:
     where = f"({evaluation.test_set}, {paper['table']})"
     return [
         ("paper", f"{paper['base']:6.2f} base, {paper['big']:.2f} big {where}"),
-        ("", f"        compare {paper['kind']} with it, and no other kind: {paper['remark']}"),
+        ("", f"        compare only {paper['kind']} with it: {paper['remark']}"),
     ]
 
 

@@ -128,7 +128,9 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
     elif len(groups) > 1:
         remarks.append("No baseline: choose one with aiayn table --baseline NAME.")
     if any(len(group.seeds) == 1 for group in groups):
-        remarks.append("n is the number of seeds. A single run has no deviation and no interval.")
+        remarks.append(
+            "n is the number of seeds. A single run has neither standard deviation nor interval."
+        )
 
     columns = [Column("group", "run"), *option_columns(options), Column("n")]
     for metric, key in keys.items():

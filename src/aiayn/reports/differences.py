@@ -166,9 +166,7 @@ def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> li
     tested = [change for family in families.values() for change in family.values()]
     tested = [change for change in tested if change.p is not None]
     if not tested:
-        return [
-            f"Differences are from {base}; without two seeds on both sides there is no interval."
-        ]
+        return [f"Differences are from {base}. Intervals need two seeds on both sides."]
     by_seed, welch = "seed by seed, with one standard deviation for all groups", "Welch's t-test"
     if not any(change.is_paired for change in tested):
         method = welch

@@ -242,11 +242,11 @@ def counted_flops(row: Row) -> float:
 def _table_2(records: list[Record]) -> Table:
     base, big = (f"{row.printed['flops'] / counted_flops(row):.1f}" for row in TABLE_2[:2])
     footnotes = [
-        "BLEU is cased and tokenised (bleu_tokenized), for German with hyphenated words in parts "
-        "(bleu_compound_split), the kind of the authors' script. The paper itself states "
-        "neither. sacreBLEU must not be compared with the paper's column.",
-        "FLOPs are those of training, counted from the matrix multiplications of the model and "
-        f"the tokens seen. The paper's are device time times a sustained rate, and so {base} "
+        "BLEU is cased and tokenised (bleu_tokenized), for German with hyphenated words split "
+        "(bleu_compound_split), as in the authors' script; the paper states neither. Do not "
+        "compare sacreBLEU with the paper's column.",
+        "FLOPs are those of training, counted from the model's matrix multiplications and the "
+        f"tokens seen. The paper multiplies device time by a sustained rate, which gives {base} "
         f"(base) and {big} (big) times what its training computes.",
     ]
     return Table("Table 2: newstest2014", TABLE_2_COLUMNS, records, _warning(records), footnotes)
@@ -317,7 +317,7 @@ def _table_3(records: list[Record]) -> Table:
     about = (
         "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is "
         "bleu_compound_split of the last checkpoint, without averaging. The paper's parameters "
-        f"fit a vocabulary of {FITTED_VOCABULARY:,}: `aiayn table --parameters` tells more."
+        f"fit a vocabulary of {FITTED_VOCABULARY:,}: see `aiayn table --parameters`."
     )
     return Table(
         "Table 3: newstest2013", [*columns, *TABLE_3_RESULTS], records, _warning(records), [about]
@@ -326,8 +326,8 @@ def _table_3(records: list[Record]) -> Table:
 
 def _table_3_quarter(records: list[Record]) -> Table:
     introduction = (
-        "Text, steps and widths are not the paper's, whose figures are those of the full row: "
-        "only what a row changes against base can be compared."
+        "Text, steps and widths differ from the paper's, whose figures are for the full widths: "
+        "compare only the change of a row against base."
     )
     title = "Table 3 at a quarter of its widths"
     return replace(_table_3(records), title=title, before=[introduction])
@@ -428,9 +428,9 @@ def _table_4_record(line: Line) -> Record:
 
 def _table_4(records: list[Record]) -> Table:
     about = (
-        "F1 is of labelled brackets, counted as EVALB with COLLINS.prm counts. Runs on other "
-        "text, or with another model or vocabulary, are `other`: their figures cannot be "
-        "compared with the paper's."
+        "F1 is of labelled brackets, counted like EVALB with COLLINS.prm. `other` are runs on "
+        "other text or with another model or vocabulary: their figures cannot be compared with "
+        "the paper's."
     )
     title = "Table 4: parsing, section 23 of the Wall Street Journal"
     return Table(title, TABLE_4_COLUMNS, records, after=[about])
@@ -465,7 +465,7 @@ def why_not_comparable(
         rate = f"optim.warmup_steps={optim.warmup_steps} and optim.lr_scale={optim.lr_scale:g}"
         reasons.append(f"{rate}, the paper 4000 and 1")
     if evaluation is None:
-        return reasons if _is_wmt14(data) else [*reasons, f"measured on other text than {test_set}"]
+        return reasons if _is_wmt14(data) else [*reasons, f"measured on text other than {test_set}"]
     return reasons + _why_scores_differ(evaluation, test_set)
 
 
@@ -478,9 +478,9 @@ def _why_scores_differ(evaluation: Evaluation, test_set: str) -> list[str]:
     is_other_text = evaluation.test_set != test_set
     reasons = []
     if is_other_text:
-        reasons.append(f"measured on other text than {test_set}")
+        reasons.append(f"measured on text other than {test_set}")
     if search:
-        reasons.append(f"searched with {', '.join(search)}, the paper otherwise")
+        reasons.append(f"searched with {', '.join(search)}, unlike the paper")
     if not is_other_text and evaluation.n_references != 1:
         reasons.append("scored with several references")
     return reasons
@@ -504,7 +504,7 @@ def _warning(records: Sequence[Record]) -> list[str]:
         return []
     not_comparable = [record for record in run_records if record["not_comparable"]]
     count = f"{len(not_comparable)} of {counted(len(run_records), 'row')}"
-    lines = [f"Not comparable with the paper's figures ({count}), whatever the differences below:"]
+    lines = [f"Not comparable with the paper's figures ({count}), for these reasons:"]
     for reason, names in names_of.items():
         line = f"- {reason}"
         if len(names) < len(run_records):  # else it applies to all of them

@@ -185,9 +185,9 @@ def paper_figures(
     bleus = [row.printed["bleu"] for row in rows if direction <= row.options.items()]
     if not bleus or n_references > 1:
         return None
-    remark = "its authors' script has cased Moses tokens, hyphenated words split"
+    remark = "its authors' script uses cased Moses tokens and splits hyphenated words"
     if tgt_lang != "de":
-        remark = "cased tokenised BLEU is what others report beside these"
+        remark = "others report cased tokenised BLEU beside these"
     return {
         "table": table,
         "kind": comparable_kind(tgt_lang),

@@ -294,7 +294,7 @@ def _check_evaluation(run: MeasuredRun, split: str) -> list[str]:
         is_split = evaluation.split == split
         text = f"data.{split}={evaluation.prefix}" if is_split else evaluation.text
         del run.evaluations[split]
-        return [f"{path.name} of {split} has the scores of other text ({text}): {command}"]
+        return [f"{path.name} of {split} has scores of other text ({text}): {command}"]
     if run.prefers_best(evaluation):
         return [
             f"{split} was scored with the best checkpoint, which validates better than the average"
