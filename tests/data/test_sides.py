@@ -188,16 +188,16 @@ def test_the_report_counts_what_looks_wrong_once_and_names_the_option(tmp_path, 
     expected = {"pairs": 113, "duplicates": 20, "equal_sides": 3, "without_letters": 1}
     assert {name: survey[name] for name in expected} == expected
     assert (
-        f"{train}: 20 of 113 training pairs looked at: duplicates; data.drop_duplicates=exact"
+        f"{train}: duplicates: 20 of 113 sampled training pairs; data.drop_duplicates=exact"
         in caplog.text
     )
     assert (
-        "3 of 113 training pairs looked at: equal sides; data.drop_equal=true drops them"
+        "equal sides: 3 of 113 sampled training pairs; data.drop_equal=true drops them"
         in caplog.text
     )
     caplog.clear()
     assert prepare(config).report["train"]["survey"] == survey
-    assert "looked at" not in caplog.text
+    assert "sampled training pairs" not in caplog.text
     assert (
         json.loads((prepare(config).folder / "report.json").read_text())["train"]["survey"]
         == survey
@@ -230,7 +230,7 @@ def test_pairs_in_a_third_language_are_counted_and_dropped_on_demand(tmp_path, c
     survey = prepare(config).report["train"]["survey"]
     assert set(survey["languages"]) <= {"fr-es", "fr-?", "?-es"}
     assert survey["wrong_language"] == 13
-    assert "13 of 283 training pairs looked at: wrong language (" in caplog.text
+    assert "): 13 of 283 sampled training pairs; " in caplog.text
     report = prepare(replace(config, drop_wrong_language=True)).report["train"]
     assert (report["kept"], report["dropped"]) == (270, {"wrong_language": 13})
 

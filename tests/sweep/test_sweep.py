@@ -77,7 +77,7 @@ def started(monkeypatch) -> list[Processes]:
         (
             ["ablation=d_ls00,a_h3"],
             2,
-            ["a_h3: there is no 'ablation/a_h3': choose one of a_h1, a_h16"],
+            ["a_h3: no file 'ablation/a_h3': choose one of a_h1, a_h16"],
         ),
         (["ablation=glob(zz*)"], 2, ["ablation=glob(zz*): matches nothing"]),
         (

@@ -136,7 +136,7 @@ def one_line(error: BaseException, schema: type) -> str:
         if isinstance(error, MissingConfigException):
             choices = ", ".join(error.options or ())
             remedy = f": choose one of {choices}" if choices else " in the configuration's folder"
-            return f"there is no '{error.missing_cfg_file}'{remedy}"
+            return f"no file '{error.missing_cfg_file}'{remedy}"
         inner = error.__cause__ or error.__context__
         if not isinstance(inner, COMPOSITION_ERRORS):
             break
@@ -244,14 +244,14 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
             continue
         rows = f"{key}={','.join(repeated)}"
         if not multirun:
-            remedy = f"give it once, or for a row each: -m {rows}"
+            remedy = f"give it once, or sweep over the values: -m {rows}"
         elif any(
             OverridesParser.create().parse_override(f"{key}={value}").is_sweep_override()
             for value in repeated
         ):
-            remedy = "both fixed and swept, or swept twice: leave one out"
+            remedy = "it is both fixed and swept, or swept twice; leave one out"
         else:
-            remedy = f"for a row each write {rows}"
+            remedy = f"to sweep over the values, write {rows}"
         raise ConfigError(f"{key}: given {len(repeated)} times, {' and '.join(repeated)}; {remedy}")
 
 

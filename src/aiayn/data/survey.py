@@ -85,6 +85,6 @@ def remarks(survey: dict[str, Any]) -> list[str]:
             which = ", ".join(survey.get("languages", {})) if name == "wrong_language" else ""
             shown = f"{name.replace('_', ' ')}{f' ({which})' if which else ''}"
             lines.append(
-                f"{count:,} of {total:,} training pairs looked at: {shown}; {REMEDIES[name]}"
+                f"{shown}: {count:,} of {total:,} sampled training pairs; {REMEDIES[name]}"
             )
     return lines

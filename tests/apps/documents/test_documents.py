@@ -380,13 +380,13 @@ def test_what_stands_in_no_subtitle_is_counted():
     for content, remarks in (
         (
             f"the end\n1984\n\n1\n{ONE}\na cat",
-            "1 of its lines not translated, because no times stand above them: the end",
+            "1 line not translated, without times above: the end",
         ),
         (
             f"WEBVTT the\n\nSTYLE\na\n\n{ONE}\na\n\nNOTE a\n\nb\nc",
-            "2 of its lines not translated, because no times stand above them: b",
+            "2 lines not translated, without times above: b",
         ),
-        ("1\n00:01 - 00:02\na cat", "1 of its lines"),
+        ("1\n00:01 - 00:02\na cat", "1 line not translated"),
     ):
         assert remarks in document("a.vtt", content).remarks[0]
 
@@ -763,6 +763,6 @@ def test_records_without_a_text_are_left_and_counted():
         '"c"', '"c", "de": "C"'
     )
     assert found.remarks == [
-        "a.jsonl: 3 lines left as they are, the first line 2, because they are not a JSON object with a text, "
-        '{"en": "..."}'
+        "a.jsonl: 3 lines left unchanged, not a JSON object with a text, "
+        '{"en": "..."}; the first is line 2'
     ]

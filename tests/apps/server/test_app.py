@@ -244,7 +244,7 @@ def test_files_that_cannot_be_translated_are_refused_in_words(http, status, says
 def test_the_answer_says_what_of_a_file_is_not_translated(http):
     film = b"the house\n\n1\n00:00:01,000 --> 00:00:02,000\nthe man\n"
     answer = http.post("/translate_file", data=PAIR, files={"file": ("a.srt", film)}).json()
-    assert "a.srt: 1 of its lines not translated, because no times" in str(answer["remarks"])
+    assert "a.srt: 1 line not translated, without times" in str(answer["remarks"])
 
 
 def test_plain_text_is_translated_alike_as_a_file_and_in_a_request_however_long_its_paragraphs_are(

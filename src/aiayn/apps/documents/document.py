@@ -71,9 +71,7 @@ class Source:
         """Returns whether a message is one of ICU, of which the user is told."""
         if is_message := MESSAGE.search(text) is not None:
             shown = " ".join(text.split())
-            self.remarks.append(
-                f"{self.path}: not translated, because it is a message of ICU: {shown:.60}"
-            )
+            self.remarks.append(f"{self.path}: an ICU message is not translated: {shown:.60}")
         return is_message
 
     def field(self, text: str, write: Callable[[str], str]) -> Pieces:
@@ -257,8 +255,8 @@ def _subtitles(source: Source) -> Pieces:
         before += block[len(shown) :]
     if left_out := [line for line in "\n".join(outside).split("\n") if has_letters(line)]:
         source.remarks.append(
-            f"{source.path}: {len(left_out)} of its lines not translated, because no times stand "
-            f"above them: {left_out[0].strip():.60}"
+            f"{source.path}: {counted(len(left_out), 'line')} not translated, without times above: "
+            f"{left_out[0].strip():.60}"
         )
     return [*chain.from_iterable(map(_subtitle_pieces, texts)), before]
 
@@ -420,8 +418,8 @@ def _json_lines(source: Source) -> Pieces:
         if not texts:
             raise DataError(f"{source.path}: line {without_text[0]} is not {record}; correct it")
         source.remarks.append(
-            f"{source.path}: {len(without_text)} lines left as they are, the first line "
-            f"{without_text[0]}, because they are not {record}"
+            f"{source.path}: {counted(len(without_text), 'line')} left unchanged, not {record}; "
+            f"the first is line {without_text[0]}"
         )
     return pieces
 

@@ -142,8 +142,8 @@ class ExplainFailures(pl.Callback):
                 return lost_rank
         if is_out_of_memory(error):
             remedy = (
-                f"lower data.max_tokens_per_device below {module.batch_tokens}, what the longer "
-                "side of that batch takes"
+                f"lower data.max_tokens_per_device below {module.batch_tokens}, the size of "
+                "that batch's longer side"
             )
             has_checkpoint = self.run.start_step or step >= config.trainer.checkpoint_every
             if has_checkpoint:  # or it is being written
