@@ -55,7 +55,7 @@ quickstart: $(INSTALLED)  ## train on the built-in corpus, score, translate, dra
 	@echo 'next:'
 	@echo '  source .venv/bin/activate                 then python and aiayn are those of .venv'
 	@echo '  aiayn translate outputs/quickstart        translate sentences that you type'
-	@echo 'README.md goes on with real captions (six minutes), your own text, and the paper (12 hours on eight GPUs)'
+	@echo 'README.md continues with image captions (six minutes), your own text and the paper (12 hours on eight GPUs)'
 	@echo "done in $$(( $$(date +%s) - $(START) )) seconds"
 
 notebook: $(INSTALLED)  ## open examples/tour.ipynb, which computes the paper's equations and trains
@@ -113,14 +113,14 @@ $(INSTALLED): pyproject.toml constraints.txt $(if $(OTHER_BUILD),anew)
 	@$(VENV)
 	@echo "installing into .venv: $$(grep '^torch==' constraints.txt) for $(TORCH), $(SIZE)"
 	@$(PIP) $(TORCH_BUILD) "$$(grep '^torch==' constraints.txt)"
-	@echo 'installing into .venv: everything else that trains and translates'
+	@echo 'installing into .venv: the other packages for training and translation'
 	@$(PIP) -e .
 	@echo $(TORCH) > $@
 
 $(WITH_TESTS): $(INSTALLED)
-	@echo 'installing into .venv: what the tests need'
+	@echo 'installing into .venv: packages for the tests'
 	@$(PIP) -e '.[dev]'
 # Once, and not by each of the processes that are started at a time.
-	@echo 'compiling what the tests load'
+	@echo 'compiling the packages that tests load'
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -W ignore -c 'import datasets, hypothesis, wandb, aiayn.evaluation.evaluate, aiayn.training.run'
 	@touch $@
