@@ -1,5 +1,5 @@
-"""ALiBi (Press et al. 2022): each head attends the less to a word the further off it is; nothing at
-the input.
+"""ALiBi (Press et al. 2022): each head attends less to distant words; nothing is added at the
+input.
 
 python train.py extensions=[examples/extensions/alibi.py]
 """
@@ -13,8 +13,8 @@ from aiayn.model.layers import LayerPosition, Parts
 
 
 class ALiBi(MultiHeadAttention):
-    """A mask of factors instead of True: what is added to the scores is their logarithm, -slope *
-    distance.
+    """Uses a mask of factors instead of True: their logarithm, -slope * distance, is added to the
+    scores.
     """
 
     def __init__(self, c: ModelConfig, position: LayerPosition):
@@ -22,8 +22,8 @@ class ALiBi(MultiHeadAttention):
         self.causal = position.stack == "decoder"
 
     def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        """q (B, H, T, d), k and v (B, H, S, d), mask broadcastable to (B, 1, T, S). Returns (B, H,
-        T, d).
+        """Attends by distance: q (B, H, T, d), k and v (B, H, S, d), mask broadcastable to
+        (B, 1, T, S). Returns (B, H, T, d).
         """
         return super().heads(q, k, v, self.factors(k, mask))
 
@@ -31,7 +31,7 @@ class ALiBi(MultiHeadAttention):
         return super().weights(q, k, self.factors(k, mask))
 
     def factors(self, k: Tensor, mask: Tensor) -> Tensor:
-        # In a search beams take the place of T: only the mask knows which keys are a beam's own
+        # In a search, rows are beams instead of positions: only the mask knows a beam's keys.
         if self.causal:
             distance = mask.sum(-1, keepdim=True) - mask.cumsum(-1)
         else:

@@ -18,7 +18,7 @@ from aiayn.token_ids import EOS_ID
 
 @dataclass
 class Options:
-    p: float = 0.1  # of a merge to be left out
+    p: float = 0.1  # probability of leaving out a merge
 
 
 def segment(
@@ -37,7 +37,7 @@ def segment(
 
 class DataModule(TranslationDataModule):
     def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Lightning calls it with every batch, in validation, too."""
+        """Is called by Lightning with every batch, also in validation."""
         if not (self.trainer and self.trainer.training and batch.n_tokens):
             return batch
         bpe = json.loads(self.tokenizer.source.to_json())["model"]

@@ -24,7 +24,7 @@ from aiayn.training.module import TranslationModule
 @dataclass
 class Options:
     teacher: str = ""  # a run's folder
-    weight: float = 0.5  # of the teacher; the rest is the paper's loss
+    weight: float = 0.5  # weight of the teacher's loss; the rest is the paper's
 
 
 class Module(TranslationModule):

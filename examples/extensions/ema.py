@@ -28,7 +28,7 @@ def callbacks(run: RunSpec) -> list[Callback]:
         precision != "bf16-true",
         f"ema.py: trainer.precision={precision} rounds a thousandth of a change away",
     )
-    # Tables of positions and counters are no weights: their rounding errors would add up.
+    # Position tables and counters are not weights: averaging would add up rounding errors.
     return [
         EMAWeightAveraging(use_buffers=False, decay=Options(**run.config.extension["ema"]).decay)
     ]

@@ -21,8 +21,8 @@ class Experts(nn.Module):
         self.experts = nn.ModuleList(FeedForward(d_model, d_ff) for _ in range(n))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D). Returns (B, T, D): the chosen expert's output times the probability of the
-        choice.
+        """Returns, for x (B, T, D), the chosen expert's output times the probability of the choice,
+        (B, T, D).
         """
         self.shares = self.router(x).softmax(-1)
         weight, chosen = self.shares.max(-1, keepdim=True)
@@ -37,7 +37,7 @@ def feed_forward(config: ModelConfig, position: LayerPosition) -> nn.Module:
 
 class Module(TranslationModule):
     def training_loss(self, batch: Batch) -> Tensor:
-        """Adds what is least if the experts share the words evenly; padding does not count."""
+        """Adds a loss that is least if the experts share the words evenly; padding does not count."""
         loss, real = (
             super().training_loss(batch),
             {"encoder": batch.src != PAD_ID, "decoder": batch.tgt_out != PAD_ID},

@@ -1,4 +1,4 @@
-"""An optimizer of one's own: Lion (Chen et al. 2023), which steps by the sign of its momentum.
+"""An optimizer of your own: Lion (Chen et al. 2023), which steps by the sign of its momentum.
 
 python train.py extensions=[examples/extensions/lion.py] extension.lion.scale=0.1
 """
@@ -15,7 +15,7 @@ from aiayn.training.module import TranslationModule
 
 @dataclass
 class Options:
-    scale: float = 0.1  # of the learning rate: Lion's steps are larger than Adam's
+    scale: float = 0.1  # factor on the learning rate: Lion's steps are larger than Adam's
     beta1: float = 0.9
     beta2: float = 0.99
 

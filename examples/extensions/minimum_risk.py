@@ -20,7 +20,7 @@ SAMPLES, SHARPNESS = 4, 0.05
 
 class Module(TranslationModule):
     def training_loss(self, batch: Batch) -> Tensor:
-        """Risk and likelihood in equal parts, both weighted by the target's length."""
+        """Returns risk and likelihood in equal parts, weighted by the target's length."""
         loss = super().training_loss(batch)
         if not batch.n_tokens:
             return loss

@@ -13,7 +13,7 @@ from aiayn.model.layers import AddNorm, Parts
 
 class PreNorm(AddNorm):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """x (B, T, D). Returns (B, T, D)."""
+        """Normalises before the sub-layer: x (B, T, D). Returns (B, T, D)."""
         return x + self.dropout(sublayer(self.norm(x)))
 
 

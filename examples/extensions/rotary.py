@@ -12,7 +12,7 @@ from aiayn.model.layers import LayerPosition, Parts
 
 
 def rotate(x: Tensor, position: int | None) -> Tensor:
-    """x (B, H, T, d), d even; rows are positions 0, 1, ..., or all at `position`. Returns the same
+    """Rotates x (B, H, T, d), d even; rows are positions 0, 1, ..., or all at `position`. Returns the same
     shape.
     """
     rows = (
