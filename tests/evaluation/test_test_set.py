@@ -216,11 +216,11 @@ def test_a_run_that_this_user_trained_may_name_text_anywhere_and_a_changed_one_m
         return len(read_test_set(EvaluateConfig(run=str(run.path), split=split), data).sources)
 
     assert lines() == lines("val") == 5
-    with pytest.raises(RefusedError, match="leads out"):
+    with pytest.raises(RefusedError, match="is outside this folder"):
         lines(data=replace(data, test=str(tmp_path / "other")))
     # Another user, or another machine
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with pytest.raises(RefusedError, match="leads out"):
+    with pytest.raises(RefusedError, match="is outside this folder"):
         lines()
 
 

@@ -228,7 +228,7 @@ def test_files_are_translated_as_by_the_command_and_loaded_from_the_address_in_t
 @pytest.mark.parametrize(
     ("status", "says", "name", "content"),
     [
-        (400, "a.docx: office documents are not read", "../a.docx", b"PK"),
+        (400, "a.docx: office documents are not supported", "../a.docx", b"PK"),
         (400, "a.json: choose a file of html, ", "a.json", b"{}"),
         (400, "a.po: line 1 is not valid in a PO catalogue", "c:\\b\\a.po", b"x"),
         (400, "file named file", "", b"x"),
