@@ -87,6 +87,21 @@ def quickstart() -> dict[str, str]:
     return {"scores": scores_by_seed("quickstart", "test set", ("sacrebleu", "chrf"))}
 
 
+# The model in examples/.
+
+
+def packed_model() -> dict[str, str]:
+    [run] = published("tatoeba_en_de")
+    scores = run.evaluations["test"]
+    ratio = Metric("sacrebleu", "test").ratio
+    columns = [
+        *(Column(kind, METRICS[kind].title, 2) for kind in ("sacrebleu", "chrf", "ter")),
+        Column("ratio", "length ratio", 3),
+    ]
+    row = table(columns, [scores.metrics | {"ratio": ratio.of(run)}])
+    return {"scores": f"{row}\n\nSignature of sacreBLEU: `{scores.signature}`"}
+
+
 # Multi30k.
 
 PUBLISHED_MULTI30K = {
@@ -503,6 +518,12 @@ READMES = {
                 "29,000 pairs",
                 "one CPU core",
             ),
+            "tatoeba_en_de": (
+                "Tatoeba en-de, test, sacreBLEU of the [model in examples](examples/en-de.md), one "
+                "run",
+                "160,487 pairs",
+                "one CPU core",
+            ),
             "table3_quarter": (
                 "[Table 3 at a quarter of its widths](docs/results/table3-quarter.md), base, dev "
                 "BLEU",
@@ -520,6 +541,11 @@ READMES = {
                 "[Multi30k 英法](docs/results/multi30k.md#english-french-in-minutes),test 2016,"
                 "小模型的 sacreBLEU",
                 "2.9 万句对",
+                "一个 CPU 核",
+            ),
+            "tatoeba_en_de": (
+                "Tatoeba 英德,测试集,[examples 中的模型](examples/en-de.md)的 sacreBLEU,训练一次",
+                "160,487 句对",
                 "一个 CPU 核",
             ),
             "table3_quarter": (
@@ -540,6 +566,7 @@ def readme(name: str) -> dict[str, str]:
     ]
     metrics = {
         "captions": Metric("sacrebleu", "test"),
+        "tatoeba_en_de": Metric("sacrebleu", "test"),
         "table3_quarter": Metric("bleu_compound_split", "val"),
     }
     records = []
@@ -564,6 +591,7 @@ PAGES: dict[Path, tuple[Blocks, ...]] = {
     ROOT / "README.md": (partial(readme, "README.md"),),
     ROOT / "README.zh-CN.md": (partial(readme, "README.zh-CN.md"),),
     ROOT / "docs/quickstart.md": (quickstart,),
+    ROOT / "examples/en-de.md": (packed_model,),
     ROOT / "docs/results/table3-quarter.md": (table3_quarter.blocks, multi30k_quarter.blocks),
     ROOT / "docs/results/cross-check.md": (cross_check.blocks,),
     ROOT / "docs/results/multi30k.md": (multi30k,),

@@ -189,5 +189,5 @@ def test_the_chinese_readme_has_the_commands_numbers_and_links_of_the_english_on
     assert len(commands(english)) > 15
     assert links(english) == links(chinese)
     assert figures(english) == figures(chinese)
-    assert len(figures(english)) == 3
+    assert len(figures(english)) == 4
     assert english.count("\n## ") == chinese.count("\n## ")

@@ -1,0 +1,82 @@
+"""examples/en-de.aiayn: the trained model of the repository answers as README says."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from applications import ROOT
+
+import aiayn
+from aiayn.visualize.maps import attention_maps
+
+MODEL = ROOT / "examples/en-de.aiayn"
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory) -> Path:
+    """A copy, because a model is converted beside its file."""
+    return Path(shutil.copy(MODEL, tmp_path_factory.mktemp("packed")))
+
+
+def sample(page: str) -> tuple[str, str]:
+    """Return the first sentence of a page and its translation, *SOURCE* → *TARGET*."""
+    [pair] = re.findall(
+        r"^\*([^*]+)\* → \*([^*]+)\*", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return pair
+
+
+def test_the_sample_of_both_readmes_is_what_the_packed_model_writes(packed):
+    source, target = sample("README.md")
+    assert sample("README.zh-CN.md") == (source, target)
+    for engine in ("torch", "ctranslate2"):
+        assert aiayn.load(packed, engine=engine).translate([source]) == [target]
+
+
+def test_the_packed_model_looks_at_the_words_that_it_translates(packed):
+    maps = attention_maps(aiayn.load(packed), "The children are playing in the garden.")
+    translation = maps.translation.text
+    assert translation == "Die Kinder spielen im Garten."
+    looks_at = {
+        written: maps.src[position]
+        for written, position in zip(
+            maps.tgt_out, maps.cross.mean(1).sum(0).argmax(-1).tolist(), strict=True
+        )
+    }
+    for word, source in (("Kinder", "children"), ("spielen", "playing"), ("Garten", "garden")):
+        assert looks_at[f"▁{word}"] == f"▁{source}"
+
+
+def test_the_packed_model_is_small_and_its_card_names_text_and_licence():
+    card = (ROOT / "examples/en-de.md").read_text(encoding="utf-8")
+    assert MODEL.stat().st_size < 8e6
+    assert f"{MODEL.stat().st_size / 1e6:.1f} MB" in card
+    named = re.findall(r"\[([^\]]+)\]", card)
+    assert {"Tatoeba", "CC BY 2.0 FR", "manythings.org/anki"} <= {*named}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_what_its_use_leaves_in_examples_is_ignored_by_git():
+    left = [
+        "examples/en-de.ctranslate2-0123456789abcdef/model.bin",
+        "examples/attention/index.html",
+    ]
+    ignored = subprocess.run(
+        ["git", "check-ignore", *left], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ignored.stdout.split() == left
+
+
+@pytest.mark.slow
+def test_the_picture_of_readme_is_what_one_command_draws_and_names_a_commit(tmp_path, monkeypatch):
+    from PIL import Image, ImageChops
+
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import pictures
+
+    with Image.open(pictures.draw(tmp_path)) as drawn, Image.open(pictures.PICTURE) as stored:
+        difference = ImageChops.difference(drawn.convert("RGB"), stored.convert("RGB"))
+        assert max(high for _, high in difference.getextrema()) < 64
+        assert re.fullmatch(r"[0-9a-f]{7,40}", stored.text["commit"])
