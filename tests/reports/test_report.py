@@ -130,7 +130,7 @@ def test_a_page_of_a_run_holds_scores_curves_samples_corpus_machine_and_configur
     assert re.findall(r"<div><b>(.*?)</b>(.*?)</div>", page) == [
         ("33.38", "sacreBLEU, test"),
         ("5.25", "validation perplexity (lowest 5.25)"),
-        ("30.2", "validation BLEU, greedy (highest 31.5)"),
+        ("30.2", "validation BLEU (greedy), highest 31.5"),
         ("1,221", "target tokens per second (median)"),
     ]
     for name in ("train/loss", "val/loss", "val/ppl", "val/bleu", "train/grad_norm", "perf/mfu"):

@@ -11,12 +11,10 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, kw_only=True)
 class TaskNames:
-    """What the scores of a task are called, and how its text is divided into subwords."""
+    """The scores of a task (`runs/metrics.py`), and how its text is divided into subwords."""
 
     metric: str  # the score in evaluation.json by which runs are compared
-    metric_title: str
     val_metric: str  # the score during training
-    val_title: str
     scored_on: tuple[str, ...] = ("val", "test")  # the splits whose scores the paper's tables show
     splits_at_spaces: bool  # the tokenizer divides text at spaces only before it learns BPE
 
@@ -24,16 +22,12 @@ class TaskNames:
 TASKS: dict[str, TaskNames] = {
     "translation": TaskNames(
         metric="sacrebleu",
-        metric_title="sacreBLEU",
         val_metric="val/bleu",
-        val_title="BLEU",
         splits_at_spaces=False,
     ),
     "parsing": TaskNames(
         metric="f1",
-        metric_title="F1",
         val_metric="val/f1",
-        val_title="F1",
         scored_on=("test",),
         splits_at_spaces=True,
     ),

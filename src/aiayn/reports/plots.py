@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiayn.reports.drawing import new_figure, render
+from aiayn.runs.metrics import METRICS
 from aiayn.runs.run_folder import Record, is_number, series
 
 COLOURS = ("#2f6fb3", "#d9701a", "#3a8f3f", "#c43d45", "#1f8f8a", "#8a5aa8", "#9a7d0a", "#7d5a45")
@@ -97,6 +98,7 @@ class Panel:
     about: str
     log_scale: bool
     curves: Mapping[str, Curve]
+    unit: str = ""
     rate: Points = ()
 
 
@@ -125,7 +127,8 @@ def _panel_of_series(chart: Chart, runs: Runs) -> Panel:
     if "train/loss" in chart.keys:
         _, records = runs[0]
         rate = series(records, "train/lr")
-    return Panel(chart.title, chart.about, chart.log_scale, logged, rate)
+    unit = _unit(chart.keys[0])
+    return Panel(chart.title, chart.about, chart.log_scale, logged, unit, rate)
 
 
 def _panel_of_groups(chart: Chart, key: str, groups: Mapping[str, Runs]) -> Panel:
@@ -134,7 +137,11 @@ def _panel_of_groups(chart: Chart, key: str, groups: Mapping[str, Runs]) -> Pane
     if len(chart.keys) > 1:
         part = "training" if key.startswith("train/") else "validation"
         title += f" ({part})"
-    return Panel(title, chart.about, chart.log_scale, curves)
+    return Panel(title, chart.about, chart.log_scale, curves, _unit(key))
+
+
+def _unit(key: str) -> str:
+    return METRICS[key].unit if key in METRICS else ""
 
 
 def _other_charts(groups: Mapping[str, Runs]) -> list[Chart]:
@@ -205,7 +212,7 @@ def panel_svg(panel: Panel, last_step: float) -> str:
         marker = "o" if len(steps) <= 80 else ""
         style = {"linestyle": line, "linewidth": 1.4, "marker": marker, "markersize": 3}
         axis.plot(steps, values, color=colour, label=name, **style)
-    _style(axis, "step")
+    _style(axis, "step", panel.unit)
     if panel.rate:
         right = axis.twinx()
         right.plot(*_drawable(panel.rate, False), color=TEXT, linewidth=1, linestyle=":")

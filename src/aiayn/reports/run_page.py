@@ -11,6 +11,7 @@ from aiayn.reports.page import data_uri, render_page, shown
 from aiayn.reports.plots import corpus_svgs, panel_svg, panels
 from aiayn.reports.runs import PARAMETERS, MeasuredRun, read_run
 from aiayn.reports.tables import Column, Table
+from aiayn.runs.metrics import METRICS
 from aiayn.runs.results import best_and_last, last_step, read_samples
 from aiayn.runs.run_folder import Record, RunFolder, is_count, series
 
@@ -136,14 +137,14 @@ def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
         for split, evaluation in run.evaluations.items():
             score = evaluation.score(names.metric)
             if score is not None:
-                tiles.append((shown(float(score)), f"{names.metric_title}, {split}"))
+                tiles.append((shown(float(score)), f"{METRICS[names.metric].title}, {split}"))
     if perplexity := best_and_last(run.records, "val/ppl"):
         lowest, _, last = map(float, perplexity)
         tiles.append((shown(last), f"validation perplexity (lowest {shown(lowest)})"))
     for names in TASKS.values():
         if quality := best_and_last(run.records, names.val_metric, max):
             highest, _, last = quality
-            title = f"validation {names.val_title}, greedy (highest {highest:.1f})"
+            title = f"{METRICS[names.val_metric].title}, highest {highest:.1f}"
             tiles.append((f"{last:.1f}", title))
     if speeds := series(run.records, "perf/tokens_per_sec"):
         median = round(median_high(speed for _, speed in speeds))
