@@ -104,13 +104,6 @@ def research_of(
     not the one that `extensions_sha256` names.
     """
     extensions = register_extensions(options.extensions)
-    for extension in extensions:
-        if not any(hasattr(extension.module, name) for name in BRINGS):
-            log.warning(
-                "warning  extensions: %s has no effect: it defines none of %s",
-                extension.path,
-                ", ".join(BRINGS),
-            )
     # Before anything is written; those of extensions are made for a run
     refuse_unsupported(callbacks)
     research = Research(
@@ -119,30 +112,17 @@ def research_of(
         _chosen("DataModule", extensions, datamodule) or TranslationDataModule,
         tuple(callbacks),
     )
-    for name in ("forward", "predict_step"):
-        if getattr(research.module, name) is not getattr(TranslationModule, name):
-            log.warning(
-                "warning  %s.%s: only your own Trainer calls it",
-                research.module.__name__,
-                name,
-            )
+    warn_of_unused_code(research)
     ids = research.ids
-    descriptions = [
-        description(component)
-        for component in (module, datamodule, *callbacks)
-        if component is not None
-    ]
+    components = [part for part in (module, datamodule, *callbacks) if part is not None]
+    descriptions = [description(component) for component in components]
     if options.extensions_sha256 not in ([], ids):
         raise RefusedError(
             f"extensions_sha256={options.extensions_sha256}: the files are {ids} now"
         )
-    best = options.trainer.best_metric
-    known = (
-        "val/loss",
-        TASKS[options.data.task].val_metric,
-        *(f"val/{name}" for name in research.metrics),
-    )
-    one_of("trainer.best_metric", best, known)
+    metrics = ["val/loss", TASKS[options.data.task].val_metric]
+    metrics += [f"val/{name}" for name in research.metrics]
+    one_of("trainer.best_metric", options.trainer.best_metric, tuple(metrics))
     parts = ids_of_builders(extensions, research.module)
     # `aiayn.train` has not checked it yet
     extension = check_extensions(options.extensions, options.extension)
@@ -153,6 +133,24 @@ def research_of(
             options, extensions_sha256=ids, given=descriptions, extension=extension, model=model
         )
     return options, research
+
+
+def warn_of_unused_code(research: Research) -> None:
+    """Warns of files that define nothing for a training, and of methods that it never calls."""
+    for extension in research.extensions:
+        if not any(hasattr(extension.module, name) for name in BRINGS):
+            log.warning(
+                "warning  extensions: %s has no effect: it defines none of %s",
+                extension.path,
+                ", ".join(BRINGS),
+            )
+    for name in ("forward", "predict_step"):
+        if getattr(research.module, name) is not getattr(TranslationModule, name):
+            log.warning(
+                "warning  %s.%s: only your own Trainer calls it",
+                research.module.__name__,
+                name,
+            )
 
 
 def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
@@ -178,16 +176,11 @@ def refuse_other_optimization(module: TranslationModule) -> None:
 
     def configure_one() -> Any:
         configured = configure()
-        optimizers = (
-            configured
-            if isinstance(configured, list | tuple)
-            else [configured]
-            if configured
-            else []
-        )
-        optimizers = (
-            optimizers[0] if optimizers and isinstance(optimizers[0], list | tuple) else optimizers
-        )
+        optimizers: Any = configured or []
+        if not isinstance(optimizers, list | tuple):
+            optimizers = [optimizers]
+        if optimizers and isinstance(optimizers[0], list | tuple):  # then lists of schedules
+            optimizers = optimizers[0]
         if len(optimizers) != 1:
             raise ConfigError(
                 f"{name}: configure_optimizers returns {len(optimizers)} optimizers; return one, "
