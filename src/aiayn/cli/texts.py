@@ -50,31 +50,31 @@ def stream_chunks() -> Iterator[Chunk]:
     """
     from aiayn.data.text_files import MAX_LINE_BYTES
 
-    pending, done = b"", 0
+    pending, lines_read = b"", 0
     reader = sys.stdin.buffer
     assert isinstance(reader, io.BufferedIOBase)
     while block := reader.read1(STREAM_BYTES):
         *lines, pending = (pending + block).split(b"\n")
         if lines:
-            yield Chunk(_decoded(lines, done))
-            done += len(lines)
+            yield Chunk(_decoded(lines, lines_read))
+            lines_read += len(lines)
         if (
             len(pending) > 2 * MAX_LINE_BYTES
         ):  # too long, whatever follows: the error for it is raised now
-            _decoded([pending], done)
+            _decoded([pending], lines_read)
     if pending:
-        yield Chunk(_decoded([pending], done))
+        yield Chunk(_decoded([pending], lines_read))
 
 
-def _decoded(lines: list[bytes], done: int) -> list[str]:
+def _decoded(lines: list[bytes], lines_before: int) -> list[str]:
     """Decodes lines after the first `done` lines, as `read_lines` does for files."""
     from aiayn.data.text_files import decode
 
-    if not done:
+    if not lines_before:
         lines = [lines[0].removeprefix(b"\xef\xbb\xbf"), *lines[1:]]
     return [
         decode(line.removesuffix(b"\r"), "standard input", number)
-        for number, line in enumerate(lines, done + 1)
+        for number, line in enumerate(lines, lines_before + 1)
     ]
 
 
@@ -97,16 +97,16 @@ def column_chunks(chunks: Iterable[Chunk], column: int) -> Iterator[Chunk]:
 
     Raises DataError for a line that is not blank and has too few columns.
     """
-    done = 0
+    lines_before = 0
     for chunk in chunks:
         rows = [line.split("\t") if line else [] for line in chunk.lines]
-        for number, row in enumerate(rows, done + 1):
+        for number, row in enumerate(rows, lines_before + 1):
             if 0 < len(row) < column:
                 raise DataError(
                     f"line {number} has {counted(len(row), 'column')}: --tsv {column} needs "
                     f"{column}; correct it"
                 )
-        done += len(rows)
+        lines_before += len(rows)
 
         def written(translations: list[str], rows: list[list[str]] = rows) -> Iterator[str]:
             for row, text in zip(rows, translations, strict=True):

@@ -216,13 +216,15 @@ def translate(
                     )
                 count, chunks = texts.file_chunks(file)
             with show_progress(count) as progress:
-                done = 0
+                lines_done = 0
                 for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
-                    on_batch = _within(progress, done, len(chunk.lines), count)
+                    on_batch = _within(progress, lines_done, len(chunk.lines), count)
                     write_lines(
-                        _translated(translator, output, drawing, chunk, done, counts, on_batch)
+                        _translated(
+                            translator, output, drawing, chunk, lines_done, counts, on_batch
+                        )
                     )
-                    done += len(chunk.lines)
+                    lines_done += len(chunk.lines)
         if output.markup or any(counts.values()):
             total = counts.total() - counts["removed"]
             noun = "tag or placeholder" if total == 1 else "tags and placeholders"
@@ -319,22 +321,28 @@ def _write_document(
 
     source, target = translator.languages
     langs = source, target_language([output.tag or ""], target)
-    document, done = read_document(file, langs, output.markup), 0
+    document, parts_done = read_document(file, langs, output.markup), 0
     total = sum(isinstance(piece, Part) for piece in document.pieces)
     with show_progress(total) as progress:
         for group in document.groups(FILE_LINES):
             count = sum(isinstance(piece, Part) for piece in group)
             paragraphs, on_batch = (
                 output.paragraphs or document.is_prose,
-                _within(progress, done, count, total),
+                _within(progress, parts_done, count, total),
             )
             [text], text_counts = translate_texts(
-                translator, [group], document.markup, paragraphs, on_batch, done + 1, output.tag
+                translator,
+                [group],
+                document.markup,
+                paragraphs,
+                on_batch,
+                parts_done + 1,
+                output.tag,
             )
             sys.stdout.buffer.write(document.encode(text))
             sys.stdout.buffer.flush()
             counts.update(text_counts)
-            done += count
+            parts_done += count
     if document.is_prose and not output.tag and (known := translator.tokenizer.source.symbols):
         print(
             f"{file}: no --tag given, although this model was trained with {', '.join(known)}",
@@ -349,11 +357,11 @@ def _translated(
     output: OutputOptions,
     drawing: SamplingConfig | None,
     chunk: Chunk,
-    done: int,
+    lines_before: int,
     counts: Counter[str],
     on_batch: "Progress | None",
 ) -> Iterable[str]:
-    """Returns the output lines of a chunk that comes after `done` lines."""
+    """Returns the output lines of a chunk that comes after `lines_before` lines."""
     from aiayn.data.placeholders import has_letters
     from aiayn.evaluation.translation_task import task_of
 
@@ -364,18 +372,18 @@ def _translated(
         from aiayn.apps.documents.texts import translate_texts
 
         translated_lines, counted = translate_texts(
-            translator, lines, output.markup, output.paragraphs, on_batch, done + 1
+            translator, lines, output.markup, output.paragraphs, on_batch, lines_before + 1
         )
         counts.update(counted)
         return chunk.written(translated_lines)
     lines = [task.source_line(line) for line in lines]
     if drawing:
-        drawn = cast("Translator", translator).sample(lines, drawing, on_batch, done + 1)
+        drawn = cast("Translator", translator).sample(lines, drawing, on_batch, lines_before + 1)
         n_best = [[translation] for translation in drawn]
     else:
-        n_best = translator.n_best(lines, output.n_best or 1, on_batch, done + 1)
+        n_best = translator.n_best(lines, output.n_best or 1, on_batch, lines_before + 1)
     if output.style == "jsonl":
-        return as_json(translator, lines, n_best, done)
+        return as_json(translator, lines, n_best, lines_before)
     if show:
         return (
             show(line, translation.text)
@@ -385,7 +393,7 @@ def _translated(
     if output.n_best:
         return (
             f"{n} ||| {translation.text} ||| {translation.score:.4f}"
-            for n, best in enumerate(n_best, done)
+            for n, best in enumerate(n_best, lines_before)
             for translation in best
         )
     if output.scores:
@@ -399,12 +407,14 @@ def _translated(
     return chunk.written(translations)
 
 
-def _within(progress: "Progress | None", done: int, count: int, total: int) -> "Progress | None":
-    """Returns the progress within `count` lines that come after `done` lines; what it counts may be
+def _within(
+    progress: "Progress | None", lines_before: int, count: int, total: int
+) -> "Progress | None":
+    """Returns the progress within `count` lines that come after others; what it counts may be
     sentences.
     """
     return progress and (
         lambda n_translated, n_texts: progress(
-            done + n_translated * count // max(n_texts, 1), total
+            lines_before + n_translated * count // max(n_texts, 1), total
         )
     )

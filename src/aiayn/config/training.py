@@ -33,8 +33,8 @@ LOGGERS = ("wandb", "tensorboard", "csv", "none")
 
 def _duration(key: str, value: str) -> None:
     parts = value.split(":")
-    good = len(parts) == 4 and all(part.isdecimal() and len(part) < 7 for part in parts)
-    require(good, f"{key}={value}: write days, hours, minutes and seconds as DD:HH:MM:SS")
+    is_duration = len(parts) == 4 and all(part.isdecimal() and len(part) < 7 for part in parts)
+    require(is_duration, f"{key}={value}: write days, hours, minutes and seconds as DD:HH:MM:SS")
 
 
 def _count_or_share(key: str, value: int | float) -> None:

@@ -75,9 +75,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     test = read_test_set(config, trained_on)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
     task.check_text(test.sources, test.references[0], test.tgt_lang)
-    given = None
+    given_hypotheses = None
     if config.hypotheses:
-        given = read_parallel("hypotheses", config.hypotheses, len(test.sources))
+        given_hypotheses = read_parallel("hypotheses", config.hypotheses, len(test.sources))
     folder = results_folder(RunFolder(folder_of(run)), test, ensemble)
     if config.out:
         folder = EvaluationFolder(Path(config.out).expanduser())
@@ -87,8 +87,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     translator = load_translator(*made_of)
     known_tags(test.option, test.prefix, translator.tokenizer.source.symbols)
     with on_devices(translator, config.devices, made_of, config.extensions) as shared:
-        hypotheses, seconds = given or [], 0.0
-        if given is None:
+        hypotheses, seconds = given_hypotheses or [], 0.0
+        if given_hypotheses is None:
             progress = TranslationProgress()
             try:
                 hypotheses = shared.translate(test.sources, progress)

@@ -76,10 +76,10 @@ def _score_rows(evaluation: Evaluation) -> Rows:
     for metric in kinds:
         score, ratio = metrics[metric], evaluation.length_ratio(metric)
         lengths = "" if ratio is None else f"length ratio {ratio:.3f}  "
-        shown = "     -  does not apply to this language"
+        score_text = "     -  does not apply to this language"
         if score is not None:
-            shown = f"{score:6.2f}  {lengths}{evaluation.signatures[metric]}"
-        rows.append((metric, shown))
+            score_text = f"{score:6.2f}  {lengths}{evaluation.signatures[metric]}"
+        rows.append((metric, score_text))
     if warning := short_outputs(evaluation.length_ratio("sacrebleu")):
         rows.append(("", f"        {warning}"))
     lost_by_case = (metrics.get("bleu_tokenized_lc") or 0) - (metrics.get("bleu_tokenized") or 0)

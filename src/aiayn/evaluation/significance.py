@@ -96,11 +96,11 @@ def paired_bootstrap(
     n_lines = len(baseline.lines)
     resamples = np.random.default_rng(SEED).choice(n_lines, size=(n_samples, n_lines), replace=True)
     of_baseline, of_system = (
-        np.array([output.score_of(output.lines[drawn].sum(0)) for drawn in resamples])
+        np.array([output.score_of(output.lines[line_numbers].sum(0)) for line_numbers in resamples])
         for output in (baseline, system)
     )
-    apart = np.abs(of_system - of_baseline)
-    p = _p_value(apart - apart.mean(), abs(system.score - baseline.score))
+    differences = np.abs(of_system - of_baseline)
+    p = _p_value(differences - differences.mean(), abs(system.score - baseline.score))
     first = {"mean": float(of_baseline.mean()), "ci": _half_interval(of_baseline)}
     second = {"mean": float(of_system.mean()), "ci": _half_interval(of_system)}
     return first, second, p

@@ -215,12 +215,11 @@ def scoring_options(run: MeasuredRun) -> dict[str, Record]:
 
 
 def _scoring_of(evaluation: Evaluation, run: MeasuredRun) -> Record:
-    is_best, by_rule = (
-        (evaluation.checkpoint or "").startswith("best"),
-        run.prefers_best(evaluation),
-    )
-    options = evaluation.search_options | {"weights": _weights(evaluation, run, is_best, by_rule)}
-    if is_best and not by_rule:  # which step that is
+    is_best = (evaluation.checkpoint or "").startswith("best")
+    prefers_best = run.prefers_best(evaluation)
+    weights = _weights(evaluation, run, is_best, prefers_best)
+    options = evaluation.search_options | {"weights": weights}
+    if is_best and not prefers_best:  # which step that is
         options |= {key: run.options.get(f"trainer.{key}") for key in ("best_metric", "val_every")}
     if evaluation.step != run.step and not is_best:
         options["step"] = evaluation.step
@@ -229,13 +228,13 @@ def _scoring_of(evaluation: Evaluation, run: MeasuredRun) -> Record:
     return options
 
 
-def _weights(evaluation: Evaluation, run: MeasuredRun, is_best: bool, by_rule: bool) -> str:
+def _weights(evaluation: Evaluation, run: MeasuredRun, is_best: bool, prefers_best: bool) -> str:
     """Return whose weights were scored; where a rule preferred the best, other seeds may have their
     average.
     """
     steps = evaluation.averaged
     count, interval = len(steps), steps[1] - steps[0] if len(steps) > 1 else 0
-    if by_rule:
+    if prefers_best:
         trainer = run.resolved().trainer
         count, interval = trainer.average_last, trainer.checkpoint_every
     if count:

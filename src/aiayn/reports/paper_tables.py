@@ -163,12 +163,12 @@ def _shown(
     ]
 
 
-def _beside(row: Row, measured: Record) -> Record:
+def _beside(row: Row, figures: Record) -> Record:
     """Return what was measured, the paper's figures, and the differences measured - published."""
-    record = dict(measured)
+    record = dict(figures)
     for key, printed in row.printed.items():
         record[f"paper_{key}"] = printed
-        record[f"{key}_difference"] = minus(measured[key], printed)
+        record[f"{key}_difference"] = minus(figures[key], printed)
     return record
 
 

@@ -242,12 +242,12 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
 
 def gathered_notes(runs: Sequence[MeasuredRun]) -> list[str]:
     """Return a line for each note: the runs that have it, the first few by name."""
-    names: dict[str, list[str]] = {}
+    names_of_note: dict[str, list[str]] = {}
     for run in runs:
         for note in run.notes:
-            names.setdefault(note, []).append(run.name)
+            names_of_note.setdefault(note, []).append(run.name)
     lines = []
-    for note, run_names in names.items():
+    for note, run_names in names_of_note.items():
         more = f" and {len(run_names) - MAX_NAMES} more" if len(run_names) > MAX_NAMES else ""
         text = note.replace("RUN", run_names[0]) if len(run_names) == 1 else note
         lines.append(f"{', '.join(run_names[:MAX_NAMES])}{more}: {text}")

@@ -71,12 +71,12 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     step.
     """
     folder, settings = services.folder, run.config.trainer
-    saved = saved_steps(folder.checkpoints)
-    if not saved:
+    saved_checkpoints = saved_steps(folder.checkpoints)
+    if not saved_checkpoints:
         raise ConfigError(
             f"trainer.max_time={settings.max_time}: ran out before the first step; raise it"
         )
-    newest = saved[-1]
+    newest = saved_checkpoints[-1]
     if services.validations.is_out_of_patience():
         log.info("stopped early at step %d: trainer.patience=%d", newest, settings.patience)
     elif newest < settings.max_steps:

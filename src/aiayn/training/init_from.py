@@ -39,15 +39,12 @@ def resolve_init_from(
     fingerprint = (
         own_checkpoint.config.init_fingerprint if own_checkpoint else weights_sha256(source.weights)
     )
-    built_by, named = (
-        (parts or "").split(",") for parts in (source.config.model.parts, config.model.parts)
-    )
-    if lost := [
-        part for part in built_by if part and part not in named
-    ]:  # others may be added to it
+    source_parts = filter(None, (source.config.model.parts or "").split(","))
+    own_parts = (config.model.parts or "").split(",")  # others may be added to the source's
+    if missing_parts := [part for part in source_parts if part not in own_parts]:
         raise RefusedError(
-            f"init_from={init_from}: its model has the parts {', '.join(lost)}, but extensions= "
-            f"provides {config.model.parts or 'none'}; name the same files"
+            f"init_from={init_from}: its model has the parts {', '.join(missing_parts)}, but "
+            f"extensions= provides {config.model.parts or 'none'}; name the same files"
         )
     vocabulary = {name: getattr(source.config.data, name) for name in OF_VOCABULARY}
     vocabulary |= {"vocab_size": source.vocab_size, "tokenizer_pairs": None}

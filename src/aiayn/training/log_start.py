@@ -49,7 +49,7 @@ def log_start(
 def steps_text(run: RunSpec) -> str:
     """Returns how an epoch is divided, and on how many devices it can be trained."""
     count = run.plan.micro_batches
-    devices = [str(number) for number in range(1, count + 1) if count % number == 0]
+    devices = [str(n_devices) for n_devices in range(1, count + 1) if count % n_devices == 0]
     counts = " or ".join(filter(None, [", ".join(devices[:-1]), devices[-1]]))
     return f"{run.epoch_steps} steps an epoch, micro-batches a step: {count} (devices: {counts})"
 

@@ -102,8 +102,8 @@ def send_samples(loggers: list[Logger], path: Path, step: int, to_wandb: bool) -
         rows = [[record[name] for name in columns] for record in records]
         wandb_logger.log_table("samples", columns, rows, step=step)
     if tensorboard:
-        shown = [record for record in records if record["step"] == step]
-        tensorboard.experiment.add_text("samples", _markdown(columns[1:], shown), step)
+        records_of_step = [record for record in records if record["step"] == step]
+        tensorboard.experiment.add_text("samples", _markdown(columns[1:], records_of_step), step)
 
 
 def _find(loggers: list[Logger], class_name: str) -> Any:

@@ -80,10 +80,10 @@ class ThroughputMonitor(StepCallback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        since = checkpoint["since_last_log"]
-        mine = since["loss_sum"] if trainer.is_global_zero else 0.0
+        since_last_log = checkpoint["since_last_log"]
+        mine = since_last_log["loss_sum"] if trainer.is_global_zero else 0.0
         self.loss_sum = torch.tensor(mine, dtype=torch.float64, device=pl_module.device)
-        self.tokens = since["tokens"]
+        self.tokens = since_last_log["tokens"]
 
     def on_micro_batch_end(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
         self.loss_sum = self.loss_sum + outputs["loss_sum"].double()

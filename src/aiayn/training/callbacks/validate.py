@@ -61,13 +61,17 @@ class ValidationScores(pl.Callback):
             metrics = self.run.research.metrics if trainer.is_global_zero else {}
             # One rank's for all: of a metric that draws samples each would have its own, and stop
             # at its own step.
-            measured = trainer.strategy.broadcast(
+            extension_scores = trainer.strategy.broadcast(
                 measure(metrics, self.hypotheses, self.references, self.sources)
             )
             scores |= {
-                f"val/{name}": value for name, value in measured.items() if value is not None
+                f"val/{name}": value
+                for name, value in extension_scores.items()
+                if value is not None
             }
-            self.failed = [f"val/{name}" for name, value in measured.items() if value is None]
+            self.failed = [
+                f"val/{name}" for name, value in extension_scores.items() if value is None
+            ]
             trainer.callback_metrics.update(
                 {name: torch.tensor(value) for name, value in scores.items()}
             )
