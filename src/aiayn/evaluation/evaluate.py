@@ -97,27 +97,21 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         forced = _forced_decoding(shared, trained_on, test)
 
     scores = task.score(hypotheses, test.sources, test.references, test.tgt_lang)
-    of_extensions = measure(metrics_of(extensions), hypotheses, test.references[0], test.sources)
+    scores.metrics.update(
+        measure(metrics_of(extensions), hypotheses, test.references[0], test.sources)
+    )
     paper = paper_figures(test.of_paper, trained_on.src_lang, test.tgt_lang, len(test.references))
-    members = [
-        {
-            "run": name,
-            "checkpoint": path.name,
-            "checkpoint_sha256": sha256(path),
-            "step": other.step,
-        }
-        for name, path, other in zip(ensemble, paths[1:], other_checkpoints, strict=True)
-    ]
+    members = []
+    for name, path, other in zip(ensemble, paths[1:], other_checkpoints, strict=True):
+        identity = {"checkpoint": path.name, "checkpoint_sha256": sha256(path)}
+        members.append({"run": name, **identity, "step": other.step})
+    search = to_dict(translator.search)
+    if config.hypotheses:
+        search = {"hypotheses": Path(config.hypotheses).name.replace("=", "-")}
     evaluation = Evaluation(
+        **vars(scores),
         task=trained_on.task,
-        metrics=scores.metrics | of_extensions,
-        signature=scores.signature,
-        signatures=scores.signatures,
-        details=scores.details,
-        lines=scores.lines,
         n_references=len(test.references),
-        recomposed=scores.recomposed,
-        brackets=scores.brackets,
         forced=forced,
         extensions_sha256=ids_of_files(extensions),
         text=test.option,
@@ -135,9 +129,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         step=checkpoint.step,
         averaged=checkpoint.averaged,
         ensemble=members,
-        search={"hypotheses": Path(config.hypotheses).name.replace("=", "-")}
-        if config.hypotheses
-        else to_dict(translator.search),
+        search=search,
         seconds=round(seconds, 1),
         device=translator.device.type,
         hypotheses_sha256=lines_sha256(hypotheses),
