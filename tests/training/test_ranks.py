@@ -1,4 +1,9 @@
-"""Which rank a process takes itself for before there is a Trainer."""
+"""Which rank a process takes itself for before there is a Trainer, and how rank 0 notices that a rank
+that it started has died.
+"""
+
+import subprocess
+import sys
 
 import pytest
 import pytorch_lightning as pl
@@ -6,6 +11,7 @@ from applications import composed
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.errors import ConfigError
+from aiayn.training.distributed import ranks
 from aiayn.training.distributed.ranks import find_rank, global_rank
 
 FILES = ("data=files", "data.train=t", "data.val=v", "data.src_lang=en", "data.tgt_lang=de")
@@ -114,3 +120,19 @@ def test_a_machine_that_the_options_do_not_have_is_refused(environment):
         match=r"^trainer\.num_nodes=2: NODE_RANK=2 in the environment must be from 0 to 1",
     ):
         find_rank(settings(devices=3, nodes=2))
+
+
+@pytest.mark.parametrize(("code", "expected"), [(3, 6), (-15, 143), (130, 130)])
+def test_a_rank_that_dies_before_anyone_watches_it_ends_the_run(monkeypatch, code, expected):
+    def exits(message, code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(ranks, "LOST_RANK_GRACE", 0.0)
+    monkeypatch.setattr(ranks, "exit_at_once", exits)
+    dies = f"import os; os.kill(os.getpid(), {-code})" if code < 0 else f"raise SystemExit({code})"
+    child = subprocess.Popen([sys.executable, "-c", dies])
+    child.wait()
+    monkeypatch.setattr(ranks, "STARTED", [child])
+    with pytest.raises(SystemExit) as ended:
+        ranks._watch_children()
+    assert ended.value.code == expected
