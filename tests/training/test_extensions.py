@@ -162,7 +162,7 @@ def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(
     folder = aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more)))
     monkeypatch.setattr(extensions, "_named", {})  # as in another process
     with pytest.raises(
-        RefusedError, match=rf"parts of an extension, own_{name}\.py .*: add extensions=\["
+        RefusedError, match=rf"the extension own_{name}\.py .*: add extensions=\["
     ):
         aiayn.load(folder, accelerator="cpu")
     assert (
@@ -286,7 +286,7 @@ def test_what_builds_the_model_for_training_builds_it_everywhere(
     )
     assert exported.code == (0 if "output of its own" in change else 4), exported.err
     monkeypatch.setattr(extensions, "_named", {})  # as in another process
-    with pytest.raises(RefusedError, match=r"parts of an extension, built\.py"):
+    with pytest.raises(RefusedError, match=r"the extension built\.py"):
         aiayn.load(run, accelerator="cpu", engine="torch")  # a conversion needs none of the code
 
 
@@ -352,7 +352,7 @@ def test_a_module_given_in_python_builds_the_model_of_its_checkpoints(text, tmp_
     given = options(text, tmp_path, "", "name=run", "trainer.max_steps=2")
     run = aiayn.train(*given, module=Short)
     monkeypatch.setattr(extensions, "_named", {})
-    with pytest.raises(RefusedError, match=r"parts of an extension, test_extensions\.py#.*Short"):
+    with pytest.raises(RefusedError, match=r"the extension test_extensions\.py#.*Short"):
         aiayn.load(run, accelerator="cpu")
     assert len(aiayn.load(run, accelerator="cpu", module=Short).translate(["one"])) == 1
 

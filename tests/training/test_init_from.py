@@ -211,7 +211,7 @@ def test_options_that_contradict_the_source_are_refused_and_nothing_is_written(
 
 def test_sources_that_are_missing_damaged_or_other_than_said_are_refused(child, parent, tmp_path):
     with pytest.raises(
-        ConfigError, match="nowhere: there is no such run or checkpoint; name the folder of a run"
+        ConfigError, match="nowhere: no such run or checkpoint; name the folder of a run"
     ):
         train(replace(child, init_from=str(tmp_path / "nowhere")), tmp_path)
     with pytest.raises(ConfigError, match="neither a run"):

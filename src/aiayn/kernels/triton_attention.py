@@ -9,6 +9,7 @@ without keys gets zeros.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import triton  # pyright: ignore[reportMissingImports]
@@ -30,8 +31,8 @@ def _load_tile(
     rows = first_row + tl.arange(0, ROWS)
     columns = tl.arange(0, WIDTH)
     inside = (rows < n_rows)[:, None] & (columns < D)[None, :]
-    pointers = x + rows[:, None].to(tl.int64) * row_stride + columns[None, :]
-    return tl.load(pointers, mask=inside, other=0.0)
+    offsets = rows[:, None].to(tl.int64) * row_stride + columns[None, :]
+    return tl.load(x + offsets, mask=inside, other=0.0)
 
 
 @triton.jit
@@ -41,8 +42,8 @@ def _store_tile(
     rows = first_row + tl.arange(0, ROWS)
     columns = tl.arange(0, WIDTH)
     inside = (rows < n_rows)[:, None] & (columns < D)[None, :]
-    pointers = x + rows[:, None].to(tl.int64) * row_stride + columns[None, :]
-    tl.store(pointers, tile.to(x.dtype.element_ty), mask=inside)
+    offsets = rows[:, None].to(tl.int64) * row_stride + columns[None, :]
+    tl.store(x + offsets, tile.to(x.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -75,8 +76,11 @@ def _forward_kernel(
     for first_key in range(first, last, KEYS):
         keys = first_key + tl.arange(0, KEYS)
         k_tile = _load_tile(k, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
-        scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
-        visible = (keys[None, :] >= start[:, None]) & (keys[None, :] < end[:, None])
+        products = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION)
+        scores = products * scale
+        is_after_start = keys[None, :] >= start[:, None]
+        is_before_end = keys[None, :] < end[:, None]
+        visible = is_after_start & is_before_end
         scores = tl.where(visible, scores, float("-inf"))
         new_largest = tl.maximum(largest, tl.max(scores, 1))
         shift = tl.where(new_largest == float("-inf"), 0.0, new_largest)
@@ -132,9 +136,13 @@ def _query_gradient_kernel(
         keys = first_key + tl.arange(0, KEYS)
         k_tile = _load_tile(k, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
         v_tile = _load_tile(v, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
-        visible = (keys[None, :] >= start[:, None]) & (keys[None, :] < end[:, None])
-        scores = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION) * scale
-        weights = tl.where(visible, tl.exp(scores - log_sum[:, None]), 0.0)
+        is_after_start = keys[None, :] >= start[:, None]
+        is_before_end = keys[None, :] < end[:, None]
+        visible = is_after_start & is_before_end
+        products = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION)
+        scores = products * scale
+        exponentials = tl.exp(scores - log_sum[:, None])
+        weights = tl.where(visible, exponentials, 0.0)
         grad_weights = tl.dot(grad_tile, tl.trans(v_tile), input_precision=PRECISION)
         grad_scores = weights * (grad_weights - delta[:, None])
         gradient += tl.dot(grad_scores.to(k_tile.dtype), k_tile, input_precision=PRECISION)
@@ -179,9 +187,13 @@ def _key_value_gradient_kernel(
         delta = _load_vector(deltas, queries, n_queries)
         q_tile = _load_tile(q, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
         grad_tile = _load_tile(grad_out, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
-        visible = (keys[:, None] >= start[None, :]) & (keys[:, None] < end[None, :])
-        scores = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION) * scale
-        weights = tl.where(visible, tl.exp(scores - log_sum[None, :]), 0.0)
+        is_after_start = keys[:, None] >= start[None, :]
+        is_before_end = keys[:, None] < end[None, :]
+        visible = is_after_start & is_before_end
+        products = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION)
+        scores = products * scale
+        exponentials = tl.exp(scores - log_sum[None, :])
+        weights = tl.where(visible, exponentials, 0.0)
         v_gradient += tl.dot(weights.to(grad_tile.dtype), grad_tile, input_precision=PRECISION)
         grad_weights = tl.dot(v_tile, tl.trans(grad_tile), input_precision=PRECISION)
         grad_scores = weights * (grad_weights - delta[None, :])
@@ -191,29 +203,44 @@ def _key_value_gradient_kernel(
     _store_tile(grad_v, v_gradient, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
 
 
-def _constants(q: Tensor, v: Tensor, tile: tuple[int, int, int]) -> dict[str, object]:
+class Tile(NamedTuple):
+    """How many queries and keys a program of a kernel holds, and its warps."""
+
+    queries: int
+    keys: int
+    warps: int
+
+
+# The fastest of 14 for sentences of 20 subwords (docs/results/gpu.md).
+FORWARD_TILE = Tile(queries=64, keys=32, warps=4)
+QUERY_GRADIENT_TILE = Tile(queries=64, keys=32, warps=4)
+KEY_GRADIENT_TILE = Tile(queries=16, keys=64, warps=2)
+
+
+def _constants(q: Tensor, v: Tensor, tile: Tile) -> dict[str, object]:
     """Returns the kernels' constants: sizes of heads and of tiles, warps, and how float32 is
     multiplied.
     """
     d_k, d_v = q.size(2), v.size(2)
-    queries, keys, warps = tile
     return {
         "D_K": d_k,
         "D_V": d_v,
         "WIDTH_K": max(16, triton.next_power_of_2(d_k)),
         "WIDTH_V": max(16, triton.next_power_of_2(d_v)),
-        "QUERIES": queries,
-        "KEYS": keys,
+        "QUERIES": tile.queries,
+        "KEYS": tile.keys,
         "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
-        "num_warps": warps,
+        "num_warps": tile.warps,
     }
 
 
-# Queries, keys and warps of a tile: the fastest of 14 for sentences of 20 subwords
-# (docs/results/gpu.md).
-FORWARD_TILE = 64, 32, 4
-QUERY_GRADIENT_TILE = 64, 32, 4
-KEY_GRADIENT_TILE = 16, 64, 2
+def _strides(*tensors: Tensor) -> list[int]:
+    """Returns how far apart rows and heads of each tensor are."""
+    strides = []
+    for tensor in tensors:
+        row, head, _ = tensor.stride()
+        strides += [row, head]
+    return strides
 
 
 def forward(
@@ -224,14 +251,12 @@ def forward(
     out = q.new_empty(n_queries, n_heads, v.size(2))
     log_sums = q.new_empty(n_heads, n_queries, dtype=torch.float32)
     q, k, v = (_with_dense_rows(x) for x in (q, k, v))
+    tensors = q, k, v, out, log_sums, key_start, key_end
+    sizes = n_queries, len(k), 1 / math.sqrt(d_k)
+    strides = _strides(q, k, v, out)
     constants = _constants(q, v, FORWARD_TILE)
-    grid = triton.cdiv(n_queries, constants["QUERIES"]), n_heads
-    _forward_kernel[grid](  # pyright: ignore[reportIndexIssue]
-        *(q, k, v, out, log_sums, key_start, key_end),
-        *(n_queries, len(k), 1 / math.sqrt(d_k)),
-        *(stride for x in (q, k, v, out) for stride in x.stride()[:2]),
-        **constants,
-    )
+    grid = triton.cdiv(n_queries, FORWARD_TILE.queries), n_heads
+    _forward_kernel[grid](*tensors, *sizes, *strides, **constants)  # pyright: ignore[reportIndexIssue]
     return out, log_sums
 
 
@@ -240,25 +265,21 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Computes `kernels/range_attention.py: range_attention_gradient`."""
     n_queries, n_heads, d_k = q.shape
-    n_keys, scale = len(k), 1 / math.sqrt(d_k)
+    sizes = n_queries, len(k), 1 / math.sqrt(d_k)
     # The gradients are as contiguous as the kernels take them to be: written with the strides of q,
     # k and v.
     q, k, v, grad_out = (x.contiguous() for x in (q, k, v, grad_out))
     grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
     deltas = torch.empty_like(log_sums)
-    strides = [stride for x in (q, k, v, out) for stride in x.stride()[:2]]
+    strides = _strides(q, k, v, out)
+    tensors = q, k, v, out, grad_out, grad_q, log_sums, deltas, ranges.key_start, ranges.key_end
     constants = _constants(q, v, QUERY_GRADIENT_TILE)
-    _query_gradient_kernel[triton.cdiv(n_queries, constants["QUERIES"]), n_heads](  # pyright: ignore[reportIndexIssue]
-        *(q, k, v, out, grad_out, grad_q, log_sums, deltas, ranges.key_start, ranges.key_end),
-        *(n_queries, n_keys, scale, *strides),
-        **constants,
-    )
+    grid = triton.cdiv(n_queries, QUERY_GRADIENT_TILE.queries), n_heads
+    _query_gradient_kernel[grid](*tensors, *sizes, *strides, **constants)  # pyright: ignore[reportIndexIssue]
+    tensors = q, k, v, grad_out, grad_k, grad_v, log_sums, deltas, *ranges
     constants = _constants(q, v, KEY_GRADIENT_TILE)
-    _key_value_gradient_kernel[triton.cdiv(n_keys, constants["KEYS"]), n_heads](  # pyright: ignore[reportIndexIssue]
-        *(q, k, v, grad_out, grad_k, grad_v, log_sums, deltas, *ranges),
-        *(n_queries, n_keys, scale, *strides),
-        **constants,
-    )
+    grid = triton.cdiv(len(k), KEY_GRADIENT_TILE.keys), n_heads
+    _key_value_gradient_kernel[grid](*tensors, *sizes, *strides, **constants)  # pyright: ignore[reportIndexIssue]
     return grad_q, grad_k, grad_v
 
 
