@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from aiayn.config.stored import to_dict
 from aiayn.errors import ConfigError, RefusedError
+from aiayn.reports import groups
 from aiayn.reports.page import marked_difference
 from aiayn.reports.plots import Curve, panels
 from aiayn.reports.report import summary, write_report
@@ -287,11 +288,17 @@ def test_a_sweep_of_parsers_has_their_scores_beside_each_run(tmp_path):
     ]
 
 
-def test_scores_of_other_text_stand_in_no_column_of_a_sweeps_page_together(tmp_path):
+def test_scores_of_other_text_stand_in_no_column_of_a_sweeps_page_together(tmp_path, monkeypatch):
     sweep = write_sweep(
         tmp_path / "grid", *[(f"model.n_heads={h}", "model.d_k=8", 9.0, float(h)) for h in (8, 16)]
     )
+    grouped = []
+    training_options = groups.training_options
+    monkeypatch.setattr(
+        groups, "training_options", lambda run: grouped.append(run.name) or training_options(run)
+    )
     assert cells(write_report(sweep).read_text()).count("run") == 2
+    assert len(grouped) == 2 * 2, "each run once for its group, each group once for its options"
     path = sweep / "n_heads-8_d_k-8/evaluation/val/evaluation.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"text_sha256": "a" * 64}))
     page = write_report(sweep).read_text()

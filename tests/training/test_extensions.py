@@ -161,9 +161,7 @@ def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(
     more = (f"extensions=[{copy}]", "name=run", "trainer.max_steps=1")
     folder = aiayn.train(aiayn.compose(*options(text, tmp_path, "", *more)))
     monkeypatch.setattr(extensions, "_named", {})  # as in another process
-    with pytest.raises(
-        RefusedError, match=rf"the extension own_{name}\.py .*: add extensions=\["
-    ):
+    with pytest.raises(RefusedError, match=rf"the extension own_{name}\.py .*: add extensions=\["):
         aiayn.load(folder, accelerator="cpu")
     assert (
         len(aiayn.load(folder, accelerator="cpu", extensions=[str(copy)]).translate(["one"])) == 1
