@@ -350,7 +350,7 @@ def test_several_references_can_only_help():
         ([REFERENCES, REFERENCES[1:]], "3 hypotheses but 2 lines in reference 2 of 2"),
         ([[line] for line in REFERENCES], "3 hypotheses but 1 lines in reference 1 of 3"),
         ([REFERENCES, REFERENCES[0]], "references mix 1 lines with 1 lists of lines"),
-        (REFERENCES[0], "references are one text"),
+        (REFERENCES[0], "references are a single string"),
         ([], "3 hypotheses but 0 lines"),
     ],
 )
