@@ -8,7 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiayn.data.identify import wrong_languages
@@ -28,6 +28,7 @@ INVISIBLE = "\u00ad\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u20
 # Line ends of other systems and of Unicode. Inside a line they become spaces; CR LF counts as one.
 SEPARATORS = "\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029"
 REPLACED = ((re.compile(f"\r\n|[{SEPARATORS}{BLANKS}]"), " "), (re.compile(f"[{INVISIBLE}]"), ""))
+MANY_MARKS = 1000  # accents of one letter, which no text has
 # C0 and C1 control characters, except TAB and the separators above.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
 # In the linear form of a tree: a symbol that is not a bracket
@@ -139,7 +140,26 @@ def composed(text: str) -> str:
     """Returns a text in Unicode's form NFC, as nearly all text is: one character for a letter with
     its accent.
     """
+    if len(text) > MANY_MARKS:  # which the library would sort in quadratic time
+        text = _mark_runs().sub(lambda run: "".join(_ordered_marks(run[0])), text)
     return unicodedata.normalize("NFC", text)
+
+
+@cache
+def _mark_runs() -> re.Pattern[str]:
+    """Returns a pattern of long runs of accents."""
+    marks = (
+        chr(code)
+        for code in range(0x300, 0x20000)
+        if unicodedata.combining(unicodedata.normalize("NFD", chr(code))[0])
+    )
+    return re.compile(f"[{''.join(marks)}]{{30,}}")
+
+
+def _ordered_marks(run: str) -> list[str]:
+    """Returns accents decomposed and in Unicode's canonical order."""
+    decomposed = (mark for character in run for mark in unicodedata.normalize("NFD", character))
+    return sorted(decomposed, key=unicodedata.combining)
 
 
 def canonical(text: str) -> str:

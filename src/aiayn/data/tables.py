@@ -131,7 +131,9 @@ def header_columns(
     sides: list[int | None] = []
     named = any(field.strip() for field in fields)
     for field in fields:
-        words = re.sub(r"\(.*?\)|[\"']|\btext\b", " ", field.casefold()).replace("_", "-").split()
+        words = (
+            re.sub(r"\([^()]*\)|[\"']|\btext\b", " ", field.casefold()).replace("_", "-").split()
+        )
         name = words[0] if len(words) == 1 else ""
         code = LANGUAGE_CODES.get(name, name)
         lang = best_match(code, langs)

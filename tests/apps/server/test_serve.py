@@ -7,6 +7,8 @@ import random
 import re
 import signal
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -335,3 +337,49 @@ def test_the_server_and_the_command_give_the_same_for_odd_lines(server, translat
         for one in cut
     ]
     assert 120 < len(single) < 201
+
+
+HOSTILE = {
+    "images.md": "![",
+    "fields.md": "${",
+    "links.md": "[a](",
+    "notes.md": "[^",
+    "tags.html": "<b><i>",
+    "comments.html": "<!--",
+    "units.xliff": "<g>",
+    "forms.po": 'msgid "a"\nmsgid_plural "b"\nmsgstr[1] ""\n\n',
+    "film.srt": "1\n00:00:01,000 --> 00:00:02,000\na\n\n",
+    "cells.csv": '"en","',
+}
+
+
+@pytest.mark.slow
+def test_health_answers_below_a_second_beside_ten_hostile_uploads(translator, tmp_path):
+    def upload(port: int, name: str, unit: str) -> int:
+        parts = [
+            f'Content-Disposition: form-data; name="{field}"\r\n\r\n{text}'
+            for field, text in (("source", "en"), ("target", "de"))
+        ]
+        content = unit * (900_000 // len(unit))
+        parts.append(
+            f'Content-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n{content}'
+        )
+        body = "".join(f"--limit\r\n{part}\r\n" for part in parts) + "--limit--\r\n"
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        headers = {"Content-Type": "multipart/form-data; boundary=limit"}
+        connection.request("POST", "/translate_file", body.encode(), headers)
+        return connection.getresponse().status
+
+    with (
+        serving(translator, tmp_path / "log", time_limit=4) as server,
+        ThreadPoolExecutor(len(HOSTILE)) as pool,
+    ):
+        uploads = [pool.submit(upload, server.port, *file) for file in HOSTILE.items()]
+        seconds = []
+        while not all(sent.done() for sent in uploads):
+            start = time.perf_counter()
+            assert ask_health(server.port)
+            seconds.append(time.perf_counter() - start)
+        assert {sent.result() for sent in uploads} <= {200, 400, 413, 503}
+        assert max(seconds) < 1
+        assert upload(server.port, "a.txt", "") == 200

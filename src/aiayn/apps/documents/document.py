@@ -48,7 +48,7 @@ MAX_JOINED = 300  # characters of a sentence over several subtitles
 BREAK = re.compile(
     rf"( +|(?<=[{CJK}])(?<![\u3008-\u3010（［｛])(?=[{CJK}])"
     r"(?![\u3001-\u3002\u3005\u3009\u300b\u300d\u300f\u3011"
-    r"ー）］｝，．！？：；]))(?![^<>]*(?<!--)>)"
+    r"ー）］｝，．！？：；]))(?![^<>]{0,300}(?<!--)>)"
 )
 # Before the words of a subtitle: how they look, and a dash where somebody begins to speak.
 START = re.compile(r"(?:\{\\[^{}]*\})*(?:\s*[-\u2013\u2014](?!\d)\s*)?")
@@ -299,15 +299,20 @@ def in_lines(text: str, lengths: Sequence[int], ends: Sequence[str]) -> str:
     """
     # A word, the blank before the next or nothing, the next, ...
     words = BREAK.split(text.lstrip(" "))
-    divided = ""
+    divided, start, left = "", 0, sum(map(len, words))
     for number, end in enumerate(["", *ends]):
-        line, share = "", (lengths[number] + 1) / sum(length + 1 for length in lengths[number:])
-        wanted = (len("".join(words)) + 1) * share - 1
-        while words and (not line or len(line) + len("".join(words[:2])) / 2 <= wanted):
-            blank = words.pop(0) if line else ""
-            line += blank + words.pop(0)
+        share = (lengths[number] + 1) / sum(length + 1 for length in lengths[number:])
+        line, wanted = "".join(words[start : start + 1]), (left + 1) * share - 1
+        stop = start + 1
+        while stop < len(words):
+            more = "".join(words[stop : stop + 2])
+            if len(line) + len(more) / 2 > wanted:
+                break
+            line += more
+            stop += 2
         divided += end + line if line or "-->" in end else ""
-        del words[:1]
+        left -= len(line) + len("".join(words[stop : stop + 1]))
+        start = stop + 1
     return divided
 
 
