@@ -14,7 +14,7 @@ def test_every_published_recipe_has_a_fingerprint():
     } == dict.fromkeys(RECIPES, STEPS)
 
 
-@pytest.mark.parametrize("recipe", ["captions", "table3_quarter"])
+@pytest.mark.parametrize("recipe", ["quickstart", "captions", "table3_quarter"])
 def test_what_trained_a_published_row_takes_the_steps_of_the_fingerprint(recipe):
     fingerprint = read_json(FINGERPRINTS)[recipe]
     same_steps = [fingerprint["commit"], *fingerprint.get("same_steps_at", [])]
