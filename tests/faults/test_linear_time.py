@@ -169,7 +169,7 @@ PARSERS: dict[str, tuple[Callable[[str], object], str, list[str]]] = {
     "sentences": (
         lambda text: split_paragraph(text, "en"),
         "",
-        ["a. ", "A.", "(", '"', "...", "\n", "!?"],
+        ["\u4eca\u3002", "a. ", "A.", "(", '"', "...", "\n", "!?"],
     ),
     "lines": (
         lambda text: in_lines(text, [5] * 50, ["\n"] * 49),

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiayn.data.identify import wrong_languages
@@ -140,23 +141,20 @@ def composed(text: str) -> str:
     """Returns a text in Unicode's form NFC, as nearly all text is: one character for a letter with
     its accent.
     """
-    if len(text) > MANY_MARKS:  # which the library would sort in quadratic time
-        text = _mark_runs().sub(lambda run: "".join(_ordered_marks(run[0])), text)
+    # The library sorts the accents of a letter in quadratic time. One of so many is found here.
+    if any(map(_is_mark, text[MANY_MARKS::MANY_MARKS])):
+        runs = groupby(text, _is_mark)
+        text = "".join("".join(_ordered_marks(run) if marks else run) for marks, run in runs)
     return unicodedata.normalize("NFC", text)
 
 
 @cache
-def _mark_runs() -> re.Pattern[str]:
-    """Returns a pattern of long runs of accents."""
-    marks = (
-        chr(code)
-        for code in range(0x300, 0x20000)
-        if unicodedata.combining(unicodedata.normalize("NFD", chr(code))[0])
-    )
-    return re.compile(f"[{''.join(marks)}]{{30,}}")
+def _is_mark(character: str) -> bool:
+    """Whether a character is an accent, or decomposes into accents."""
+    return unicodedata.combining(unicodedata.normalize("NFD", character)[0]) > 0
 
 
-def _ordered_marks(run: str) -> list[str]:
+def _ordered_marks(run: Iterable[str]) -> list[str]:
     """Returns accents decomposed and in Unicode's canonical order."""
     decomposed = (mark for character in run for mark in unicodedata.normalize("NFD", character))
     return sorted(decomposed, key=unicodedata.combining)

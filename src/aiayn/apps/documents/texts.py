@@ -19,6 +19,12 @@ from aiayn.search.translations import Translation
 
 MAX_WORDS = 5_000  # of one part: with as many of its translation 1 GB at work
 BLANK = re.compile(r"[^\S\n]")
+# Up to the end of a sentence if there is one, else of a word
+STRETCH = re.compile(
+    r"[^\n]{1,2000}(?:(?<=[.!?]\s)|(?<=[\u3002\uff01\uff1f])|$)"
+    r"|[^\n]{1,2000}(?<=\s)|[^\n]{1,2000}",
+    re.MULTILINE,
+)
 INITIAL = re.compile(r"[^\w]*\w\.\s*")
 
 
@@ -34,8 +40,9 @@ def split_paragraph(text: str, language: str) -> list[str]:
         raise ConfigError(f"{error.name} is not installed: pip install 'aiayn[text]'") from error
     code = primary(language)
     cuts = [0]
-    # The rules are applied line by line, because they take some line ends for parts of sentences.
-    for line in re.finditer("[^\n]+", text):
+    # The rules are applied line by line, because they take some line ends for parts of sentences,
+    # and to parts of long lines, because their time grows with the square of the length.
+    for line in STRETCH.finditer(text):
         try:
             parts = segment(code, BLANK.sub(" ", line[0]))  # other blanks make the library panic
         except (KeyboardInterrupt, SystemExit):
