@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from aiayn.config.search import SearchConfig
-from aiayn.errors import DivergedError
+from aiayn.errors import ConfigError, DivergedError
 from aiayn.model.transformer import Transformer
 from aiayn.search import beam_search as module
 from aiayn.search.beam_search import beam_search
@@ -229,6 +229,83 @@ def test_a_beam_wide_enough_finds_what_enumerating_all_outputs_finds(penalty, al
             ]
             [found] = search(model, [sentence], config)
             assert_same(found, sorted(scored, key=lambda s: -s[1])[:27])
+
+
+# What may follow a prefix, by source, prefix and token.
+CONSTRAINTS = {
+    "at least two subwords": lambda src, prefix, token: token != EOS_ID or len(prefix) > 1,
+    "the 4 must come": lambda src, prefix, token: token != EOS_ID or 4 in prefix,
+    "no 3 after a 5": lambda src, prefix, token: [*prefix[-1:], token] != [5, 3],
+    "what the source has": lambda src, prefix, token: token == EOS_ID or token in src,
+}
+
+
+def constraint_of(may_follow):
+    def constraint(src, prefixes, log_probs):
+        for sentence, beams, rows in zip(src.tolist(), prefixes.tolist(), log_probs, strict=True):
+            for prefix, row in zip(beams, rows, strict=True):
+                for token in range(len(row)):
+                    if not may_follow(sentence, prefix, token):
+                        row[token] = -torch.inf
+        return log_probs
+
+    return constraint
+
+
+@pytest.mark.parametrize("may_follow", CONSTRAINTS.values(), ids=CONSTRAINTS)
+def test_a_constrained_beam_wide_enough_finds_the_best_of_all_outputs_that_are_allowed(may_follow):
+    config = replace(SEARCH, beam_size=27, max_extra_tokens=1)
+    outputs = [list(y) for length in range(4) for y in itertools.product([3, 4, 5], repeat=length)]
+    model, sentences = transformer(vocab_size=6, seed=1), [[3, 5], [4]]
+    results = beam_search(model, *padded(sentences), config, constraint_of(may_follow))
+    for sentence, found in zip(sentences, results, strict=True):
+        allowed = [
+            y
+            for y in outputs
+            if len(y) <= len(sentence) + 1
+            and all(may_follow(sentence, y[:n], token) for n, token in enumerate([*y, EOS_ID]))
+        ]
+        log_probs = [teacher_forced(model, sentence, y) for y in allowed]
+        scored = [
+            (y, log_prob / penalty_by_hand(len(y) + 1, config), log_prob)
+            for y, log_prob in zip(allowed, log_probs, strict=True)
+        ]
+        assert_same(found, sorted(scored, key=lambda s: -s[1]))
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_constraint_sees_each_beams_own_source_prefix_and_log_probabilities(beam_size):
+    model, seen = transformer(vocab_size=11, seed=3), set()
+
+    def constraint(src, prefixes, log_probs):
+        for sentence, beams, rows in zip(src, prefixes, log_probs, strict=True):
+            source = sentence[sentence != PAD_ID][None]
+            for prefix, row in zip(beams, rows, strict=True):
+                tgt_in = torch.cat([torch.tensor([BOS_ID]), prefix])[None]
+                expected = model(source, tgt_in, (source != PAD_ID)[:, None, None])[0, -1]
+                assert row.allclose(expected.log_softmax(-1), atol=1e-4)
+                seen.add((len(source[0]) - 1, len(prefix)))
+        return log_probs
+
+    config = replace(SEARCH, beam_size=beam_size)
+    found = beam_search(model, *padded(SENTENCES), config, constraint)
+
+    assert found == search(model, SENTENCES, config)
+    assert {length for length, _ in seen} == {len(sentence) for sentence in SENTENCES}
+    assert max(length for _, length in seen) > 3
+
+
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        (constraint_of(lambda *_: False), r"leaves a sentence without any .* \|X\| \+ 5 subwords"),
+        (lambda src, prefixes, log_probs: log_probs[..., :3], r"returns \(2, 1, 3\); return log"),
+        (lambda src, prefixes, log_probs: None, "returns NoneType; return log-probabilities of"),
+    ],
+)
+def test_a_constraint_that_allows_nothing_or_returns_something_else_is_refused(constraint, message):
+    with pytest.raises(ConfigError, match=message):
+        beam_search(transformer(6, 0), *padded([[3], [4, 5]]), SEARCH, constraint)
 
 
 @settings(deadline=None, max_examples=60)

@@ -654,7 +654,8 @@ def test_a_file_that_brings_nothing_is_named(text, tmp_path, caplog):
     aiayn.train(*options(text, tmp_path, "", *more))
     [said] = [message for message in caplog.messages if "wrong.py has no effect" in message]
     assert said.endswith(
-        "wrong.py has no effect: it defines none of PARTS, Module, DataModule, callbacks, METRICS"
+        "wrong.py has no effect: it defines none of PARTS, Module, DataModule, callbacks, METRICS, "
+        "constraint"
     )
 
 

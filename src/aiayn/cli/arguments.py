@@ -93,9 +93,14 @@ class ModelChoice:
         from aiayn.runs.extensions import register_extensions, with_stored
         from aiayn.search.translator import Translator
 
-        register_extensions(with_stored(self.extension, run))
         return Translator.from_run(
-            run, self.checkpoint, search, self.accelerator, self.precision, ensemble
+            run,
+            self.checkpoint,
+            search,
+            self.accelerator,
+            self.precision,
+            ensemble,
+            register_extensions(with_stored(self.extension, run)),
         )
 
 

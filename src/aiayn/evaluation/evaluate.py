@@ -1,6 +1,7 @@
 """Translates and scores a test set, from raw source to evaluation.json: what `evaluate.py` does."""
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 from aiayn.config import program
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.extensions import Extension
 from aiayn.config.rules import known_tags, listed, require
 from aiayn.config.stored import to_dict
 from aiayn.data.cleaning import learned_target
@@ -24,6 +26,7 @@ from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.extensions import (
+    id_of_file,
     ids_of_files,
     measure,
     metrics_of,
@@ -84,7 +87,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     _refuse_unwritable(folder)
 
     made_of = (checkpoint, config.search, config.accelerator, "float32", other_checkpoints)
-    translator = load_translator(*made_of)
+    translator = load_translator(*made_of, extensions=extensions)
     known_tags(test.option, test.prefix, translator.tokenizer.source.symbols)
     with on_devices(translator, config.devices, made_of, config.extensions) as shared:
         hypotheses, seconds = given_hypotheses or [], 0.0
@@ -105,9 +108,6 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     for name, path, other in zip(ensemble, paths[1:], other_checkpoints, strict=True):
         identity = {"checkpoint": path.name, "checkpoint_sha256": sha256(path)}
         members.append({"run": name, **identity, "step": other.step})
-    search = to_dict(translator.search)
-    if config.hypotheses:
-        search = {"hypotheses": Path(config.hypotheses).name.replace("=", "-")}
     evaluation = Evaluation(
         **vars(scores),
         task=trained_on.task,
@@ -129,7 +129,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         step=checkpoint.step,
         averaged=checkpoint.averaged,
         ensemble=members,
-        search=search,
+        search=_search_of(config, translator, extensions),
         seconds=round(seconds, 1),
         device=translator.device.type,
         hypotheses_sha256=lines_sha256(hypotheses),
@@ -148,6 +148,18 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     form = f" --format {task.usual_format}" if task.usual_format else ""
     print(f"next     {program.typed('translate')} {run}{form}{named}")
     return evaluation
+
+
+def _search_of(
+    config: EvaluateConfig, translator: Translator, extensions: Sequence[Extension]
+) -> dict[str, Any]:
+    """Return what made the translations: options of the search and its constraints, or a file."""
+    if config.hypotheses:
+        return {"hypotheses": Path(config.hypotheses).name.replace("=", "-")}
+    constraints = [
+        id_of_file(extension) for extension in extensions if hasattr(extension.module, "constraint")
+    ]
+    return to_dict(translator.search) | ({"constraints": constraints} if constraints else {})
 
 
 def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:

@@ -67,7 +67,9 @@ def _search_text(search: Mapping[str, Any]) -> str:
     if search.get("patience"):
         penalty += f", patience {search['patience']:g}"
     limit = f"at most {search['max_extra_tokens']} tokens more than the source"
-    return f"beam_size {search['beam_size']}, {penalty}, {limit}"
+    names = [name.partition(":")[0] for name in search.get("constraints", [])]
+    constraints = f", constrained by {', '.join(names)}" if names else ""
+    return f"beam_size {search['beam_size']}, {penalty}, {limit}{constraints}"
 
 
 def _score_rows(evaluation: Evaluation) -> Rows:

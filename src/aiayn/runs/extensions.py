@@ -115,6 +115,25 @@ def metrics_of(extensions: Sequence[Extension]) -> Metrics:
     return metrics
 
 
+def constraint_of(extensions: Sequence[Extension], tokenizer: Any) -> Callable[..., Any] | None:
+    """Returns what the `constraint(tokenizer)` of all files let a search continue with, one after
+    the other, as `search/constraint.py` declares it; None without any.
+    """
+    makers = [
+        extension.module.constraint
+        for extension in extensions
+        if hasattr(extension.module, "constraint")
+    ]
+    constraints = [make(tokenizer) for make in makers]
+
+    def allowed(src: Any, prefixes: Any, log_probs: Any) -> Any:
+        for constraint in constraints:
+            log_probs = constraint(src, prefixes, log_probs)
+        return log_probs
+
+    return allowed if constraints else None
+
+
 def metric_falls(metrics: Metrics, best_metric: str) -> bool:
     """Returns whether `trainer.best_metric` is one of these, and has an attribute
     `lower_is_better`.

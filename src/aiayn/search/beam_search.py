@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from aiayn.config.search import SearchConfig
-from aiayn.errors import NonFiniteOutputError
+from aiayn.errors import ConfigError, NonFiniteOutputError
+from aiayn.search.constraint import Constrained, Constraint
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -67,7 +68,11 @@ class Beams(NamedTuple):
 
 @torch.inference_mode()
 def beam_search(
-    model: Decoder, src: Tensor, src_mask: Tensor, config: SearchConfig
+    model: Decoder,
+    src: Tensor,
+    src_mask: Tensor,
+    config: SearchConfig,
+    constraint: Constraint | None = None,
 ) -> list[list[Hypothesis]]:
     """Translates src (N, S), whose rows end with eos, under src_mask (N, 1, 1, S).
 
@@ -76,7 +81,8 @@ def beam_search(
     sentence's result does not depend on the others in the batch. One beam is greedy search. The
     model must be in evaluation mode.
 
-    Raises DivergedError if the model's output is NaN or infinite.
+    Raises DivergedError if the model's output is NaN or infinite, ConfigError if a constraint
+    leaves a sentence without a translation.
     """
     limits = [
         length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()
@@ -86,6 +92,9 @@ def beam_search(
     beams = _empty_beams(torch.tensor(limits, device=src.device), longest, config)
     # (N, 1), and (N, K) from then on
     last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)
+    constrained = None
+    if constraint is not None:
+        constrained = Constrained(constraint, src, last_tokens.new_empty(len(limits), 1, 0))
     steps_per_check = STEPS_PER_CHECK.get(src.device.type, 4)
     # At most K of the best 2K continuations end, one per parent, so K stay alive. Greedy search
     # considers only the single best: eos in second place must not finish a hypothesis.
@@ -97,7 +106,7 @@ def beam_search(
         states = model.step(last_tokens, cache)  # (N, K, D)
         only_eos = length > beams.limit if length > min(limits) else None
         log_probs, from_beam, new_tokens = best_continuations(
-            model, states, beams.log_probs, n_best, only_eos
+            model, states, beams.log_probs, n_best, only_eos, constrained
         )
         beams, parents = _extend(beams, log_probs, from_beam, new_tokens, length, config)
         total = total + log_probs.sum()
@@ -115,9 +124,17 @@ def beam_search(
                 remaining = order[:n_alive]
                 beams, parents = beams.select(remaining), parents[remaining]
                 cache.select(remaining)
+                constrained = constrained and constrained.select(remaining)
         cache.reorder(parents)
         last_tokens = beams.tokens[:, :, length - 1]
+        constrained = constrained and constrained.extend(parents, last_tokens)
 
+    if constraint is not None and not all(hypotheses):
+        raise ConfigError(
+            "the constraint of an extension leaves a sentence without any translation of at most "
+            f"|X| + {config.max_extra_tokens} subwords; let it end there, or raise "
+            "search.max_extra_tokens"
+        )
     if not all(hypotheses):
         raise NonFiniteOutputError(
             f"at step {longest} (the end token has no probability) of the search"
@@ -126,7 +143,12 @@ def beam_search(
 
 
 def best_continuations(
-    model: Decoder, states: Tensor, log_probs: Tensor, n_best: int, only_eos: Tensor | None
+    model: Decoder,
+    states: Tensor,
+    log_probs: Tensor,
+    n_best: int,
+    only_eos: Tensor | None,
+    constrained: Constrained | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Extends N sentences' K hypotheses by one token each, and returns the best of all K * V
     continuations.
@@ -137,7 +159,8 @@ def best_continuations(
     """
     at_once = max(1, ROWS // log_probs.size(1))
     ends = [None] * len(states) if only_eos is None else only_eos.split(at_once)
-    parts = zip(states.split(at_once), log_probs.split(at_once), ends, strict=False)
+    constraints = [None] * len(states) if constrained is None else constrained.split(at_once)
+    parts = zip(states.split(at_once), log_probs.split(at_once), ends, constraints, strict=False)
     best, parents, tokens = zip(
         *(_best_of_part(model, *part, n_best) for part in parts), strict=True
     )
@@ -145,11 +168,18 @@ def best_continuations(
 
 
 def _best_of_part(
-    model: Decoder, states: Tensor, log_probs: Tensor, only_eos: Tensor | None, n_best: int
+    model: Decoder,
+    states: Tensor,
+    log_probs: Tensor,
+    only_eos: Tensor | None,
+    constrained: Constrained | None,
+    n_best: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the `best_continuations` of so few sentences that their logits fit into memory."""
     # Before tokens are excluded: that must not change the others' probabilities.
     scores = log_probs_of(model, model.project(states).float())
+    if constrained is not None:
+        scores = constrained(scores)
     vocab_size = scores.size(-1)
     scores[..., PAD_ID : BOS_ID + 1] = -torch.inf
     if only_eos is not None:

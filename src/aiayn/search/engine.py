@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aiayn.config.extensions import load_extensions
 from aiayn.config.rules import at_least
 from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.errors import ConfigError, RefusedError, counted
@@ -22,6 +23,7 @@ from aiayn.search.fast_translator import FastTranslator
 from aiayn.search.line_translator import LineTranslator
 
 if TYPE_CHECKING:
+    from aiayn.config.extensions import Extension
     from aiayn.runs.checkpoints import Checkpoint
     from aiayn.search.translator import Translator
 
@@ -70,24 +72,26 @@ def open_translator(choice: Choice) -> Iterator[tuple[LineTranslator, str]]:
     from aiayn.search.processes import on_devices
     from aiayn.search.translator import load_translator
 
-    made_of = _made_of(choice)
-    translator = load_translator(*made_of)
+    made_of, extensions = _made_of(choice)
+    translator = load_translator(*made_of, extensions=extensions)
     line = f"engine   torch, {choice.precision}, {translator.device.type}: {reason}"
     with on_devices(translator, choice.devices, made_of, choice.extensions) as shared:
         yield shared, line
 
 
-def _made_of(choice: Choice) -> "tuple[Checkpoint, SearchOverrides, str, str, list[Checkpoint]]":
+def _made_of(
+    choice: Choice,
+) -> "tuple[tuple[Checkpoint, SearchOverrides, str, str, list[Checkpoint]], list[Extension]]":
     """Returns the arguments of `load_translator`, whose models may have parts of the extensions
-    from now on.
+    from now on, and these.
     """
     from aiayn.runs.checkpoints import load
     from aiayn.runs.extensions import register_extensions
 
-    register_extensions(choice.extensions)
+    extensions = register_extensions(choice.extensions)
     first, *others = map(load, choice.checkpoints)
     precision = "float32" if choice.precision == "int8" else choice.precision
-    return first, choice.search, choice.accelerator, precision, others
+    return (first, choice.search, choice.accelerator, precision, others), extensions
 
 
 def _device(choice: Choice) -> str:
@@ -98,6 +102,8 @@ def _device(choice: Choice) -> str:
         raise _UnableError("requested by --engine")
     if choice.only_torch:
         raise _UnableError(choice.only_torch)
+    if any(hasattr(file.module, "constraint") for file in load_extensions(choice.extensions)):
+        raise _UnableError("an extension constrains the search")
     if len(choice.checkpoints) > 1:
         raise _UnableError("an ensemble needs torch")
     try:
@@ -161,7 +167,8 @@ def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTransla
 
         if fingerprint(path) != stamp:
             raise RefusedError(f"{path}: has been replaced since this command began; run it again")
-        return load_translator(*_made_of(choice))
+        made_of, extensions = _made_of(choice)
+        return load_translator(*made_of, extensions=extensions)
 
     try:
         return FastTranslator(
@@ -180,7 +187,7 @@ def _convert(choice: Choice, path: Path, temporary: Path) -> tuple[Path, dict[st
     from aiayn.search.build import load_model
     from aiayn.search.convert import why_not_converted, write_converted
 
-    checkpoint, *_ = _made_of(choice)
+    (checkpoint, *_), _ = _made_of(choice)
     model = load_model(checkpoint)
     if reason := why_not_converted(model):
         raise _UnableError(f"CTranslate2 cannot express {reason}")

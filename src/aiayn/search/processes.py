@@ -112,7 +112,7 @@ def on_devices(
     with the context.
 
     `made_of` are the arguments of `load_translator` that made it, `extensions` the files whose
-    parts it has.
+    parts and constraints it has.
     Raises ConfigError for devices that are not there.
     """
     if devices == 1:
@@ -153,8 +153,7 @@ def _work(
     torch.set_num_threads(threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())
-    register_extensions(extensions)
-    translator = load_translator(*made_of)
+    translator = load_translator(*made_of, extensions=register_extensions(extensions))
     while True:
         try:
             method, columns, options, first_line = tasks.recv()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from aiayn.config.rules import one_of
+from aiayn.config.extensions import Extension
+from aiayn.config.rules import one_of, require
 from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
@@ -21,9 +22,11 @@ from aiayn.hardware import choose_device, is_out_of_memory, keep_few_kernels
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, load
+from aiayn.runs.extensions import constraint_of
 from aiayn.runs.run_folder import find_checkpoints
 from aiayn.search.beam_search import beam_search
 from aiayn.search.build import load_model
+from aiayn.search.constraint import Constraint
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress
 from aiayn.search.translations import Hypothesis, Translation, length_penalty
 from aiayn.token_ids import EOS_ID
@@ -64,6 +67,7 @@ class Translator(LineTranslator):
         device: torch.device | str,
         task: str = "translation",
         languages: tuple[str, str] = ("", ""),
+        constraint: Constraint | None = None,
     ):
         """Moves the model to the device and changes nothing else about it, so a model in training
         may be used.
@@ -78,6 +82,7 @@ class Translator(LineTranslator):
         ]
         super().__init__(tokenizer, search, task, languages, min(learned, default=None))
         self.device = torch.device(device)
+        self.constraint = constraint
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[self.device.type]
 
     @staticmethod
@@ -88,6 +93,7 @@ class Translator(LineTranslator):
         accelerator: str = "auto",
         precision: str = "float32",
         ensemble: Sequence[Path | str] = (),
+        extensions: Sequence[Extension] = (),
     ) -> "Translator":
         """Loads a checkpoint of a run folder, by default that of `RunFolder.default_checkpoint`.
 
@@ -100,7 +106,7 @@ class Translator(LineTranslator):
         for impossible options or a missing GPU.
         """
         first, *others = (load(path) for path in find_checkpoints(run, ensemble, checkpoint))
-        return load_translator(first, search, accelerator, precision, others)
+        return load_translator(first, search, accelerator, precision, others, extensions)
 
     def in_torch(self) -> "Translator":
         return self
@@ -112,7 +118,9 @@ class Translator(LineTranslator):
             src = self.padded(src_ids, batch)
             return [
                 hypotheses[:n]
-                for hypotheses in beam_search(self.model, src, source_mask(src), self.search)
+                for hypotheses in beam_search(
+                    self.model, src, source_mask(src), self.search, self.constraint
+                )
             ]
 
         return self.in_batches(src_ids, self.search.beam_size, search, list, first_line, on_batch)
@@ -132,6 +140,10 @@ class Translator(LineTranslator):
         """
         from aiayn.search.sampling import sample
 
+        require(
+            self.constraint is None,
+            "--sample: the constraint of an extension acts in a search only; leave one of them out",
+        )
         src_ids = self.sources(lines, first_line)
 
         def draw(batch: list[int]) -> list[Translation]:
@@ -246,9 +258,10 @@ def load_translator(
     accelerator: str = "auto",
     precision: str = "float32",
     others: Sequence[Checkpoint] = (),
+    extensions: Sequence[Extension] = (),
 ) -> Translator:
-    """Returns the translator of a checkpoint, or of several as an ensemble. Raises what `from_run`
-    raises.
+    """Returns the translator of a checkpoint, or of several as an ensemble, with the constraints of
+    extensions. Raises what `from_run` raises.
     """
     from aiayn.search.ensemble import Ensemble, refuse_different
 
@@ -277,4 +290,5 @@ def load_translator(
         device,
         trained_on.task,
         languages,
+        constraint_of(extensions, tokenizer),
     )

@@ -35,7 +35,14 @@ from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)
 
-BRINGS = ("PARTS", "Module", "DataModule", "callbacks", "METRICS")  # what a file may define
+BRINGS = (
+    "PARTS",
+    "Module",
+    "DataModule",
+    "callbacks",
+    "METRICS",
+    "constraint",
+)  # what a file may define
 FINDERS = (
     "the rate follows equation (3), and a step has data.tokens_per_step tokens; sweep "
     "optim.peak_lr=0.0005,0.001, and where memory ends, set data.max_tokens_per_device"

@@ -26,7 +26,7 @@ from aiayn.hardware import Hardware, gpu_memory, machine_memory, tokens_per_devi
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import check_unchanged
-from aiayn.runs.extensions import metric_falls
+from aiayn.runs.extensions import constraint_of, metric_falls
 from aiayn.runs.run_folder import RunFolder
 from aiayn.runs.validations import ValidationHistory
 from aiayn.search.translator import Translator
@@ -74,7 +74,9 @@ class RunSpec:
     def translator(self, module: TranslationModule) -> Translator:
         """Translates with the model in training, greedily."""
         search = replace(self.config.search, beam_size=1)
-        return Translator(module.model, self.corpus.tokenizer, search, module.device)
+        tokenizer = self.corpus.tokenizer
+        constraint = constraint_of(self.research.extensions, tokenizer)
+        return Translator(module.model, tokenizer, search, module.device, constraint=constraint)
 
 
 class TrainingClock:
