@@ -46,7 +46,7 @@ class DataModule(TranslationDataModule):
             "bpe_dropout: needs data.tokenizer=bpe, no symbols",
         )
         ranks = {(left, right): rank for rank, (left, right) in enumerate(bpe["merges"])}
-        p = Options(**self.trainer.lightning_module.config.extension["bpe_dropout"]).p
+        p = self.options.p
         draw, lines = random.Random(f"{self.seed}/{batch.number}"), []
         for row in batch.src.tolist():
             words = re.findall(

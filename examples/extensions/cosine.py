@@ -22,7 +22,7 @@ class Options:
 
 class Module(TranslationModule):
     def rate(self, step: int) -> float:
-        peak = Options(**self.config.extension["cosine"]).peak
+        peak = self.options.peak
         warmup, end = self.config.optim.warmup_steps, self.config.trainer.max_steps
         if step <= warmup:
             return peak * step / warmup

@@ -29,11 +29,10 @@ class Options:
 
 class Module(TranslationModule):
     def on_fit_start(self) -> None:
-        self.own = Options(**self.config.extension["distillation"])
-        teacher = aiayn.load(self.own.teacher, engine="torch")
+        teacher = aiayn.load(self.options.teacher, engine="torch")
         if teacher.tokenizer.to_json() != self.trainer.datamodule.tokenizer.to_json():
             raise ConfigError(
-                f"extension.distillation.teacher={self.own.teacher} has another tokenizer"
+                f"extension.distillation.teacher={self.options.teacher} has another tokenizer"
             )
         self.teacher = (teacher.model.to(self.device),)  # in a tuple: neither trained nor saved
 
@@ -44,4 +43,5 @@ class Module(TranslationModule):
         logits = self.model(batch.src, batch.tgt_in, batch.src_mask)
         words = cross_entropy(logits, batch.tgt_out, self.config.optim.label_smoothing)
         teacher = F.cross_entropy(logits[real], expected, reduction="sum")
-        return (1 - self.own.weight) * words + self.own.weight * teacher
+        weight = self.options.weight
+        return (1 - weight) * words + weight * teacher

@@ -37,7 +37,7 @@ class Lion(Optimizer):
 
 class Module(TranslationModule):
     def configure_optimizers(self) -> dict[str, Any]:
-        own = Options(**self.config.extension["lion"])
+        own = self.options
         optimizer = Lion(
             self.parameters(), {"lr": own.scale, "beta1": own.beta1, "beta2": own.beta2}
         )

@@ -18,7 +18,7 @@ import torch
 from applications import composed, run_application, slow_but
 from torch import nn
 
-from aiayn.config.search import SearchConfig, SearchOverrides
+from aiayn.config.search import SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, DivergedError, RefusedError
 from aiayn.model.attention import MultiHeadAttention
@@ -684,3 +684,29 @@ def test_special_tokens_are_not_suppressed_as_that_would_change_the_probability_
     fast, _ = opened(stored(checkpoint, tmp_path), search={"beam_size": 1})
     for line, (best, *_) in zip(lines(8), fast.n_best(lines(8), 1), strict=True):
         assert best.log_prob == pytest.approx(forced(fast.in_torch(), line, best.tokens), abs=1e-5)
+
+
+def test_a_constraint_of_an_extension_acts_in_the_search_of_torch_alone(checkpoint, tmp_path):
+    path, file = stored(checkpoint, tmp_path / "run"), tmp_path / "short.py"
+    file.write_text(
+        "def constraint(tokenizer):\n"
+        "    [never] = tokenizer.encode(['house'])\n"
+        "    def allowed(src, prefixes, log_probs):\n"
+        "        log_probs[..., never[0]] = -float('inf')\n"
+        "        return log_probs\n"
+        "    return allowed\n"
+    )
+    text = ["the old house", "two cats near a door"]
+    free, _ = opened(path, engine="torch")
+    found, line = opened(path, extensions=[str(file)])
+
+    assert line.endswith("cpu: an extension constrains the search")
+    assert [["house" in text for text in made.translate(text)] for made in (free, found)] == [
+        [True, False],
+        [False, False],
+    ]
+    assert found.translate(text[1:]) == free.translate(text[1:])
+    with pytest.raises(ConfigError, match="engine=ctranslate2: an extension constrains the search"):
+        opened(path, extensions=[str(file)], engine="ctranslate2")
+    with pytest.raises(ConfigError, match="--sample: the constraint of an extension acts in a sea"):
+        found.sample(text, SamplingConfig())

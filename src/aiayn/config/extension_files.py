@@ -22,6 +22,8 @@ from aiayn.config.rules import is_section, require
 from aiayn.config.stored import from_dict, to_dict
 from aiayn.errors import ConfigError, UserError
 
+IMPORTED_AS = "aiayn_extension_"  # begins the names of their modules
+
 
 @dataclass(frozen=True)
 class Extension:
@@ -55,7 +57,7 @@ def load_extension(path: str) -> Extension:
 
 @cache
 def _imported(path: str, file: Path, source: bytes) -> Extension:
-    name = f"aiayn_extension_{file.stem}"
+    name = f"{IMPORTED_AS}{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
@@ -166,6 +168,18 @@ def check_extensions(paths: Sequence[str], typed: Mapping[str, Any]) -> dict[str
     return {
         name: to_dict(options) for name, options in options_by_name.items() if options is not None
     }
+
+
+def own_options(cls: type, extension: Mapping[str, Any]) -> Any:
+    """Returns an instance of the `Options` of the file that brings a class, or a class above it,
+    with a run's values (`config.extension`); None without any.
+    """
+    for base in cls.__mro__:
+        file = base.__module__.removeprefix(IMPORTED_AS)
+        options = getattr(sys.modules.get(base.__module__), "Options", None)
+        if file != base.__module__ and is_section(options) and file in extension:
+            return options(**extension[file])
+    return None
 
 
 def _options_of(extension: Extension, values: Any) -> Any:

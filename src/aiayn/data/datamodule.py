@@ -55,6 +55,9 @@ class TranslationDataModule(pl.LightningDataModule):
     not make the step larger.
     """
 
+    # Those of the extension that brings a subclass, an instance of its `Options`
+    options: Any = None
+
     def __init__(
         self,
         config: DataConfig,

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from aiayn.config.extensions import own_options
 from aiayn.config.resolve import RunConfig, run_config
 from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_dict
@@ -76,6 +77,13 @@ class TranslationModule(pl.LightningModule):
         self.applied_rate = math.nan  # the learning rate of the last step
         self.compiles = False  # whether `configure_model` compiles the layers, for packed sentences
         self.compiled = False
+
+    @cached_property
+    def options(self) -> Any:
+        """The options of the extension that brings this class, an instance of its `Options`; None
+        without any.
+        """
+        return own_options(type(self), self.config.extension)
 
     # To be overridden.
 

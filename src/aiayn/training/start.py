@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from aiayn.config.extensions import own_options
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import CorpusSize, RunConfig, SizedConfig, resolve
 from aiayn.config.rules import listed
@@ -143,6 +144,7 @@ def make_data(
         devices=config.trainer.world_size,
         tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
     )
+    datamodule.options = own_options(research.datamodule, config.extension)
     datamodule.packed = packed
     datamodule.limit_val_batches = config.trainer.limit_val_batches
     if datamodule.prepare_data_per_node or global_rank() == 0:
