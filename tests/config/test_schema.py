@@ -100,7 +100,7 @@ BAD = [
     # Libraries end in tracebacks or hang with larger numbers.
     *((key, 2**31) for key in (*COUNTS, *FURTHER) if key not in UP_TO),
     *((key, most + 1) for key, most in UP_TO.items()),
-    *(("data.vocab_size", value) for value in (0, 260)),
+    *(("data.vocab_size", value) for value in (0, 259)),
     *(
         (key, -1)
         for key in ("data.num_workers", "trainer.val_bleu_sentences", "search.length_penalty")
@@ -215,7 +215,7 @@ def test_values_at_odds_with_each_other_are_refused_with_every_key_involved(plai
         {
             "data.train": ["a", "b/c"],
             "data.test": None,
-            "data.vocab_size": 261,
+            "data.vocab_size": 260,
             "data.max_length_ratio": 1.0,
         },
         {"data.source": "hub", "data.hub_path": "a/b"},

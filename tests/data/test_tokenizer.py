@@ -102,6 +102,32 @@ def test_a_vocabulary_beyond_the_text_is_refused_with_one_that_works(lines):
         Tokenizer.train([lines], supported + 1)
 
 
+def test_a_vocabulary_of_260_has_bytes_alone_and_leaves_no_room_for_symbols():
+    tokenizer = Tokenizer.train([TEXT], 260)
+    for copy in (tokenizer, Tokenizer.from_json(tokenizer.to_json())):
+        [ids] = copy.encode(["größer 😀"])
+        assert copy.byte_lengths(ids) == [1] * len(" größer 😀".encode())
+        assert copy.decode([ids]) == ["größer 😀"]
+    with pytest.raises(DataError, match=r"bytes and symbols alone are 262; set .*=262 or more"):
+        Tokenizer.train([TEXT], 260, symbols=["<2de>", "<2fr>"])
+
+
+def test_characters_are_one_id_each_at_most_as_many_as_asked_for_and_others_are_bytes():
+    lines = ["größer 鲸鱼", "grün 鲸"] * 3
+    whole = Tokenizer.train([lines], 5000, algorithm="characters")
+    few = Tokenizer.train([lines], 261, algorithm="characters")
+
+    assert few.vocab_size == 261 < whole.vocab_size < 300
+    for tokenizer in (whole, Tokenizer.from_json(whole.to_json())):
+        [ids] = tokenizer.encode(["größer 鲸"])
+        assert tokenizer.tokens(ids) == ["▁", *"größer", "▁", "鲸"]
+        assert CachedTokenizer(tokenizer)(["größer 鲸"]).flat.tolist() == ids
+    [rare] = whole.encode(["é"])
+    assert whole.byte_lengths(rare) == [1, 1, 1]
+    for line in ("größer 鲸", "é", ""):
+        assert few.decode(few.encode([line])) == whole.decode(whole.encode([line])) == [line]
+
+
 def test_json_gives_the_same_tokenizer_back(tokenizer):
     text = tokenizer.to_json()
     for copy in (Tokenizer.from_json(text), pickle.loads(pickle.dumps(tokenizer))):
@@ -237,7 +263,7 @@ def test_a_blank_or_invisible_character_of_another_kind_changes_no_id(tokenizer,
 ACCENTS = ["Žluťoučký kůň", "한국어 문장입니다", "Tiếng Việt có dấu", "Ångström, größer", "ﬁ ² ½"]
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "characters"])
 @pytest.mark.parametrize("lowercase", [False, True])
 def test_a_letter_has_the_same_subwords_however_unicode_stores_it(kind, lowercase):
     composed, decomposed = (

@@ -17,9 +17,12 @@ from aiayn.config.rules import (
     require,
     resolved,
     tagged,
+    written,
 )
 from aiayn.config.tasks import TASKS
 
+# Of data.tokenizer, besides bpe
+OTHER_ALGORITHMS = ("unigram", "characters")
 # What a run takes over from the one that `init_from` names.
 OF_VOCABULARY = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer", "tokenizer_pairs")
 _text = partial(path_or_paths, "a prefix of text files, a split's name,")
@@ -49,18 +52,21 @@ class DataOptions:
     )
     tgt_lang: str = option("target language", language_code)
     folder: str = option("folder of the prepared corpora", mutable_on_resume=True)
-    vocab_size: int | None = option(  # more than the bytes and special tokens
-        "size of the joint byte-level BPE, special tokens included",
-        least=261,
+    vocab_size: int | None = option(  # bytes and special tokens
+        "size of the joint byte-level BPE, special tokens included; 260: bytes alone",
+        least=260,
         most=10_000_000,
         inferred_from_data=True,
     )
     src_vocab_size: int | None = option(
         "a number: separate vocabularies, with this size for the source",
-        least=261,
+        least=260,
         most=10_000_000,
     )
-    tokenizer: str = option("bpe | unigram | the tokenizer.json of another corpus")
+    tokenizer: str = option(
+        "bpe | unigram | characters (at most vocab_size, others as bytes) | the tokenizer.json of "
+        "another corpus"
+    )
     symbols: list[str] = option(
         "words in angle brackets that are one subword each, such as <sep>; tags of data.train "
         "are always included",
@@ -165,9 +171,13 @@ class DataOptions:
             "false",
         )
         require(
-            self.tokenizer in ("bpe", "unigram") or self.tokenizer.endswith(".json"),
-            f"data.tokenizer={self.tokenizer}: choose one of bpe, unigram, or name the "
-            "tokenizer.json of a corpus",
+            self.tokenizer in ("bpe", *OTHER_ALGORITHMS) or self.tokenizer.endswith(".json"),
+            f"{written('data.tokenizer', self.tokenizer)}: choose one of bpe, "
+            f"{', '.join(OTHER_ALGORITHMS)}, or name the tokenizer.json of a corpus",
+        )
+        require(
+            self.tokenizer != "characters" or self.task == "translation",
+            f"data.tokenizer=characters: the labels of data.task={self.task} are words; choose bpe",
         )
         for symbol in self.symbols:
             is_taken = symbol in ("<pad>", "<s>", "</s>", "<unk>")

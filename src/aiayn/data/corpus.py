@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from aiayn.config.data import OTHER_ALGORITHMS
 from aiayn.data.encode import Sentences
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.files import atomic_write_text, sha256
@@ -152,7 +153,7 @@ def write_manifest(folder: Path, settings: dict[str, Any]) -> None:
 def _inconsistency(corpus: PreparedCorpus, settings: dict[str, Any]) -> str:
     """Returns why a corpus cannot be trained on although its checksums are right; else ""."""
     tokenizer = corpus.tokenizer
-    if settings.get("tokenizer") not in (None, "unigram", tokenizer.fingerprint):
+    if settings.get("tokenizer") not in (None, *OTHER_ALGORITHMS, tokenizer.fingerprint):
         return "tokenizer.json is that of another corpus"
     for split in (corpus.train, corpus.val):
         if corpus.report[split.name]["kept"] != len(split):

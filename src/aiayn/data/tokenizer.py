@@ -1,5 +1,5 @@
-"""Byte-level BPE (section 5.1): learned on both languages together or on each; lossless and
-deterministic.
+"""Subwords (section 5.1): byte-level BPE, unigram, characters or bytes, learned on both languages
+together or on each; lossless and deterministic.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from aiayn.config.data import OTHER_ALGORITHMS
 from aiayn.config.tasks import TASKS
 from aiayn.data.cleaning import (
     REPLACED,
@@ -42,6 +43,8 @@ _ALPHABET = set(pre_tokenizers.ByteLevel.alphabet())
 _UNPRINTED = [byte for byte in range(256) if chr(byte) not in _ALPHABET]
 BYTE_OF_CHARACTER = {character: ord(character) for character in _ALPHABET}
 BYTE_OF_CHARACTER |= {chr(256 + n): byte for n, byte in enumerate(_UNPRINTED)}
+
+CHARACTER = r"[\s\S]"  # divides a text before merges of bytes make subwords of its parts
 
 # `cleaning.with_plain_blanks` and `cleaning.composed` in the library's file format.
 REPLACEMENTS = [
@@ -107,8 +110,9 @@ class Tokenizer:
         """Learns exactly `vocab_size` subwords, special tokens, the 256 bytes and the symbols
         included.
 
-        A word of `symbols` is one subword. algorithm: bpe, or unigram, whose last digits the
-        library's threads change.
+        A word of `symbols` is one subword. algorithm: bpe; unigram, whose last digits the library's
+        threads change; or characters, of which the most frequent get an id each, at most
+        `vocab_size`, and others are bytes. BPE of 260 subwords has bytes alone.
 
         With `pretokenized`, only spaces divide words before BPE merges bytes, so that a frequent
         symbol such as `(NP` becomes one subword; otherwise letters, digits and punctuation are
@@ -117,7 +121,7 @@ class Tokenizer:
 
         Raises UnsupportedSizeError, for `option`, if the text has too few distinct words.
         """
-        core = _untrained(pretokenized, lowercase)
+        core = _untrained(pretokenized, lowercase, algorithm == "characters")
         texts = ([canonical(line) for line in batch] for batch in batches)
         settings: dict[str, Any] = {
             "vocab_size": vocab_size - len(symbols),
@@ -132,7 +136,12 @@ class Tokenizer:
             core.train_from_iterator(texts, trainers.BpeTrainer(**settings))
         _add(core, symbols)
         learned = core.get_vocab_size()
-        if learned < vocab_size:
+        if learned > vocab_size:
+            raise DataError(
+                f"{option}={vocab_size}: bytes and symbols alone are {learned}; set "
+                f"{option}={learned} or more"
+            )
+        if learned < vocab_size and algorithm != "characters":
             raise UnsupportedSizeError(
                 f"{option}={vocab_size}: this text supports at most {learned}; set "
                 f"{option}={learned} or less",
@@ -152,7 +161,9 @@ class Tokenizer:
             fields = json.loads(text)
             model = fields["model"]
             kinds = [step["type"] for step in fields["normalizer"]["normalizers"]]
-            core = _untrained(fields["pre_tokenizer"]["type"] == "Sequence", "Lowercase" in kinds)
+            steps = fields["pre_tokenizer"].get("pretokenizers", [])
+            patterns = [step["pattern"]["Regex"] for step in steps[:1]]
+            core = _untrained(bool(patterns), "Lowercase" in kinds, patterns == [CHARACTER])
             if model["type"] == "Unigram":
                 core.model = models.Unigram(_scored(model["vocab"]), UNK_ID, False)
             else:
@@ -277,7 +288,9 @@ def _readable(subword: str) -> str:
     return content.decode("utf-8", "backslashreplace").replace(" ", "▁")
 
 
-def _untrained(pretokenized: bool, lowercase: bool) -> tokenizers.Tokenizer:
+def _untrained(
+    pretokenized: bool, lowercase: bool, characters: bool = False
+) -> tokenizers.Tokenizer:
     """Returns all of the tokenizer that is not learned."""
     core = tokenizers.Tokenizer(models.BPE())
     core.normalizer = normalizers.Prepend(" ")
@@ -286,8 +299,10 @@ def _untrained(pretokenized: bool, lowercase: bool) -> tokenizers.Tokenizer:
     core.pre_tokenizer = pre_tokenizers.ByteLevel(
         add_prefix_space=False, use_regex=not pretokenized
     )
-    if pretokenized:
-        words = pre_tokenizers.Split(tokenizers.Regex(" ?[^ ]+"), "isolated")
+    if pretokenized or characters:
+        core.pre_tokenizer.use_regex = False
+        pattern = CHARACTER if characters else " ?[^ ]+"
+        words = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
         core.pre_tokenizer = pre_tokenizers.Sequence([words, core.pre_tokenizer])
     core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     return core
@@ -396,7 +411,7 @@ def given_tokenizer(config: "DataOptions") -> Tokenizer | None:
     """Reads the file that `data.tokenizer` names; None if one is to be learned. Raises DataError
     for other options.
     """
-    if config.tokenizer in ("bpe", "unigram"):
+    if config.tokenizer in ("bpe", *OTHER_ALGORITHMS):
         return None
     try:
         tokenizer = Tokenizer.from_json(Path(config.tokenizer).expanduser().read_text("utf-8"))
