@@ -659,6 +659,21 @@ def test_a_file_that_brings_nothing_is_named(text, tmp_path, caplog):
     )
 
 
+def test_options_and_files_without_effect_are_named(text, tmp_path, caplog):
+    more = ("name=run", "trainer.max_steps=1", "optim.beta1=0.8", "optim.eps=1e-8")
+    run = aiayn.train(*options(text, tmp_path, "lion", *more))
+    lines = [message for message in caplog.messages if "has no effect" in message]
+    assert [line.partition(" has")[0] for line in lines] == [
+        "warning  optim.beta1=0.8",
+        "warning  optim.eps=1e-08",
+    ]
+
+    names = ("lion", "rotary", "chrf_pp")
+    extensions.with_stored([f"{EXAMPLES}/{name}.py" for name in names], run)
+    [line] = [message for message in caplog.messages if "not used" in message]
+    assert "rotary.py: not used; the run was trained without it, and it" in line
+
+
 @pytest.mark.slow
 def test_a_row_of_ones_own_stands_beside_base_with_its_seeds(text, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -887,6 +902,8 @@ def test_a_run_keeps_its_sources_and_runs_them_or_a_changed_file_with_a_warning(
     changed = aiayn.load(run, accelerator="cpu", extensions=[str(file)])
     assert changed.translate(["one"]) == expected
     assert "mine.py differs from the file that the model was trained with" in caplog.text
+    tuned = ("name=tuned", f"init_from={run}", f"extensions=[{file}]", "trainer.max_steps=1")
+    assert RunFolder(aiayn.train(*options(text, tmp_path, "", *tuned))).last.exists()
 
     monkeypatch.setattr(extensions, "_named", {})
     shutil.rmtree(own)

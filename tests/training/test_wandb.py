@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 from dataclasses import replace
 
@@ -198,7 +199,28 @@ def test_it_logs_online_with_a_key_and_offline_without(
     assert wandb_run.wandb_mode(chosen) == mode
 
 
-def test_mode_online_without_a_key_ends_in_one_line(config, tmp_path, no_account):
+def test_mode_online_without_a_network_says_so_and_logs_offline(
+    config, tmp_path, no_account, monkeypatch, caplog
+):
+    with socket.socket() as closed:  # bound, and nobody listens
+        closed.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.delenv(name, raising=False)
+            monkeypatch.delenv(name.upper(), raising=False)
+        wandb_run._is_reachable.cache_clear()
+        settings = replace(config, logger=replace(config.logger, kind="wandb", mode="online"))
+        try:
+            run = wandb_run._start_client(settings, tmp_path)
+        finally:
+            wandb_run._is_reachable.cache_clear()
+    assert "W&B cannot be reached from here: the run is kept offline in" in caplog.text
+    assert run.offline
+    run.finish()
+
+
+def test_mode_online_without_a_key_ends_in_one_line(config, tmp_path, no_account, monkeypatch):
+    monkeypatch.setattr(wandb_run, "_is_reachable", lambda: True)
     settings = replace(config, logger=replace(config.logger, kind="wandb", mode="online"))
     with pytest.raises(
         ConfigError, match=r"logger=wandb: .*; run `wandb login`, or set logger\.mode=offline$"

@@ -64,7 +64,7 @@ def store_sources(folder: RunFolder, extensions: Sequence[Extension]) -> None:
 def with_stored(paths: Sequence[str] | None, run: Path) -> list[str]:
     """Returns the paths of extensions, with the run's own copies in the place of `stored`.
 
-    Raises RefusedError if the run holds no copies.
+    Warns of files that this run does not use. Raises RefusedError if the run holds no copies.
     """
     files: list[str] = []
     for path in paths or ():
@@ -80,7 +80,25 @@ def with_stored(paths: Sequence[str] | None, run: Path) -> list[str]:
                 "extensions; name the file instead"
             )
         files += map(str, copies)
+    _warn_of_unused(files, run)
     return files
+
+
+def _warn_of_unused(paths: Sequence[str], run: Path) -> None:
+    """Logs a line for each file that the run was not trained with and that brings nothing else."""
+    try:
+        ids = RunFolder(folder_of(run)).read_config().get("extensions_sha256") or []
+    except RefusedError:  # a checkpoint by itself
+        return
+    trained_with = {file_id.partition(":")[0].partition("#")[0] for file_id in ids}
+    for extension in load_extensions(paths):
+        brings = any(hasattr(extension.module, name) for name in ("METRICS", "constraint"))
+        if extension.path.name not in trained_with and not brings:
+            log.warning(
+                "warning  extension %s: not used; the run was trained without it, and it brings "
+                "neither METRICS nor a constraint",
+                extension.path,
+            )
 
 
 def register_extensions(paths: Sequence[str]) -> list[Extension]:

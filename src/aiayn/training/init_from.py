@@ -17,6 +17,7 @@ from aiayn.config.stored import as_option, flatten, to_dict
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.extensions import builders_of
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, saved_steps
 
 # No weight depends on it; and code of one's own may be added to the source's.
@@ -39,13 +40,17 @@ def resolve_init_from(
     fingerprint = (
         own_checkpoint.config.init_fingerprint if own_checkpoint else weights_sha256(source.weights)
     )
-    source_parts = filter(None, (source.config.model.parts or "").split(","))
-    own_parts = (config.model.parts or "").split(",")  # others may be added to the source's
-    if missing_parts := [part for part in source_parts if part not in own_parts]:
+    source_files, own_files = (
+        {part.partition(":")[0] for part in (parts or "").split(",")}
+        for parts in (source.config.model.parts, config.model.parts)
+    )
+    # Others may be added to the source's
+    if missing_parts := sorted(filter(None, source_files - own_files)):
         raise RefusedError(
             f"init_from={init_from}: its model has the parts {', '.join(missing_parts)}, but "
             f"extensions= provides {config.model.parts or 'none'}; name the same files"
         )
+    builders_of(source.config.model.parts)  # warns of a file that has changed since
     vocabulary = {name: getattr(source.config.data, name) for name in OF_VOCABULARY}
     vocabulary |= {"vocab_size": source.vocab_size, "tokenizer_pairs": None}
     inherited = flatten({"model": to_dict(source.config.model), "data": vocabulary})

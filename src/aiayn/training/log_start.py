@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from aiayn.config.defaults import default_values
 from aiayn.config.resolve import SIZE_PRESETS, RunConfig, preset_for, usual_peak, usual_steps
 from aiayn.config.rules import listed, tagged
 from aiayn.errors import counted
@@ -101,6 +102,8 @@ def log_rate(config: RunConfig, module: TranslationModule) -> None:
         getattr(type(module), name) is not getattr(TranslationModule, name)
         for name in ("rate", "configure_optimizers")
     )
+    for line in options_without_effect(config, module):
+        log.warning("warning  %s", line)
     if own_schedule:
         log.info("steps    %d, learning rates of an extension", config.trainer.max_steps)
         return
@@ -110,6 +113,30 @@ def log_rate(config: RunConfig, module: TranslationModule) -> None:
         *(config.trainer.max_steps, peak, config.optim.warmup_steps),
     )
     warn_of_unusual_rate(config, peak)
+
+
+def options_without_effect(config: RunConfig, module: TranslationModule) -> list[str]:
+    """Returns a line for each option of Adam that was changed and that an extension's optimizer
+    does not read.
+    """
+    configure = type(module).configure_optimizers
+    code = getattr(configure, "__code__", None)
+    if configure is TranslationModule.configure_optimizers or code is None:
+        return []
+    names, usual = {*code.co_names, *code.co_freevars}, default_values("train")
+    if "super" in names or "configure_optimizers" in names:  # it builds on Adam
+        return []
+    changed = {
+        f"optim.{name}": getattr(config.optim, name)
+        for name in ("beta1", "beta2", "eps", "weight_decay")
+        if not {"optim", name} <= names
+    }
+    return [
+        f"{key}={value} has no effect: {type(module).__name__}.configure_optimizers, of an "
+        "extension, does not read it"
+        for key, value in changed.items()
+        if value != usual[key]
+    ]
 
 
 def warn_of_unusual_rate(config: RunConfig, peak: float) -> None:

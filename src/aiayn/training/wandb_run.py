@@ -5,9 +5,14 @@ model.
 import logging
 import os
 import secrets
+import socket
+import threading
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from pytorch_lightning.loggers import WandbLogger
 
@@ -22,6 +27,8 @@ from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import RunFolder
 
 log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 5
 
 WandbMode = Literal["online", "offline", "disabled", "shared"]
 
@@ -100,6 +107,13 @@ def _start_client(config: Config, folder: Path) -> Any:
     from wandb.errors import Error
 
     mode = wandb_mode(config.logger.mode)
+    if mode == "online" and not _is_reachable():
+        log.warning(
+            "warning  W&B cannot be reached from here: the run is kept offline in %s/wandb, until "
+            "`wandb sync` sends it",
+            folder,
+        )
+        mode = "offline"
     row = config.run_name.rsplit("/", 1)[-1]
     run_id = RunFolder(folder).wandb_id
     if not run_id.exists():
@@ -150,6 +164,30 @@ def wandb_mode(chosen: str) -> WandbMode:
     if mode == "auto":
         return "online" if _has_wandb_key() else "offline"
     return cast(WandbMode, mode)  # the client refuses others
+
+
+@cache
+def _is_reachable() -> bool:
+    """Whether the server accepts connections; the client would try for two minutes in silence.
+
+    Behind a proxy it is for the client to find out.
+    """
+    import wandb
+
+    url = urlsplit(wandb.Settings().base_url)
+    answers: list[bool] = []
+
+    def connect() -> None:
+        with suppress(OSError):
+            address = (url.hostname or "", url.port or (80 if url.scheme == "http" else 443))
+            socket.create_connection(address, timeout=CONNECT_SECONDS).close()
+            answers.append(True)
+
+    # Looking up a name has no time limit of its own
+    attempt = threading.Thread(target=connect, daemon=True)
+    attempt.start()
+    attempt.join(2 * CONNECT_SECONDS)
+    return bool(answers) or bool(getproxies())
 
 
 @cache
