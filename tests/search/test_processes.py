@@ -31,7 +31,9 @@ def test_a_process_chooses_its_gpu_before_a_model_is_loaded(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", done.append)
-    monkeypatch.setattr("aiayn.search.processes.load_translator", lambda path: done.append(path))
+    monkeypatch.setattr(
+        "aiayn.search.processes.load_translator", lambda path, extensions: done.append(path)
+    )
     before = signal.getsignal(signal.SIGINT)
     try:
         _work(there, 3, 1, ["the model"], [])

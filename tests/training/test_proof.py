@@ -2,6 +2,7 @@
 called.
 """
 
+import json
 import math
 from dataclasses import replace
 
@@ -14,12 +15,15 @@ from aiayn.errors import ConfigError
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.layers import AddNorm, DecoderLayer, FeedForward, Parts
 from aiayn.model.transformer import Transformer
+from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.extensions import name_class
 from aiayn.runs.run_folder import saved_steps
 from aiayn.training import proof
 from aiayn.training.module import TranslationModule
 from aiayn.training.run import train
 
 VOCAB = 60
+TOKENIZER = json.dumps({"model": {"vocab": {f"{number}": number for number in range(VOCAB)}}})
 
 
 class Relative(MultiHeadAttention):
@@ -149,11 +153,13 @@ def built(parts: Parts | None = None, kind=Transformer, layer=None) -> Transform
     return model
 
 
-def differences(model: Transformer, **options) -> dict[str, float]:
+def differences(model: Transformer, max_length: int = 30, seed: int | None = 0) -> dict[str, float]:
+    sizes = (VOCAB, VOCAB)
     with torch.inference_mode():
-        return proof.search_differences(
-            proof.moved(model, 0), (VOCAB, VOCAB), **{"max_length": 30} | options
-        )
+        if seed is not None:
+            proof.moved(model, seed)
+        faults = proof.translation_faults(model, sizes) | proof.context_faults(model, sizes)
+        return faults | proof.distance_faults(model, sizes, max_length, max_length)
 
 
 @pytest.mark.parametrize(
@@ -223,15 +229,37 @@ def test_a_model_whose_search_is_its_training_passes(build):
 
 
 def test_without_noise_a_fault_behind_zeros_would_not_be_seen():
-    with torch.inference_mode():
-        found = proof.search_differences(
-            built(Parts(self_attention=attention_of(Gated))), (VOCAB, VOCAB), max_length=30
-        )
-    assert found == {}
+    assert differences(built(Parts(self_attention=attention_of(Gated))), seed=None) == {}
 
 
 def test_a_fault_that_only_long_sentences_show_is_not_seen_in_short_ones():
     assert differences(built(Parts(self_attention=attention_of(FarRelative))), max_length=5) == {}
+
+
+@pytest.mark.parametrize("reach", [11, 40, 70])
+@pytest.mark.parametrize("has_other_sizes", [True, False])
+def test_distances_are_compared_over_a_whole_long_sentence_by_a_narrow_model_of_the_same_code(
+    reach, has_other_sizes, config
+):
+    kind = type("Own", (FarRelative,), {"reach": reach})
+    if not has_other_sizes:
+
+        def build(c, place):
+            assert c.d_model == config.model.d_model, "code for one size"
+            return kind(c.d_model, c.n_heads, c.d_k, c.d_v)
+    else:
+        build = attention_of(kind)
+    own = module_of(self_attention=build)
+    parts = name_class(own)
+    checkpoint = Checkpoint(
+        1, replace(config, model=replace(config.model, parts=parts)), {}, TOKENIZER, "", 1, []
+    )
+    torch.manual_seed(5)
+    model = own.build_model(checkpoint.config, checkpoint.vocab_size).eval()
+    with torch.inference_mode():
+        faults = proof.code_faults(checkpoint, proof.moved(model, 0), 60, 0, 0.5)
+
+    assert ("search" in faults) == (reach < (60 if has_other_sizes else proof.POSITIONS))
 
 
 def module_of(kind=Transformer, **parts) -> type[TranslationModule]:

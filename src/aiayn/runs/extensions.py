@@ -80,7 +80,8 @@ def with_stored(paths: Sequence[str] | None, run: Path) -> list[str]:
                 "extensions; name the file instead"
             )
         files += map(str, copies)
-    _warn_of_unused(files, run)
+    if files:
+        _warn_of_unused(files, run)
     return files
 
 

@@ -4,6 +4,9 @@ pictures.
 
 from typing import Any
 
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
 from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import require
 from aiayn.errors import RefusedError
@@ -12,6 +15,12 @@ from aiayn.model.layers import Parts
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore
 from aiayn.runs.extensions import builders_of, builds_model
+
+# What `nn.Linear`, and the model after it, draw weights with
+DRAWS = (
+    *(Tensor.uniform_, Tensor.normal_),
+    *(nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_),
+)
 
 
 def load_model(checkpoint: Checkpoint) -> Transformer:
@@ -27,9 +36,27 @@ def load_model(checkpoint: Checkpoint) -> Transformer:
                 f"the checkpoint of step {checkpoint.step} has {size:,} parameters, and the model "
                 f"of its own configuration {stored:,}; choose another file"
             )
-    model = build_model(checkpoint.config, checkpoint.vocab_size)
+    with _WithoutDraws():
+        model = build_model(checkpoint.config, checkpoint.vocab_size)
     restore(model, checkpoint)
     return model
+
+
+class _WithoutDraws(TorchFunctionMode):
+    """Leaves weights at zero that would be drawn at random, which takes longer than reading them:
+    a checkpoint has all of them.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in DRAWS:
+            weight = kwargs["tensor"] if "tensor" in kwargs else args[0]
+            if isinstance(weight, nn.Parameter):
+                weight.detach().zero_()
+                return weight
+        return func(*args, **kwargs)
 
 
 def build_model(config: RunConfig, vocab_size: int) -> Transformer:

@@ -10,6 +10,7 @@ have learned something.
 import logging
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
+from aiayn.config.schema import Config
 from aiayn.data.batch import Batch, source_mask
 from aiayn.errors import ConfigError, NonFiniteOutputError, UserError, summary_of
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.search.build import load_model
+from aiayn.search.build import build_model, load_model
 from aiayn.search.translator import evaluating
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from aiayn.training.module import TranslationModule
@@ -33,9 +35,10 @@ from aiayn.training.module import TranslationModule
 log = logging.getLogger(__name__)
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.02}  # of log-probabilities in float32
-POSITIONS = (
-    16  # of the long sentence that are decoded one by one: with big each takes 70 ms of a CPU
-)
+# Of a long target that are decoded one by one, each with all of the weights: a narrow model of the
+# same code does it 20 times as fast as the run's own.
+POSITIONS, NARROW_POSITIONS = 16, 256
+NARROW_HEAD = 8  # d_k and d_v
 
 FAULTS = {
     "reload": "the reloaded model gives different outputs (log-probabilities differ by "
@@ -114,7 +117,7 @@ def refuse_other_states(optimizers: Sequence[Optimizer], states: Sequence[dict[s
 def _search_faults(
     model: Transformer, checkpoint: Checkpoint, module: TranslationModule
 ) -> dict[str, float]:
-    """Returns the faults that `search_differences` finds twice: a router may be undecided between
+    """Returns the faults that are found twice: a router may be undecided between
     experts once.
     """
     vocab_sizes, noise = (
@@ -126,9 +129,9 @@ def _search_faults(
         if seed:
             model = load_model(checkpoint).eval().to(module.device)
         try:
-            faults = search_differences(
-                moved(model, seed, noise), vocab_sizes, module.config.data.max_length
-            )
+            max_length = module.config.data.max_length
+            faults = translation_faults(moved(model, seed, noise), vocab_sizes)
+            faults = faults or code_faults(checkpoint, model, max_length, seed, noise)
             if not faults:
                 break
         except NonFiniteOutputError:
@@ -173,59 +176,144 @@ def reload_differences(
     )
 
 
-def search_differences(
-    model: Transformer, vocab_sizes: tuple[int, int], max_length: int
-) -> dict[str, float]:
-    """Compares what a model computes in a search with what it computes in training. Returns the
-    faults.
+def translation_faults(model: Transformer, vocab_sizes: tuple[int, int]) -> dict[str, float]:
+    """Compares the form of a model that translates with the one in training, on short sentences.
+    Returns the faults.
 
-    Accelerates the model for translation. Short sentences show what padding, later targets and
-    neighbours change; a source of `max_length` subwords what distance does. Raises
-    NonFiniteOutputError.
+    Accelerates the model for translation. Raises NonFiniteOutputError.
     """
     device = next(model.parameters()).device
-    draw = torch.Generator().manual_seed(1)
-
-    def sources(*lengths: int) -> Tensor:
-        ids = torch.randint(
-            UNK_ID + 1, vocab_sizes[0], (len(lengths), max(lengths)), generator=draw
-        )
-        ends, positions = torch.tensor(lengths)[:, None] - 1, torch.arange(max(lengths))
-        return (
-            ids.masked_fill(positions == ends, EOS_ID)
-            .masked_fill(positions > ends, PAD_ID)
-            .to(device)
-        )
-
-    def targets(rows: int, length: int) -> Tensor:
-        ids = torch.randint(UNK_ID + 1, vocab_sizes[1], (rows, length), generator=draw)
-        return F.pad(ids[:, 1:], (1, 0), value=BOS_ID).to(device)
-
-    def encode(src: Tensor) -> tuple[Tensor, Tensor]:
-        mask = source_mask(src)
-        return model.encode(src, mask), mask
-
-    def decode(tgt_in: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        return model.project(model.decode(tgt_in, memory, mask)).log_softmax(-1)
-
-    src, tgt_in = sources(6, 9, 4), targets(3, 5)
-    whole = decode(tgt_in, *encode(src))
+    draw = Drawn(vocab_sizes, device)
+    src, tgt_in = draw.sources(6, 9, 4), draw.targets(3, 5)
+    mask = source_mask(src)
+    whole = decoded(model, tgt_in, model.encode(src, mask), mask)
     if not whole.isfinite().all():
         raise NonFiniteOutputError("with weights that were moved a little")
-    far, far_tgt = encode(sources(max_length + 1)), targets(1, min(max_length, POSITIONS))
-    far_whole = decode(far_tgt, *far)
-
     accelerate(model, device, translates=True)
-    near, wide, alone = encode(src), encode(F.pad(src, (0, 5))), encode(src[:1, :6])
-    later = torch.cat([tgt_in[:, :-2], targets(3, 3)[:, 1:]], 1)
+    memory = model.encode(src, mask)
+    outputs = {
+        "faster": decoded(model, tgt_in, memory, mask),
+        "search": searched(model, tgt_in, memory, mask),
+    }
+    return _faults(outputs, whole, TOLERANCE[device.type])
+
+
+def code_faults(
+    checkpoint: Checkpoint, model: Transformer, max_length: int, seed: int, noise: float
+) -> dict[str, float]:
+    """Compares what other targets, padding, neighbours and distance change. Returns the faults.
+
+    Of a narrow model of the same code, if that builds one, in a sentence of `max_length` subwords;
+    else of the run's own, at the beginning of one. Raises NonFiniteOutputError.
+    """
+    config = checkpoint.config
+    vocab_size = min(checkpoint.vocab_size, 300)
+    src_vocab_size = config.data.src_vocab_size and min(config.data.src_vocab_size, vocab_size)
+    sizes = (src_vocab_size or vocab_size, vocab_size)
+    device = next(model.parameters()).device
+    try:
+        deep, shallow = (
+            moved(build_model(options, vocab_size).eval(), seed, noise).to(device)
+            for options in narrowed(config, src_vocab_size)
+        )
+        faults = context_faults(deep, sizes)
+        return faults | distance_faults(
+            shallow, sizes, max_length, min(max_length, NARROW_POSITIONS)
+        )
+    except Exception:  # code of an extension for one size
+        sizes = (config.data.src_vocab_size or checkpoint.vocab_size, checkpoint.vocab_size)
+        faults = context_faults(model, sizes)
+        return faults | distance_faults(model, sizes, max_length, min(max_length, POSITIONS))
+
+
+def context_faults(model: Transformer, vocab_sizes: tuple[int, int]) -> dict[str, float]:
+    """Compares what a model computes of short sentences beside other targets, padding and
+    neighbours. Returns the faults. Raises NonFiniteOutputError.
+    """
+    device = next(model.parameters()).device
+    draw = Drawn(vocab_sizes, device)
+
+    def decode(src: Tensor, *targets: Tensor) -> list[Tensor]:
+        mask = source_mask(src)
+        memory = model.encode(src, mask)
+        return [decoded(model, tgt_in, memory, mask) for tgt_in in targets]
+
+    src, tgt_in = draw.sources(6, 9, 4), draw.targets(3, 5)
+    later = torch.cat([tgt_in[:, :-2], draw.targets(3, 3)[:, 1:]], 1)
+    whole, other_later = decode(src, tgt_in, later)
+    if not whole.isfinite().all():
+        raise NonFiniteOutputError("with weights that were moved a little")
+    [padded] = decode(F.pad(src, (0, 5)), F.pad(tgt_in, (0, 3)))
+    [alone] = decode(src[:1, :6], tgt_in[:1])
     tolerance = TOLERANCE[device.type]
-    faults = _faults({"faster": decode(tgt_in, *near)}, whole, tolerance)
-    faults |= _faults({"future": decode(later, *near)[:, :-2]}, whole[:, :-2], tolerance)
-    faults |= _faults({"padding": decode(F.pad(tgt_in, (0, 3)), *wide)[:, :-3]}, whole, tolerance)
-    faults |= _faults({"search": searched(model, tgt_in, *near)}, whole, tolerance)
-    if not faults:
-        faults = _faults({"search": searched(model, far_tgt, *far)}, far_whole, tolerance)
-    return faults | _faults({"neighbours": decode(tgt_in[:1], *alone)}, whole[:1], tolerance)
+    return {
+        **_faults({"future": other_later[:, :-2]}, whole[:, :-2], tolerance),
+        **_faults({"padding": padded[:, :-3]}, whole, tolerance),
+        **_faults({"neighbours": alone}, whole[:1], tolerance),
+    }
+
+
+def narrowed(config: Config, src_vocab_size: int | None) -> tuple[Config, Config]:
+    """Returns the options of a model with as many layers and heads, which are narrow, and of one
+    with two layers a side.
+    """
+    sizes = {"d_k": NARROW_HEAD, "d_v": NARROW_HEAD, "d_model": NARROW_HEAD * config.model.n_heads}
+    layers = {
+        "n_layers": min(2, config.model.n_layers),
+        "n_decoder_layers": min(2, config.model.decoder_layers),
+    }
+    deep = replace(config.model, **sizes, d_ff=2 * sizes["d_model"])
+    data = replace(config.data, src_vocab_size=src_vocab_size)
+    return (
+        replace(config, model=deep, data=data),
+        replace(config, model=replace(deep, **layers), data=data),
+    )
+
+
+def distance_faults(
+    model: Transformer, vocab_sizes: tuple[int, int], max_length: int, positions: int
+) -> dict[str, float]:
+    """Compares search and training in the first positions of a long target. Returns the faults.
+
+    Raises NonFiniteOutputError.
+    """
+    device = next(model.parameters()).device
+    draw = Drawn(vocab_sizes, device)
+    src, tgt_in = draw.sources(max_length + 1), draw.targets(1, positions)
+    mask = source_mask(src)
+    memory = model.encode(src, mask)
+    whole = decoded(model, tgt_in, memory, mask)
+    if not whole.isfinite().all():
+        raise NonFiniteOutputError("with weights that were moved a little")
+    return _faults({"search": searched(model, tgt_in, memory, mask)}, whole, TOLERANCE[device.type])
+
+
+class Drawn:
+    """Sentences of random subwords, the same in every proof."""
+
+    def __init__(self, vocab_sizes: tuple[int, int], device: torch.device):
+        self.vocab_sizes, self.device = vocab_sizes, device
+        self.generator = torch.Generator().manual_seed(1)
+
+    def sources(self, *lengths: int) -> Tensor:
+        """Returns sources of these lengths, eos included."""
+        ids = self._ids(self.vocab_sizes[0], len(lengths), max(lengths))
+        ends, positions = torch.tensor(lengths)[:, None] - 1, torch.arange(max(lengths))
+        ended = ids.masked_fill(positions == ends, EOS_ID).masked_fill(positions > ends, PAD_ID)
+        return ended.to(self.device)
+
+    def targets(self, rows: int, length: int) -> Tensor:
+        """Returns targets that start with bos."""
+        ids = self._ids(self.vocab_sizes[1], rows, length)
+        return F.pad(ids[:, 1:], (1, 0), value=BOS_ID).to(self.device)
+
+    def _ids(self, vocab_size: int, *shape: int) -> Tensor:
+        return torch.randint(UNK_ID + 1, vocab_size, shape, generator=self.generator)
+
+
+def decoded(model: Transformer, tgt_in: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+    """Returns the log-probabilities (N, T, V) that training gives."""
+    return model.project(model.decode(tgt_in, memory, mask)).log_softmax(-1)
 
 
 def searched(model: Transformer, tgt_in: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
