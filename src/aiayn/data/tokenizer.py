@@ -161,8 +161,9 @@ class Tokenizer:
             fields = json.loads(text)
             model = fields["model"]
             kinds = [step["type"] for step in fields["normalizer"]["normalizers"]]
-            steps = fields["pre_tokenizer"].get("pretokenizers", [])
-            patterns = [step["pattern"]["Regex"] for step in steps[:1]]
+            divides = fields["pre_tokenizer"]["type"] == "Sequence"
+            steps = fields["pre_tokenizer"]["pretokenizers"][:1] if divides else []
+            patterns = [step["pattern"]["Regex"] for step in steps]
             core = _untrained(bool(patterns), "Lowercase" in kinds, patterns == [CHARACTER])
             if model["type"] == "Unigram":
                 core.model = models.Unigram(_scored(model["vocab"]), UNK_ID, False)
