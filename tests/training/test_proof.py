@@ -245,7 +245,7 @@ def test_distances_are_compared_over_a_whole_long_sentence_by_a_narrow_model_of_
     if not has_other_sizes:
 
         def build(c, place):
-            assert c.d_model == config.model.d_model, "code for one size"
+            assert c.d_ff == config.model.d_ff, "code for one size"
             return kind(c.d_model, c.n_heads, c.d_k, c.d_v)
     else:
         build = attention_of(kind)

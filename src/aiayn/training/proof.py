@@ -117,9 +117,7 @@ def refuse_other_states(optimizers: Sequence[Optimizer], states: Sequence[dict[s
 def _search_faults(
     model: Transformer, checkpoint: Checkpoint, module: TranslationModule
 ) -> dict[str, float]:
-    """Returns the faults that are found twice: a router may be undecided between
-    experts once.
-    """
+    """Returns the faults that are found twice: a router may be undecided between experts once."""
     vocab_sizes, noise = (
         (module.config.data.src_vocab_size or module.vocab_size, module.vocab_size),
         0.5,
@@ -130,8 +128,10 @@ def _search_faults(
             model = load_model(checkpoint).eval().to(module.device)
         try:
             max_length = module.config.data.max_length
-            faults = translation_faults(moved(model, seed, noise), vocab_sizes)
-            faults = faults or code_faults(checkpoint, model, max_length, seed, noise)
+            model = moved(model, seed, noise)
+            faults = code_faults(checkpoint, model, max_length, seed, noise)
+            if not faults.keys() - {"neighbours"}:
+                faults |= translation_faults(model, vocab_sizes)
             if not faults:
                 break
         except NonFiniteOutputError:
