@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from aiayn.config.schema import Config
+from aiayn.config.resolve import RunConfig
 from aiayn.data.batch import Batch, source_mask
 from aiayn.errors import ConfigError, NonFiniteOutputError, UserError, summary_of
 from aiayn.kernels.accelerate import accelerate
@@ -253,7 +253,7 @@ def context_faults(model: Transformer, vocab_sizes: tuple[int, int]) -> dict[str
     }
 
 
-def narrowed(config: Config, src_vocab_size: int | None) -> tuple[Config, Config]:
+def narrowed(config: RunConfig, src_vocab_size: int | None) -> tuple[RunConfig, RunConfig]:
     """Returns the options of a model with as many layers and heads, which are narrow, and of one
     with two layers a side.
     """
