@@ -10,7 +10,7 @@ from typing import Any
 from aiayn.config import program
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.extensions import Extension
+from aiayn.config.extension_files import Extension
 from aiayn.config.rules import known_tags, listed, require
 from aiayn.config.stored import to_dict
 from aiayn.data.cleaning import learned_target

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiayn.config.extensions import load_extensions
+from aiayn.config.extension_files import load_extensions
 from aiayn.config.rules import at_least
 from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.errors import ConfigError, RefusedError, counted
@@ -23,7 +23,7 @@ from aiayn.search.fast_translator import FastTranslator
 from aiayn.search.line_translator import LineTranslator
 
 if TYPE_CHECKING:
-    from aiayn.config.extensions import Extension
+    from aiayn.config.extension_files import Extension
     from aiayn.runs.checkpoints import Checkpoint
     from aiayn.search.translator import Translator
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from aiayn.config.extensions import Extension
+from aiayn.config.extension_files import Extension
 from aiayn.config.rules import one_of, require
 from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from aiayn.config.extensions import own_options
+from aiayn.config.extension_files import own_options
 from aiayn.config.resolve import RunConfig, run_config
 from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_dict

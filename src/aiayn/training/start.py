@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from aiayn.config.extensions import own_options
+from aiayn.config.extension_files import own_options
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import CorpusSize, RunConfig, SizedConfig, resolve
 from aiayn.config.rules import listed
