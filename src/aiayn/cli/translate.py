@@ -65,6 +65,10 @@ class OutputOptions:
     paragraphs: Annotated[
         bool, Option("--paragraphs", help="Translate a line's sentences one by one.")
     ] = False
+    reviewed: Annotated[
+        bool,
+        Option("--reviewed", help="Of .po files: without the mark `fuzzy` for translations."),
+    ] = False
     tag: Annotated[
         str | None,
         Option(
@@ -315,17 +319,17 @@ def _write_document(
 ) -> None:
     """Writes a document's translation; everything but text is copied."""
     from aiayn.apps.documents.document import read_document
-    from aiayn.apps.documents.markup import Part
+    from aiayn.apps.documents.markup import parts_of
     from aiayn.apps.documents.texts import translate_texts
     from aiayn.data.languages import target_language
 
     source, target = translator.languages
     langs = source, target_language([output.tag or ""], target)
-    document, parts_done = read_document(file, langs, output.markup), 0
-    total = sum(isinstance(piece, Part) for piece in document.pieces)
+    document = read_document(file, langs, output.markup, fuzzy=not output.reviewed)
+    parts_done, total = 0, len(document.parts)
     with show_progress(total) as progress:
         for group in document.groups(FILE_LINES):
-            count = sum(isinstance(piece, Part) for piece in group)
+            count = len(list(parts_of(group)))
             paragraphs, on_batch = (
                 output.paragraphs or document.is_prose,
                 _within(progress, parts_done, count, total),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from aiayn.apps.documents.document import Document, in_lines, parse_document
-from aiayn.apps.documents.markup import Part
+from aiayn.apps.documents.markup import Checked, Part
 from aiayn.apps.documents.placement import UNIT, written
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
@@ -48,7 +48,12 @@ def translated(
             return part.finish(part.escape(part.text.upper()))
         return part.finish(written(part, *word_for_word(part.text, shout), Counter()))
 
-    text = "".join(one if isinstance(one, str) else text_of(one) for one in found.pieces)
+    def whole(piece: str | Part | Checked) -> str:
+        if isinstance(piece, Checked):
+            return piece.accept("".join(map(whole, piece.pieces)))
+        return piece if isinstance(piece, str) else text_of(piece)
+
+    text = "".join(map(whole, found.pieces))
     return text if isinstance(content, str) else found.encode(text)
 
 
@@ -150,7 +155,10 @@ msgstr[1] "%d Katzen"
 """
 
 SHOUTED_CATALOGUE = (
-    CATALOGUE.replace('msgstr  ""', 'msgstr  "%d \\"CAT\\" SEES\\n"')
+    CATALOGUE.replace("#, c-format", "#, fuzzy, c-format")
+    .replace('\n\nmsgid ""\n"the <b', '\n\n#, fuzzy\nmsgid ""\n"the <b')
+    .replace('\nmsgid "%d cat"', '\n#, fuzzy\nmsgid "%d cat"')
+    .replace('msgstr  ""', 'msgstr  "%d \\"CAT\\" SEES\\n"')
     .replace('the end"\nmsgstr ""', 'the end"\nmsgstr "THE <b x=\\"y\\">MAN</b> SEES\\n\\tTHE END"')
     .replace('msgstr[0] ""', 'msgstr[0] "%d CAT"')
 )
@@ -301,7 +309,7 @@ def test_subtitles_keep_their_number_of_lines_where_words_have_no_blanks_between
         "a.srt",
         "1\r\n00:01 --> 00:02\r\n今天\r\n天气 好\r\n\r\n2\r\n00:03 --> 00:04\r\n\u266a\r\n\u266a\r\n",
     )
-    assert [piece.text for piece in film.pieces if isinstance(piece, Part)] == ["今天天气 好"]
+    assert [piece.text for piece in film.parts] == ["今天天气 好"]
     assert "\u266a\r\n\u266a" in "".join(piece for piece in film.pieces if isinstance(piece, str))
 
 
@@ -399,7 +407,7 @@ def test_messages_of_icu_are_left_alone(message):
         (
             "a.po",
             'msgid "%s"\nmsgstr ""\n\nmsgid "a"\nmsgstr ""\n',
-            'msgid "%s"\nmsgstr ""\n\nmsgid "a"\nmsgstr "A"\n',
+            'msgid "%s"\nmsgstr ""\n\n#, fuzzy\nmsgid "a"\nmsgstr "A"\n',
         ),
         ("a.xlf", "<xliff><trans-unit><source>%s</source></trans-unit></xliff>", ""),
         ("a.md", "%s\n\na cat\n", "%s\n\nA CAT\n"),
@@ -496,7 +504,7 @@ def test_a_file_stays_in_the_encoding_that_it_says(encoding):
 def test_what_the_text_says_of_encodings_is_text(name, content):
     found = document(name, content)
     assert found.encoding == "utf-8"
-    assert [piece.text[-3:] for piece in found.pieces if isinstance(piece, Part)] == ["für"]
+    assert [piece.text[-3:] for piece in found.parts] == ["für"]
 
 
 def test_definitions_and_attributes_of_other_dialects_stay_on_lines_of_their_own():
@@ -683,9 +691,7 @@ def test_encodings_that_browsers_do_not_have_are_refused(name, document):
 def test_latin_1_of_a_page_is_windows_1252_and_comes_back_byte_for_byte():
     page = b"<meta charset=iso-8859-1><p>\x93quoted\x94 \x80 5</p>"
     document = parse_document(Path("a.html"), page, ("en", "de"))
-    assert [part.text for part in document.pieces if isinstance(part, Part)] == [
-        "\u201cquoted\u201d \u20ac 5"
-    ]
+    assert [part.text for part in document.parts] == ["\u201cquoted\u201d \u20ac 5"]
     assert document.encode(page.decode("cp1252")) == page
 
 

@@ -18,15 +18,18 @@ from xml.sax.saxutils import escape, quoteattr
 
 from aiayn.apps.documents.markup import (
     MESSAGE,
+    Checked,
     Part,
     Pieces,
     escaped_html,
     html_text,
     parse_markup,
+    parts_of,
     read_parts,
 )
-from aiayn.apps.localisation.catalogue import quoted, read_messages
+from aiayn.apps.localisation.catalogue import Message, quoted, read_messages
 from aiayn.apps.localisation.exchange import read_memory, read_xliff
+from aiayn.apps.localisation.formats import Format, format_of
 from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK, has_letters
 from aiayn.data.tables import header_columns, is_quoted, table_delimiter
@@ -50,6 +53,7 @@ BREAK = re.compile(
     r"(?![\u3001-\u3002\u3005\u3009\u300b\u300d\u300f\u3011"
     r"ー）］｝，．！？：；]))(?![^<>]{0,300}(?<!--)>)"
 )
+END_OF_FORM = "\0"  # of a message with plural forms
 # Before the words of a subtitle: how they look, and a dash where somebody begins to speak.
 START = re.compile(r"(?:\{\\[^{}]*\})*(?:\s*[-\u2013\u2014](?!\d)\s*)?")
 STYLE = re.compile(r"\{\\[^{}]*\}|<[^<>]*>")
@@ -65,7 +69,13 @@ class Source:
     langs: tuple[str, str]
     markup: bool  # whether tags and placeholders of fields are kept
     content: bytes
+    is_fuzzy: bool = True  # whether translations of messages are marked so
     remarks: list[str] = field(default_factory=list)  # for the user
+    left: dict[str, list[int]] = field(default_factory=dict)  # lines left as they were, by why
+
+    def leave(self, why: str, line: int) -> None:
+        """Notes for the user that a unit which begins in this line stays as it was."""
+        self.left.setdefault(why, []).append(line)
 
     def is_no_text(self, text: str) -> bool:
         """Returns whether a message is one of ICU, of which the user is told."""
@@ -92,26 +102,47 @@ Read = Callable[[Source], Pieces]
 class Document:
     """The pieces of a file that are kept, and between them the parts to translate."""
 
-    path: Path
+    source: Source
     read: Read
     pieces: Pieces
     encoding: str
-    markup: bool
-    remarks: list[str]
+
+    @property
+    def path(self) -> Path:
+        return self.source.path
+
+    @property
+    def markup(self) -> bool:
+        return self.source.markup
 
     @property
     def is_prose(self) -> bool:
         return self.read not in FIELDS
 
+    @property
+    def parts(self) -> list[Part]:
+        return list(parts_of(self.pieces))
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the user is told, once the document is written."""
+        left = [
+            f"{self.path}: {len(lines)} {why}: line {', '.join(map(str, lines[:5]))}"
+            + ", ..." * (len(lines) > 5)
+            for why, lines in self.source.left.items()
+        ]
+        return [*self.source.remarks, *left]
+
     def groups(self, size: int) -> Iterator[Pieces]:
         """Yields all pieces in groups of up to `size` parts."""
-        group, parts = [], 0
+        group, count = [], 0
         for piece in self.pieces:
-            if parts == size and isinstance(piece, Part):
+            added = len(list(parts_of([piece])))
+            if count and added and count + added > size:
                 yield group
-                group, parts = [], 0
+                group, count = [], 0
             group.append(piece)
-            parts += isinstance(piece, Part)
+            count += added
         yield group
 
     def encode(self, text: str) -> bytes:
@@ -131,18 +162,20 @@ class Document:
             ) from None
 
 
-def read_document(path: Path, langs: tuple[str, str], markup: bool = False) -> Document:
+def read_document(
+    path: Path, langs: tuple[str, str], markup: bool = False, fuzzy: bool = True
+) -> Document:
     """Reads a file with one of the suffixes of `READERS`, plain or compressed. Raises what
     `parse_document` raises.
     """
-    return parse_document(path, read_whole(path), langs, markup)
+    return parse_document(path, read_whole(path), langs, markup, fuzzy)
 
 
 def parse_document(
-    path: Path, content: bytes, langs: tuple[str, str], markup: bool = False
+    path: Path, content: bytes, langs: tuple[str, str], markup: bool = False, fuzzy: bool = True
 ) -> Document:
     """Returns the document that a file's content is. With `markup` tags in the fields of tables are
-    kept, too.
+    kept, too; `fuzzy` marks what is translated in a catalogue as not reviewed.
 
     Raises DataError with file and line if it is not what its suffix says.
     """
@@ -153,11 +186,11 @@ def parse_document(
         ("", "utf-8") if read is _memory else decode_document(path, content, read in DECLARING)
     )
     keeps_tags = markup or read not in (*FIELDS, _plain)
-    source = Source(path, text.removeprefix("\ufeff"), langs, keeps_tags, content)
+    source = Source(path, text.removeprefix("\ufeff"), langs, keeps_tags, content, fuzzy)
     pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *read(source)]
-    if not any(isinstance(piece, Part) for piece in pieces):
+    if not list(parts_of(pieces)):
         source.remarks.append(f"{path}: no text to translate")
-    return Document(path, read, pieces, encoding, source.markup, source.remarks)
+    return Document(source, read, pieces, encoding)
 
 
 def _plain(source: Source) -> Pieces:
@@ -186,16 +219,52 @@ def _catalogue(source: Source) -> Pieces:
                     f"{source.langs[1]}"
                 )
             continue
-        for name, text in message.targets.items():
-            if text or source.is_no_text(message.source(name)):
-                continue
-            start, end = message.spans[name]
-            pieces += [source.text[done:start], '"']
-            for number, line in enumerate(message.source(name).split("\n")):
-                pieces += ["\\n" * (number > 0), *source.field(line, quoted)]
-            pieces.append('"')
-            done = end
+        names = [
+            name
+            for name, text in message.targets.items()
+            if not text and not source.is_no_text(message.source(name))
+        ]
+        if not names:
+            continue
+        message_format = format_of(message.flags, message.texts["msgid"])
+        of_forms: list[Part | str] = []
+        for name in names:
+            of_forms += [*message_format.pieces(message.source(name)), END_OF_FORM]
+        write = partial(_written_message, source, message, message_format, names)
+        pieces += [source.text[done : message.start], Checked(of_forms, write)]
+        done = message.end
     return [*pieces, source.text[done:]]
+
+
+def _written_message(
+    source: Source,
+    message: Message,
+    message_format: Format,
+    names: list[str],
+    translation: str,
+) -> str:
+    """Returns a message with its translations, or as it was if a program could not use one."""
+    as_it_was = source.text[message.start : message.end]
+    pieces: list[str] = []
+    done = message.start
+    forms = translation.split(END_OF_FORM)[:-1]
+    for name, form in zip(names, forms, strict=len(forms) == len(names)):
+        settled = message_format.settled(form, message.source(name))
+        if settled is None or len(forms) != len(names):
+            source.leave(
+                "messages stay empty, because placeholders would have changed", message.line
+            )
+            return as_it_was
+        start, end = message.spans[name]
+        pieces += [source.text[done:start], f'"{quoted(settled)}"']
+        done = end
+    written = "".join([*pieces, source.text[done : message.end]])
+    if message.is_fuzzy or not source.is_fuzzy:
+        return written
+    if message.flags:
+        return written.replace("#,", "#, fuzzy,", 1)
+    line_end = "\r\n" if "\r\n" in as_it_was else "\n"
+    return f"#, fuzzy{line_end}{written}"
 
 
 def _xliff(source: Source) -> Pieces:

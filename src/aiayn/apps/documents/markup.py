@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from aiayn.data.placeholders import CJK, PLACEHOLDER, TAG, has_letters
 
@@ -84,7 +84,23 @@ class Part:
     finish: Callable[[str], str] = str  # is given the translation, with its tags
 
 
-Pieces = list[Part | str]
+@dataclass(frozen=True)
+class Checked:
+    """Pieces whose translation is judged as a whole, such as those of a message."""
+
+    pieces: list[Part | str]
+    accept: Callable[[str], str]  # is given the translation; returns it, or what stays instead
+
+
+Pieces = list[Part | str] | list[Part | str | Checked]
+
+
+def parts_of(pieces: Iterable[Part | str | Checked]) -> Iterator[Part]:
+    for piece in pieces:
+        if isinstance(piece, Checked):
+            yield from parts_of(piece.pieces)
+        elif isinstance(piece, Part):
+            yield piece
 
 
 def changes_marks(left: str, right: str) -> bool:
@@ -98,17 +114,20 @@ def changes_marks(left: str, right: str) -> bool:
 class Reader(HTMLParser):
     """Cuts a text into tokens, which together are the text."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, hidden: re.Pattern[str] = TEXT_TAG):
+        """`hidden` finds what is text, whatever tags it looks like."""
         super().__init__()
         self.tokens: list[Token] = []
         self._text, self._done = text, 0
         self._event: tuple[str, str] = ("alone", "")
         self._annotation = ""  # the name of the one that is open
-        head, end, tail = TEXT_TAG.sub(lambda tag: "x" * len(tag[0]), text).rpartition(">")
+        for pattern in {TEXT_TAG, hidden}:
+            text = pattern.sub(lambda match: "x" * len(match[0]), text)
+        head, end, tail = text.rpartition(">")
         # Nothing after the last ">" is a tag; Python would look for an end from every "<" there.
         self.rawdata = head + end + re.sub("<(?![!?])", "x", tail)
         self.close()
-        self.tokens.append(("text", "", text[self._done :]))
+        self.tokens.append(("text", "", self._text[self._done :]))
 
     def updatepos(self, i: int, j: int) -> int:
         """Notes the token between these characters, after the parser's own handler."""
@@ -283,7 +302,9 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
             names[name] += 1
         tags.append(tag)
     raw, text = "".join(raw for *_, raw in tokens), text.rstrip()
-    if MESSAGE.search(text) or not has_letters(text):
+    spans = [(0, 0), *((start, stop) for start, stop, _ in kept), (len(text), len(text))]
+    translatable = " ".join(text[stop:start] for (_, stop), (start, _) in pairwise(spans))
+    if MESSAGE.search(text) or not has_letters(translatable):
         return [raw] if raw else []
     # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a
     # blank.

@@ -166,14 +166,10 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
         )
         if word.is_new or was_new or gap.strip() or begins_tag:  # they were no neighbours
             next_text = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
-            is_spaced = previous_text and not any(
-                map(BESIDE_NO_BLANK.match, (previous_text[-1], next_text[0]))
-            )
-            gap = (
-                " "
-                if is_spaced and next_text[0] not in CLOSING and previous_text[-1] not in OPENING
-                else ""
-            )
+            beside_cjk = any(map(BESIDE_NO_BLANK.match, (previous_text[-1:], next_text)))
+            closes = not word.is_new and next_text[0] in CLOSING
+            opens = not was_new and previous_text[-1:] in OPENING
+            gap = "" if not previous_text or beside_cjk or closes or opens else " "
             # They and placeholders must not run together.
             gap = next(
                 (
@@ -204,20 +200,15 @@ def _fixed_words(
     source_names, names = (
         np.array([_name(unit) for unit in some], dtype=object) for some in (source, units)
     )
-    is_wanted = np.isin(
-        names, [name for name, unit in zip(source_names, source, strict=True) if unit[1]]
-    )
     edges = [*(unit.span() for unit in units), (len(text), len(text))]
     ranges = _units_in(
         part.text, [start for start, *_ in part.kept], [stop for _, stop, _ in part.kept]
     )
     wanted = [(*unit_range, raw) for unit_range, (*_, raw) in zip(ranges, part.kept, strict=True)]
     inside = {unit for first, last, _ in wanted for unit in range(first, last)}
-    wanted += [
-        (number, number + 1, "")
-        for number, unit in enumerate(source)
-        if unit[1] and number not in inside
-    ]
+    alone = [number for number, unit in enumerate(source) if unit[1] and number not in inside]
+    wanted += [(number, number + 1, "") for number in alone]
+    is_wanted = np.isin(names, source_names[alone])
     for first, last, kept in wanted:
         row, mass = np.zeros(len(source)), weights[:, first:last].sum(1)
         row[first:last] = 1 / (last - first)

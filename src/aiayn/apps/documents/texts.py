@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from aiayn.apps.documents.markup import MARK, Part, Pieces, parse_markup
+from aiayn.apps.documents.markup import MARK, Checked, Part, Pieces, parse_markup, parts_of
 from aiayn.apps.documents.placement import UNIT, Attention, unit_weights, written
 from aiayn.data.languages import primary
 from aiayn.data.placeholders import has_letters
@@ -109,7 +109,7 @@ class Texts:
                 start = f"{first} " if is_tagged else start
                 pieces = parse_markup(rest if is_tagged else pieces, markup, is_html)
             self._texts.append(pieces)
-            for part in (piece for piece in pieces if isinstance(piece, Part)):
+            for part in parts_of(pieces):
                 if markup and (words := len(UNIT.findall(part.text))) > MAX_WORDS:
                     raise DataError(
                         f"text {number} has {words:,} words between two tags that end a sentence; "
@@ -157,35 +157,34 @@ class Texts:
 
         Given are all translations, and the attention of those that are `marked`.
         """
-        attention_by_sentence, cuts = (
-            dict(zip(self.marked, attention, strict=True)),
-            iter(self._cuts),
-        )
-        texts, placement_counts = [], Counter[str]()
-        for pieces in self._texts:
-            texts.append("")
-            for piece in pieces:
-                if isinstance(piece, Part):
-                    part, cut, sentence_numbers = next(cuts)
-                    translated = list(cut)
-                    for sentence_index, number in enumerate(sentence_numbers):
-                        if self.sentences[number]:
-                            translated[2 * sentence_index + 1] = best[number].text
-                    text = "".join(translated)
-                    if self._markup:
-                        weights = unit_weights(
-                            translated,
-                            cut,
-                            [
-                                attention_by_sentence[number]
-                                for number in sentence_numbers
-                                if number in attention_by_sentence
-                            ],
-                        )
-                        text = written(part, text, weights, placement_counts)
-                    piece = part.finish(text if self._markup else part.escape(text))
-                texts[-1] += piece
-        return texts, placement_counts
+        attention_by_sentence = dict(zip(self.marked, attention, strict=True))
+        cuts = iter(self._cuts)
+        placement_counts = Counter[str]()
+
+        def translated(piece: Part | str | Checked) -> str:
+            if isinstance(piece, str):
+                return piece
+            if isinstance(piece, Checked):
+                return piece.accept("".join(map(translated, piece.pieces)))
+            part, cut, sentence_numbers = next(cuts)
+            sentences = [
+                best[number].text if self.sentences[number] else sentence
+                for number, sentence in zip(sentence_numbers, cut[1::2], strict=True)
+            ]
+            pieces = list(cut)
+            pieces[1::2] = sentences
+            text = "".join(pieces)
+            if not self._markup:
+                return part.finish(part.escape(text))
+            part_attention = [
+                attention_by_sentence[number]
+                for number in sentence_numbers
+                if number in attention_by_sentence
+            ]
+            weights = unit_weights(pieces, cut, part_attention)
+            return part.finish(written(part, text, weights, placement_counts))
+
+        return ["".join(map(translated, pieces)) for pieces in self._texts], placement_counts
 
 
 def translate_texts(

@@ -25,10 +25,19 @@ class Message:
     """
 
     line: int  # that its first keyword is in
-    is_fuzzy: bool = False
+    start: int = 0  # of its line of flags, or of that keyword's
+    flags: set[str] = field(default_factory=set)  # such as fuzzy and c-format
     texts: dict[str, str] = field(default_factory=dict)
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     lines: dict[str, list[str]] = field(default_factory=dict)  # of which the texts are made
+
+    @property
+    def is_fuzzy(self) -> bool:
+        return "fuzzy" in self.flags
+
+    @property
+    def end(self) -> int:
+        return max(end for _, end in self.spans.values())
 
     @property
     def targets(self) -> dict[str, str]:
@@ -59,7 +68,9 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
 
     Raises DataError with the line if it is no catalogue.
     """
-    message, is_fuzzy, keyword, start = Message(0), False, "", 0
+    message, keyword, start = Message(0), "", 0
+    flags: set[str] = set()  # of the message that comes
+    flags_start = None
     for number, line in enumerate(text.split("\n"), 1):
         line_match = LINE.match(line)
         name = line_match[1] if line_match else None
@@ -74,7 +85,8 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
                 raise DataError(f"{path}: line {number}: unexpected {name}; correct it")
             keyword, begin = name or keyword, start + line_match.start(2)
             if not message.lines:
-                message, is_fuzzy = Message(number, is_fuzzy), False
+                message = Message(number, start if flags_start is None else flags_start, flags)
+                flags, flags_start = set(), None
             if len(message.lines) > MOST_FORMS:
                 raise DataError(
                     f"{path}: line {number}: a message has more than {MOST_FORMS} forms; correct it"
@@ -85,10 +97,12 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
                 start + line_match.end(2),
             )
         elif not line.strip() or line.lstrip().startswith("#"):
-            # An obsolete message, whose lines are comments, takes its flags with it.
-            is_fuzzy = bool(re.match(r"\s*#,.*\bfuzzy\b", line)) or (
-                is_fuzzy and not line.lstrip().startswith("#~")
-            )
+            comment = line.strip()
+            if comment.startswith("#,"):
+                flags_start = start if flags_start is None else flags_start
+                flags |= {flag.strip() for flag in comment[2:].split(",")}
+            elif comment.startswith("#~"):  # an obsolete message takes its flags with it
+                flags, flags_start = set(), None
             keyword = ""
         else:
             raise DataError(f"{path}: line {number} is not valid in a PO catalogue; correct it")

@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 from starlette.exceptions import HTTPException
 
 from aiayn.apps.documents.document import READERS, Document, parse_document
-from aiayn.apps.documents.markup import Part
 from aiayn.apps.documents.placement import Attention
 from aiayn.apps.documents.texts import Texts
 from aiayn.data.pair_files import OTHER_FORMATS
@@ -104,7 +103,7 @@ def _read(name: str, content: bytes, langs: tuple[str, str], tag: str) -> tuple[
         known = f"choose a file of {', '.join(READERS)}"
         raise DataError(f"{path}: {OTHER_FORMATS.get(suffix(path.name), known)}")
     document = parse_document(path, content, langs)
-    for part in (piece for piece in document.pieces if isinstance(piece, Part) and document.markup):
+    for part in document.parts if document.markup else []:
         if len(part.text) > MAX_HTML or len(part.tags) + len(part.kept) > MAX_TAGS:
             raise HTTPException(
                 413,

@@ -1,0 +1,197 @@
+"""What of a message a program replaces or reads: by the message's flag, as gettext has it.
+
+A message without a flag may be one of Sphinx, whose roles and literals stay as they are.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+
+from aiayn.apps.documents.markup import Pieces, Reader, Token, read_parts
+
+SIZE = "(?:hh?|ll?|[LqjzZt]|I64|I32|I|wf?[0-9]{1,3})?"
+NUMBERED = re.compile(r"%\d{1,4}\$")
+NUMBER = r"(?:(?P<number>\d{1,4})\$)?"
+
+
+def _printf(argument: str, flags: str, size: str, conversions: str) -> str:
+    width = r"(?:\*(?:\d{1,4}\$)?|\d{1,4})?"
+    return rf"%{argument}[{flags}]{{0,9}}{width}(?:\.{width})?{size}(?:{conversions})"
+
+
+# `<PRIu64>` stands for letters that the compiler puts in, `%m` for the text of an error.
+C = _printf(NUMBER, "-+ #0'I", SIZE, r"[diouxXeEfFgGaAcsCSpnbB@]|<[A-Za-z]\w{0,30}>")
+JAVA = "(?P<name>%n)|" + _printf(NUMBER, "-+ #0,(<", "", "[tT][A-Za-z]|[bBhHsScCdoxXeEfgGaA]")
+PYTHON = _printf(r"(?P<name>\([^()\n]{1,100}\))?", "-+ #0", "[hlL]?", "[diouxXeEfFgGcrsa]")
+RUBY = r"(?P<name>%\{\w{1,60}\}|%<\w{1,60}>[-+ #0]{0,5}[\d.]{0,9}[A-Za-z])|" + _printf(
+    NUMBER, "-+ #0", "", "[diouxXeEfgGaAcsp]"
+)
+BRACES = r"\{(?P<name>[^{}\s:!]{1,100})?(?:[!:](?:[^{}\n]|\{[^{}\n]{0,60}\}){0,100})?\}"
+NUMBER_IN_BRACES = r"(?P<name>\{\s*\d{1,4}\s*(?:,[^{}\n]{0,200})?\})"
+# Of reStructuredText: what stays with its words, and what is around words.
+LITERAL = (
+    r"(?<!\w)``(?=[^\s`])[^\n]{0,200}?(?<=\S)``(?![\w`])"
+    r"|(?<![\w:`])(?::[A-Za-z][\w.+:-]{0,50}:)?`[^`\n]{1,300}`_{0,2}(?!\w)"
+    r"|(?<![\w|])\|[^\s|](?:[^|\n]{0,60}[^\s|])?\|_{0,2}(?![\w|])"
+    r"|\[(?:\d{1,4}|[#*A-Za-z][\w.-]{0,60}|[#*])\]_(?!\w)"
+    r"|(?<![\w.-])[^\W_](?:[\w.-]{0,60}[^\W_])?_{1,2}(?!\w)"
+)
+AROUND = (
+    r"(?<![\w:`])(?:(?::[A-Za-z][\w.+:-]{0,50}:)?`)(?P<title>[^`<>\s](?:[^`<>\n]{0,200}[^`<>\s])?)"
+    r"\s*<[^`<>\n]{1,300}>`_{0,2}(?!\w)"
+    r"|(?<![\w*])(?P<stars>\*\*?)(?P<strong>[^\s*](?:[^*\n]{0,300}[^\s*])?)(?P=stars)(?![\w*])"
+)
+# The blank between words and their target, which goes with the end of the words.
+UNSPACED_TARGET = re.compile(r"(?<=[^\s`<>])(?=<[^`<>\n]{1,300}>`)")
+# What is no text of any message: line ends, tabs and keys after them (`Ctrl+H`), addresses, and the
+# mark of the letter that opens a menu (`&File`, `E&xit`, `_Open`).
+KEY = r"\S{0,20}\+\S{1,20}|F\d\d?|Del(?:ete)?|Ins(?:ert)?|Esc|Enter|Space|Home|End"
+MNEMONIC = r"(?<![\w&])[&_](?=[^\W_])(?!\w{1,30};)|(?<=[A-Za-z])&(?=[a-z])(?!\w{1,30};)"
+OF_ALL = (
+    rf"(?P<blank>\t(?:{KEY})\s*\Z|[\t\n\r\v\f]+)"
+    r"|(?:https?|ftp|file)://[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}]"
+)
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the messages of one flag write what is replaced, their arguments."""
+
+    argument: str  # a pattern
+    doubled: str = ""  # characters that text has twice
+    is_ordered: bool = True  # whether arguments without a name are told apart by their order
+    is_numbered: bool = False  # whether `%2$s` is the second argument
+
+    @cached_property
+    def _arguments(self) -> re.Pattern[str]:
+        doubled = f"(?P<doubled>(?P<once>[{self.doubled}])(?P=once))|" if self.doubled else ""
+        return re.compile(doubled + self.argument)
+
+    @cached_property
+    def _marks(self) -> re.Pattern[str]:
+        return re.compile(f"{OF_ALL}|{self._arguments.pattern}|(?P<mnemonic>{MNEMONIC})")
+
+    def pieces(self, message: str) -> Pieces:
+        """Returns parts to translate, and what is between them.
+
+        Arguments that are told apart by their order alone get numbers; `settled` takes them away
+        again where a translation has the same order.
+        """
+        marks = Counter(mark.lastgroup for mark in self._marks.finditer(message))
+        tokens: list[Token] = []
+        for token_type, name, raw in Reader(message, self._marks).tokens:
+            if token_type == "text":
+                tokens += self._text_tokens(raw, has_mnemonic=marks["mnemonic"] == 1)
+            else:
+                tokens.append((token_type, name, raw))
+        if self._is_numberable(message):
+            numbers = count(1)
+            tokens = [
+                (token_type, name, raw if token_type == "text" else self._numbered(raw, numbers))
+                for token_type, name, raw in tokens
+            ]
+        return read_parts(tokens, self._read, self._escape)
+
+    def settled(self, translation: str, message: str) -> str | None:
+        """Returns a translation as its program needs it, or None if its arguments are not those of
+        its message.
+        """
+        places, wanted = self._places(translation), self._places(message)
+        if Counter(places) != Counter(wanted):
+            return None
+        numbers = [number for number, _ in places if number]
+        if self is UNFLAGGED:
+            return UNSPACED_TARGET.sub(" ", translation)
+        if self._is_numberable(message) and numbers == sorted(numbers):
+            return self._arguments.sub(lambda mark: NUMBERED.sub("%", mark[0]), translation)
+        return translation
+
+    def _text_tokens(self, text: str, has_mnemonic: bool) -> Iterator[Token]:
+        """Cuts text without tags at its arguments and at what else is no text."""
+        done = 0
+        for mark in self._marks.finditer(text):
+            group = mark.lastgroup
+            if group == "doubled" or (group == "mnemonic" and not has_mnemonic):
+                continue
+            yield "text", "", text[done : mark.start()]
+            done = mark.end()
+            if group in ("title", "strong"):
+                start, end = mark.span(group)
+                yield "open", "role", text[mark.start() : start]
+                yield "text", "", text[start:end]
+                yield "close", "role", text[end:done]
+            elif group == "blank":
+                yield "other", "", mark[0]
+            elif group == "mnemonic":
+                yield "open", group, mark[0]
+            else:
+                yield "kept", mark[0], mark[0]
+        yield "text", "", text[done:]
+
+    def _places(self, text: str) -> list[tuple[int, str]]:
+        """Returns the arguments of a text, each with its number or, where order is free, with 0."""
+        places: list[tuple[int, str]] = []
+        numbers = count(1)
+        for mark in self._arguments.finditer(text):
+            groups = mark.groupdict()
+            words = groups.get("title") or groups.get("strong")
+            if number := groups.get("number"):
+                places.append((int(number), NUMBERED.sub("%", mark[0])))
+            elif self.is_ordered and not groups.get("name") and not groups.get("doubled"):
+                places.append((next(numbers), mark[0]))
+            elif words:
+                places.append((0, "".join(mark[0].replace(words, "", 1).split())))
+            elif not groups.get("doubled"):
+                places.append((0, mark[0]))
+        return places
+
+    def _is_numberable(self, message: str) -> bool:
+        """Whether a translation may need numbers that its message does without."""
+        arguments = [key for number, key in self._places(message) if number]
+        is_plain = not any("*" in key for key in arguments)
+        return self.is_numbered and is_plain and len(arguments) > 1 and not NUMBERED.search(message)
+
+    def _numbered(self, raw: str, numbers: Iterator[int]) -> str:
+        def with_number(mark: re.Match[str]) -> str:
+            is_counted = not (mark["name"] or mark.groupdict().get("doubled"))
+            return f"%{next(numbers)}${mark[0][1:]}" if is_counted else mark[0]
+
+        return self._arguments.sub(with_number, raw)
+
+    def _read(self, raw: str) -> str:
+        return re.sub(rf"([{self.doubled}])\1", r"\1", raw) if self.doubled else raw
+
+    def _escape(self, text: str) -> str:
+        return re.sub(f"[{self.doubled}]", r"\g<0>\g<0>", text) if self.doubled else text
+
+
+PRINTF = Format(f"(?P<name>%m)|{C}", "%", is_numbered=True)
+UNFLAGGED = Format(f"{AROUND}|{LITERAL}", is_ordered=False)
+MESSAGE_FORMAT = Format(NUMBER_IN_BRACES, "'", is_ordered=False)
+JAVA_PRINTF = Format(JAVA, "%", is_numbered=True)
+FORMATS = {
+    **dict.fromkeys(("c", "objc", "awk", "lua", "perl", "php", "tcl", "javascript"), PRINTF),
+    "gcc-internal": Format(rf"(?P<name>%[m<>'RK])|%q|{C}", "%", is_numbered=True),
+    "python": Format(PYTHON, "%"),
+    "ruby": Format(RUBY, "%", is_numbered=True),
+    **dict.fromkeys(("python-brace", "csharp"), Format(BRACES, "{}")),
+    "perl-brace": Format(r"\{[A-Za-z_]\w{0,60}\}", is_ordered=False),
+    "java": MESSAGE_FORMAT,
+    "java-printf": JAVA_PRINTF,
+    **dict.fromkeys(("qt", "qt-plural", "kde"), Format(r"%(?:L?\d\d?|n)", is_ordered=False)),
+    "boost": Format(rf"(?P<name>%\d{{1,2}}%|%\|[^|\n]{{1,60}}\|)|{C}", "%", is_numbered=True),
+    "sh": Format(r"\$(?:\w{1,60}|\{\w{1,60}\})", is_ordered=False),
+    **dict.fromkeys(("lisp", "scheme"), Format(r"~[-+\d,'@:]{0,9}[^\W\d]", "~")),
+}
+
+
+def format_of(flags: Collection[str], message: str) -> Format:
+    """Returns how a message with these flags, such as c-format, is written."""
+    names = [name for name in FORMATS if f"{name}-format" in flags]
+    message_format = FORMATS[names[0]] if names else UNFLAGGED
+    # Java has two formats of this name; programs choose one by the function that they call.
+    is_printf = message_format is MESSAGE_FORMAT and not re.search(r"\{\s*\d", message)
+    return JAVA_PRINTF if is_printf else message_format
