@@ -233,7 +233,7 @@ SHOUTED_TABLE = (
 PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>the cat</title><style>p > b {}</style></head>
 <!-- the <b>comment -->\r\n<body class='a>b'><p>the <a title="1 < 2" href=x>old</a> house<br/>&nbsp; two &amp; cats &lt;
 </p><script>if (a < b) the()</script><code>the cat</code></BODY></html>"""
-SHOUTED_PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>THE CAT</title><style>p > b {}</style></head>
+SHOUTED_PAGE = """<!DOCTYPE html>\r\n<html lang="de"><head><title>THE CAT</title><style>p > b {}</style></head>
 <!-- the <b>comment -->\r\n<body class='a>b'><p>THE <a title="1 < 2" href=x>OLD</a> HOUSE<br/>&nbsp; TWO &amp; CATS &lt;
 </p><script>if (a < b) the()</script><code>the cat</code></BODY></html>"""
 
@@ -515,6 +515,60 @@ def test_definitions_and_attributes_of_other_dialects_stay_on_lines_of_their_own
     assert translated(
         "a.md", "> [!NOTE]\n> the cat\n> sees\n\n> \\[!tip]- a title\n>\n> 5+ cats\n"
     ) == ("> [!NOTE]\n> THE CAT SEES\n\n> \\[!tip]- A TITLE\n>\n> 5+ CATS\n")
+
+
+DIALECTS = {
+    "[^1]: the cat\n[^two]: the house\n": "[^1]: THE CAT\n[^two]: THE HOUSE\n",
+    "a[^1] cat[^b]\n\n[^1]: http://x.org\n[^b]: http://y.org\n": None,
+    "# a cat {#the-cat .old}\n": None,
+    "see [it](x.md){target=_blank} and {ref}`the-cat`\n": None,
+    "the [[a page|cat]] sees [[a page]]\n": "THE [[a page|cat]] SEES [[a page]]\n",
+    "!!! note\n\n    the cat\n\n    - two cats\n\nthe end\n": None,
+    '???+ tip "kept"\n    the cat\n': None,
+    '=== "Tab"\n\n    the cat\n\n    === "kept"\n\n        a cat\n\n        !!! note\n': None,
+    "[[_TOC_]]\nthe cat\n": "[[_TOC_]]\nTHE CAT\n",
+    ":::note\nthe cat\n:::\n": None,
+}
+UNKNOWN = [
+    *("*[HTML]: the language", "{{% note %}}", '{{< figure src="a b" >}}', "(the-cat)="),
+    *('--8<-- "the/cat.md"', "<<< @/the/cat.js{2}"),
+]
+
+
+@pytest.mark.parametrize("text", DIALECTS)
+def test_text_of_dialects_is_translated_and_what_they_add_to_it_stays(text):
+    kept = r"\[\^.*?\]|\{[#r].*?\}|`.*?`|\(.*?\)|\{.*?\}|http.*|(?:!!!|\?\?\?|===|:::).*"
+    cut = re.split(f"({kept})", text)
+    shouted = "".join(part if number % 2 else part.upper() for number, part in enumerate(cut))
+    assert translated("a.md", text) == (DIALECTS[text] or shouted)
+    assert translated("a.md", text, shout=False) == text
+
+
+@pytest.mark.parametrize("line", UNKNOWN)
+def test_a_line_of_an_unknown_dialect_stays_and_is_counted(line):
+    text = f"a cat\n\n{line}\nthe house\n\n{line}\n\nthe end\n"
+    expected = f"A CAT\n\n{line}\nTHE HOUSE\n\n{line}\n\nTHE END\n"
+    assert translated("a.md", text) == expected
+    [remark] = document("a.md", text).remarks
+    assert remark == f"a.md: 2 lines of a dialect of Markdown stay as they are: {line}"
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("<html lang=en><p>a</p>", "<html lang=de><p>A</p>"),
+        ('<HTML xml:lang="en-US" LANG="en">a', '<HTML xml:lang="de" LANG="de">A'),
+        ('<html lang="fr"><p lang="en">a</p>', '<html lang="fr"><p lang="en">A</p>'),
+    ],
+)
+def test_a_page_says_the_language_that_it_is_in(page, expected):
+    assert translated("a.html", page) == expected
+
+
+def test_a_control_character_of_a_translation_stays_out_of_xliff():
+    text = "<xliff><segment><source>a cat</source></segment></xliff>"
+    [part] = document("a.xlf", text).parts
+    assert part.escape("a\x00\x1b<&\ufffe") == "a&lt;&amp;"
 
 
 def test_what_would_be_a_mark_in_markdown_is_written_as_text():

@@ -21,7 +21,6 @@ from aiayn.apps.documents.markup import (
     Checked,
     Part,
     Pieces,
-    escaped_html,
     html_text,
     parse_markup,
     parts_of,
@@ -53,6 +52,8 @@ BREAK = re.compile(
     r"(?![\u3001-\u3002\u3005\u3009\u300b\u300d\u300f\u3011"
     r"ー）］｝，．！？：；]))(?![^<>]{0,300}(?<!--)>)"
 )
+PAGE = re.compile(r"<html\b", re.IGNORECASE)
+PAGE_LANG = re.compile(r"""(\s(?:xml:)?lang\s*=\s*["']?)([\w-]+)""", re.IGNORECASE)
 END_OF_FORM = "\0"  # of a message with plural forms
 # Before the words of a subtitle: how they look, and a dash where somebody begins to speak.
 START = re.compile(r"(?:\{\\[^{}]*\})*(?:\s*[-\u2013\u2014](?!\d)\s*)?")
@@ -198,13 +199,31 @@ def _plain(source: Source) -> Pieces:
 
 
 def _html(source: Source) -> Pieces:
-    return parse_markup(source.text, is_html=True)
+    """The text, and in the page's tag `<html lang="en">` the language that it has then."""
+    pieces = parse_markup(source.text, is_html=True)
+    number = next((n for n, piece in enumerate(pieces) if PAGE.match(str(piece))), None)
+    if number is None:
+        return pieces
+
+    def of_target(attribute: re.Match[str]) -> str:
+        is_source = best_match(attribute[2], source.langs[:1]) is not None
+        return attribute[1] + (source.langs[1] if is_source else attribute[2])
+
+    page = PAGE_LANG.sub(of_target, str(pieces[number]))
+    return [*pieces[:number], page, *pieces[number + 1 :]]
 
 
 def _markdown_pieces(source: Source) -> Pieces:
     from aiayn.apps.documents.markdown import parse_markdown
 
-    return parse_markdown(source.text)
+    unknown: list[str] = []
+    pieces = parse_markdown(source.text, unknown)
+    if unknown:
+        source.remarks.append(
+            f"{source.path}: {len(unknown)} lines of a dialect of Markdown stay as they are: "
+            f"{unknown[0].strip():.60}"
+        )
+    return pieces
 
 
 def _catalogue(source: Source) -> Pieces:
@@ -290,7 +309,7 @@ def _xliff(source: Source) -> Pieces:
         pieces += [
             content[done : unit.span[0]].decode(),
             opening,
-            *read_parts(unit.source, html_text, escaped_html),
+            *read_parts(unit.source, html_text, _in_xml),
             closing,
         ]
         done = unit.span[1]

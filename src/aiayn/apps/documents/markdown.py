@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token as Mark
 
@@ -23,13 +24,29 @@ ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 LINE_START = re.compile(
     r"\A(\d{1,9}(?=[.)](?:\s|$))|(?=[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|=+$|-+$|~~~))"
 )
-# And the box of a task; rules of neither are read
-FOOTNOTE = re.compile(r"(^\[[ xX]\](?=\s)|\[\^[^\[\]\s]{1,200}\]:?)")
-# Of other dialects lines that begin or end a note, a box or a formula, or hold attributes; what
-# begins a definition, and an alert in a quotation (`[!NOTE]`).
+# In a line, of dialects: boxes of tasks, attributes (`{#id .class}`), names of roles (`{ref}`), and
+# links of wikis, whose words the model sees.
+DIALECT = re.compile(
+    r"^\[[ xX]\](?=\s)|(?P<footnote>\[\^[^\[\]\s]{1,200}\]:?)|\{[#.:][^{}\n]{1,200}\}"
+    r"|\{[\w-]{1,60}=[^{}\n]{1,200}\}|\{[A-Za-z][\w:-]{0,60}\}(?=`|\Z)|(?P<page>\[\[[^\[\]\n]{1,200}\]\])"
+)
+CONTENTS = ("[[_TOC_]]", "[[TOC]]")
+ROLE = re.compile(r"\{[A-Za-z][\w:-]{0,60}\}")
+# Begins a note or a tab of MkDocs, whose text is indented.
+INDENTED = re.compile(r'(?:!!!|\?\?\?\+?)[ \t]|={3}[+!]?[ \t]+"')
+# Lines that begin or end a note, a box, a tab or a formula, or hold attributes; what begins a
+# definition, a footnote, and an alert in a quotation (`[!NOTE]`).
 DIRECTIVE = re.compile(
     r"(^[ \t]*(?:!!!|\?\?\?|:::|\$\$|\{:)[^\r\n]*(?:\r?\n|\Z)|(?<=\n)[ \t]*:[ \t]+"
+    r"|(?<=\n)[ \t]*\[\^[^\[\]\s]{1,200}\]:[ \t]*"
     r"|^\\?\[!\w+\][-+]?[ \t]*(?:\r?\n[ \t>]*)?)",
+    re.MULTILINE,
+)
+# Lines of dialects that stay whole, and are counted: abbreviations, short codes, labels, files to
+# include.
+UNKNOWN = re.compile(
+    r"(^[ \t]*(?:\*\[[^\[\]\r\n]{1,100}\]:|\{\{[%<]|\([\w.:-]{1,100}\)=[ \t]*\r?$|--8<--"
+    r"|<<<[ \t]*@)[^\r\n]*(?:\r?\n|\Z))",
     re.MULTILINE,
 )
 # A formula, as Pandoc and GitHub tell it from an amount of money: no blank inside, no letter or
@@ -39,7 +56,7 @@ PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
 Rule = Callable[[StateInline, bool], bool]
 
 
-def parse_markdown(text: str) -> Pieces:
+def parse_markdown(text: str, unknown: list[str] | None = None) -> Pieces:
     """Returns the parts of a text, and between them what is kept: with the parts' own marks, they
     are the text.
     """
@@ -48,6 +65,7 @@ def parse_markdown(text: str) -> Pieces:
     lines = re.findall(r"[^\r\n]*(?:\r\n?|\n|\Z)", text[start:])
     starts = [start, *(start + length for length in accumulate(map(len, lines)))]
     pieces: Pieces = [text[:start]]
+    unknown = [] if unknown is None else unknown
     tokens = _parser().parse(text[start:])
     for number, token in enumerate(tokens):
         if not token.map or token.type not in ("inline", "html_block"):
@@ -66,7 +84,9 @@ def parse_markdown(text: str) -> Pieces:
             if re.fullmatch(r"\$\$[^$]*\$\$\s*", text[begin:end]):
                 continue
             begins_line = not in_cell and not opening.markup.startswith("#")
-            block_pieces = _inline(text, token, offsets, in_cell, _finish if begins_line else str)
+            block_pieces = _inline(
+                text, token, offsets, in_cell, _finish if begins_line else str, unknown
+            )
         pieces += [text[done:begin], *block_pieces]
         done = end
     return [*pieces, text[done:]]
@@ -98,21 +118,29 @@ def _offsets(
 
 
 def _inline(
-    text: str, block: Mark, offsets: list[int], in_cell: bool, finish: Callable[[str], str]
+    text: str,
+    block: Mark,
+    offsets: list[int],
+    in_cell: bool,
+    finish: Callable[[str], str],
+    unknown: list[str],
 ) -> Pieces:
-    """Reads what is in a block; all of it is a slice of the text. `finish` is given the
-    translations.
+    """Reads what is in a block; all of it is a slice of the text.
+
+    `finish` is given the translations; lines of an unknown dialect are added to `unknown`.
     """
     tokens: list[Token] = []
     done = 0
 
     def add_text(stop: int) -> None:
-        for line, lines in enumerate(DIRECTIVE.split(text[offsets[done] : offsets[stop]])):
-            for number, part in enumerate([lines] if line % 2 else FOOTNOTE.split(lines)):
-                if part:
-                    tokens.append(
-                        ("other" if line % 2 else "alone" if number % 2 else "text", "", part)
-                    )
+        raw = text[offsets[done] : offsets[stop]]
+        for number, lines in enumerate(UNKNOWN.split(raw)):
+            if number % 2:
+                tokens.append(("other", "", lines))
+                unknown.append(lines)
+                continue
+            for directive, words in enumerate(DIRECTIVE.split(lines)):
+                tokens.extend([("other", "", words)] if directive % 2 else _text_tokens(words))
 
     for mark in block.children or []:
         if "span" not in mark.meta or mark.type in ("text", "text_special", "softbreak"):
@@ -128,7 +156,11 @@ def _inline(
         ):  # what is in the brackets names the address, too
             opened, closing = mark.meta["label"]
             raw = f"][{text[offsets[opened] : offsets[closing]]}]"
-        tokens += _marks(mark, raw)
+        marks = list(_marks(mark, raw))
+        if mark.type == "code_inline" and tokens and ROLE.fullmatch(tokens[-1][2]):
+            role = tokens.pop()[2]  # and the code are one
+            marks[0] = ("keep", "code", role + marks[0][2])
+        tokens += marks
         done = stop
     add_text(len(block.content))
     written = "".join(raw for token_type, _, raw in tokens if token_type == "text")
@@ -136,6 +168,19 @@ def _inline(
     harmless = set(ESCAPED.sub("", written)) - set(ESCAPED.findall(written))
     special = set("\\`*_[]<" + "|" * in_cell) - harmless
     return read_parts(tokens, _read, _escape(special), finish)
+
+
+def _text_tokens(text: str) -> Iterator[Token]:
+    """Cuts text at what dialects write in a line."""
+    done = 0
+    for mark in DIALECT.finditer(text):
+        if done < mark.start():
+            yield "text", "", text[done : mark.start()]
+        done = mark.end()
+        words = mark["page"] and mark["page"].strip("[]").rpartition("|")[2]
+        yield ("kept", words, mark[0]) if words else ("alone", "", mark[0])
+    if done < len(text):
+        yield "text", "", text[done:]
 
 
 def _marks(mark: Mark, raw: str) -> Iterator[Token]:
@@ -150,6 +195,8 @@ def _marks(mark: Mark, raw: str) -> Iterator[Token]:
             ("text", "", raw[width:-width]),
             ("close", "code", raw[-width:]),
         )
+    elif mark.type == "dialect":
+        yield from [("other", "", raw)] if raw in CONTENTS else _text_tokens(raw)
     elif mark.type == "html_inline":
         yield from Reader(raw).tokens
     else:
@@ -179,10 +226,30 @@ def _finish(text: str) -> str:
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.inline.ruler.before("escape", "formula", _formula)
+    parser.inline.ruler.before("link", "dialect", _dialect)
+    interrupts = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+    parser.block.ruler.before("code", "indented", _indented, interrupts)
     names = parser.get_active_rules()["inline"]
     for name, rule in zip(names, parser.inline.ruler.getRules(""), strict=True):
         parser.inline.ruler.at(name, _noted(name, rule))
     return parser
+
+
+def _indented(state: StateBlock, first: int, end: int, silent: bool) -> bool:
+    """The rule of a note or tab: what is indented below its line is text, not code."""
+    line = state.src[state.bMarks[first] + state.tShift[first] : state.eMarks[first]]
+    if state.is_code_block(first) or not INDENTED.match(line):
+        return False
+    if silent:
+        return True
+    indent, last, before = state.sCount[first] + 4, first + 1, (state.blkIndent, state.lineMax)
+    while last < end and (state.isEmpty(last) or state.sCount[last] >= indent):
+        last += 1
+    state.blkIndent, state.lineMax = indent, last
+    state.md.block.tokenize(state, first + 1, last)
+    state.blkIndent, state.lineMax = before
+    state.line = last
+    return True
 
 
 def _formula(state: StateInline, silent: bool) -> bool:
@@ -192,6 +259,17 @@ def _formula(state: StateInline, silent: bool) -> bool:
         state.push("code_inline", "code", 0).markup = "$"
     state.pos = formula.end() if formula else state.pos
     return formula is not None
+
+
+def _dialect(state: StateInline, silent: bool) -> bool:
+    """The rule of `[^1]`, which is no link even where an address defines it, and of `[[page]]`."""
+    mark = DIALECT.match(state.src, state.pos)
+    if not mark or not (mark["footnote"] or mark["page"]) or mark[0].endswith(":"):
+        return False
+    if not silent:
+        state.push("dialect", "", 0)
+    state.pos = mark.end()
+    return True
 
 
 def _noted(name: str, rule: Rule) -> Rule:
