@@ -562,7 +562,7 @@ def test_search_options_and_checkpoint_reach_the_search(run):
         (["{run}", "{run}/nope.txt"], b"", DataError, r"nope\.txt: cannot be read"),
         (["{run}", "--top-k", "4"], b"", ConfigError, "--top-k is an option of --sample; add --sample or leave it out"),
         (["{run}", "--sample", "--n-best", "2"], b"", ConfigError, "one translation per line, .* leave out --n-best"),
-        (["{run}", "--scores", "--format", "tree"], b"", ConfigError, "--scores: --format tree has no place for them"),
+        (["{run}", "--scores", "--format", "tree"], b"", ConfigError, "--scores: not supported with --format tree"),
         (["{run}", "--sample", "--top-p", "2"], b"", ConfigError, "--top-p 2.0: must be above 0 and at most 1"),
         (["{run}"], b"good\nbad \xff\n", DataError, "standard input: line 2 is not UTF-8"),
         (["{run}"], b"good\nbad \xff", DataError, "standard input: line 2 is not UTF-8"),

@@ -341,7 +341,9 @@ def test_a_giant_number_in_a_file_of_options_is_one_line(tmp_path):
     text = f"# @package _global_\noptim: {{lr_scale: {GIANT}}}\n"
     (tmp_path / "experiment/mine.yaml").write_text(text)
 
-    with pytest.raises(ConfigError, match=r"^a file of options: a number of it is too large for "):
+    with pytest.raises(
+        ConfigError, match=r"^a file of options: contains a number that is too large for "
+    ):
         compose_training(["experiment=mine"], Sources("train", folder=str(tmp_path)))
 
 

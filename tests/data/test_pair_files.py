@@ -441,7 +441,7 @@ def test_a_language_and_its_variant_are_two_sides(languages, langs, expected, tm
         (
             "pairs.xlsx",
             "a,b\n",
-            r"data\.train=.*pairs\.xlsx: a spreadsheet is not read: save it as comma-separated",
+            r"data\.train=.*pairs\.xlsx: spreadsheets are not supported: save this one as comma-separated",
         ),
         ("pairs.sdlxliff", "<xliff/>", r"export XLIFF \(\.xliff\) or a translation memory"),
         ("pairs.docx", b"PK\3\4", "office documents are not supported: save the text"),

@@ -455,7 +455,7 @@ def test_translations_that_are_not_one_for_each_source_are_refused_with_both_num
     ],
 )
 def test_what_would_be_searched_for_is_refused_beside_translations_of_a_file(changes, named):
-    with pytest.raises(ConfigError, match=f"^{named}: translations of a file are not searched"):
+    with pytest.raises(ConfigError, match=f"^{named}: has no effect on translations from a file"):
         options("outputs/a", hypotheses="mbr.de", **changes)
 
 

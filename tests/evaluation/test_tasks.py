@@ -55,7 +55,7 @@ def test_parsing_refuses_references_that_are_no_trees_and_counts_outputs_that_ar
     assert scores.brackets["malformed"] == 1
     assert (
         "malformed",
-        "     1  outputs that were no tree of their sentence, and were repaired",
+        "     1  outputs, which were repaired",
     ) in list(parsing.score_rows(scores.brackets))
     assert parsing.source_line("( x )") == "-LRB- x -RRB-"
     assert parsing.formats["brackets"](WORDS[1], TREES[1]) == "(TOP (INTJ (UH Yes)))"

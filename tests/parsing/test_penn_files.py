@@ -71,7 +71,7 @@ def test_compressed_files_are_read(tmp_path):
     ("text", "message"),
     [
         ("( (NN a) )\n(S (NN b)))", "line 2: a closing bracket closes nothing"),
-        ("( (NN a) )\nWSJ_0001", "line 2: WSJ_0001 stands outside of brackets"),
+        ("( (NN a) )\nWSJ_0001", "line 2: WSJ_0001 is outside of brackets"),
         (
             "\n( (S (NN a)\n  (NN b) )\n",
             "line 3: the file ends inside the tree that begins in line 2",

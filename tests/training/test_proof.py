@@ -320,5 +320,5 @@ def test_a_run_whose_model_cannot_be_searched_ends_at_its_first_step(
 def test_sentences_that_change_each_other_are_named_and_train_on(config, tmp_path, caplog):
     few = replace(config, trainer=replace(config.trainer, max_steps=1, val_every=1))
     run = train(few, tmp_path, module=module_of(feed_forward=feed_forward_of("decoder", 0)))
-    assert "the other sentences of a batch change what the model computes for one" in caplog.text
+    assert "a sentence's outputs depend on the other sentences of its batch" in caplog.text
     assert saved_steps(run / "checkpoints") == [1]

@@ -254,8 +254,8 @@ def test_without_a_key_a_run_logs_offline_says_so_and_asks_nothing(
     with caplog.at_level(logging.INFO, "aiayn"):
         folder = train(settings, tmp_path)
     assert (
-        f"wandb    curves, options, machine are kept in {folder}/wandb until `wandb sync {folder}"
-        in caplog.text
+        f"wandb    curves, options, machine are stored offline in {folder}/wandb; upload with "
+        f"`wandb sync {folder}" in caplog.text
     )
     assert "no text (logger.samples=true sends validation sentences)" in caplog.text
     # Text leaves the machine on demand only.

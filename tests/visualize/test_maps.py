@@ -203,7 +203,7 @@ def test_weights_of_another_attention_are_those_that_it_attends_with_or_there_is
     if kind is Sharp:
         with pytest.raises(
             ConfigError,
-            match=r"Sharp\.weights gives other weights than it attends with; override it",
+            match=r"Sharp\.weights gives weights that differ from those it attends with; override it",
         ):
             attention_maps(translator, SENTENCE)
         return

@@ -57,7 +57,8 @@ def export(
         "--licence is for the model card of --format marian; leave it out",
     )
     require(
-        precision is None or target == "aiayn", f"--precision: --format {target} has float32 only"
+        precision is None or target == "aiayn",
+        f"--precision: --format {target} supports float32 only",
     )
     one_of("--precision", precision or "bfloat16", ("bfloat16", "float32"))
     require(

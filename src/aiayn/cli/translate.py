@@ -81,7 +81,7 @@ class OutputOptions:
         one_of("--format", self.style, ("text", "jsonl", "tree", "brackets"))
         require(
             not self.scores or self.style not in ("tree", "brackets"),
-            f"--scores: --format {self.style} has no place for them; use text or jsonl",
+            f"--scores: not supported with --format {self.style}; use text or jsonl",
         )
 
     @property

@@ -159,7 +159,7 @@ class DataOptions:
         check_rules("data.", self, DataOptions)
         require(
             self.tags == "kept" or self.task == "parsing",
-            f"data.tags={self.tags}: only data.task=parsing has tags",
+            f"data.tags={self.tags}: only works with data.task=parsing",
         )
         require(
             self.source != "hub" or bool(self.hub_path),
@@ -209,7 +209,7 @@ class DataOptions:
         names, key = len(listed(self.train)), f"data.weights={self.weights}"
         require(
             len(self.weights) == names,
-            f"{key}: give one for each name of data.train, which has {names}",
+            f"{key}: give one value per name in data.train, which has {names}",
         )
         require(
             self.temperature == 1,
@@ -219,7 +219,7 @@ class DataOptions:
             at_least("data.weights", weight, 0, most=1000)
         require(
             max(self.weights) >= 1,
-            f"{key}: how often an epoch has each pair; one must be 1 or more",
+            f"{key}: at least one value must be 1 or more",
         )
 
     @property

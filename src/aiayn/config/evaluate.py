@@ -71,8 +71,8 @@ class EvaluateConfig:
             for key, value in {**given, "ensemble": self.ensemble}.items():
                 require(
                     value is None,
-                    f"{key}={value}: translations of a file are not searched for; leave it or "
-                    "hypotheses= out",
+                    f"{key}={value}: has no effect on translations from a file; leave out this "
+                    "option or hypotheses=",
                 )
         name = PurePath(self.test or "").name
         require(

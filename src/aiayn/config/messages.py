@@ -145,7 +145,7 @@ def one_line(error: BaseException, schema: type) -> str:
     if isinstance(error, OverflowError):
         key = re.search(r"full_key: (\S+)", str(error))
         where = key[1] if key else "a file of options"
-        return f"{where}: a number of it is too large for any option; write a smaller one"
+        return f"{where}: contains a number that is too large for any option; write a smaller one"
     if not isinstance(error, OmegaConfBaseException):
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

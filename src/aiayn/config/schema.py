@@ -123,7 +123,7 @@ class Config:
         learns = data.tokenizer == "unigram" and self.init_from is None
         require(
             not learns or self.trainer.num_nodes == 1 or not data.prepare_per_node,
-            "data.tokenizer=unigram: no two machines learn the same; set "
+            "data.tokenizer=unigram: machines may learn different vocabularies; set "
             "data.prepare_per_node=false, or give them one tokenizer.json",
         )
         longest = data.max_length + self.search.max_extra_tokens + 1
@@ -142,8 +142,8 @@ class Config:
         for key, metric in metric_of_option.items():
             require(
                 metric in ("val/loss", "val/ppl") or self.trainer.val_bleu_sentences != 0,
-                f"{key}={metric}: there is none with trainer.val_bleu_sentences=0; raise that, or "
-                f"set {key}=val/loss",
+                f"{key}={metric}: is not measured with trainer.val_bleu_sentences=0; raise that, "
+                f"or set {key}=val/loss",
             )
         if not self.extensions:  # which may bring others
             require(
@@ -158,8 +158,8 @@ class Config:
         key = f"trainer.patience={trainer.patience}"
         require(
             trainer.limit_val_batches > 0,
-            f"{key}: trainer.limit_val_batches=0 leaves no validation to wait for; raise that, or "
-            "set trainer.patience=null",
+            f"{key}: trainer.limit_val_batches=0 turns validation off; raise it, or set "
+            "trainer.patience=null",
         )
         require(
             (trainer.val_every or 0) <= (trainer.max_steps or math.inf),

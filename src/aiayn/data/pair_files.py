@@ -155,7 +155,7 @@ def _named(paths: tuple[Path, ...]) -> str:
 
 
 # Formats that are not read, by suffix, and what to do instead.
-TABLE = "a spreadsheet is not read: save it as comma-separated text (.csv)"
+TABLE = "spreadsheets are not supported: save this one as comma-separated text (.csv)"
 OFFICE = (
     "office documents are not supported: save the text, one sentence per line (aiayn translate "
     "also reads .html)"
@@ -163,10 +163,12 @@ OFFICE = (
 OTHER_FORMATS = {
     **dict.fromkeys(("xlsx", "xls", "ods"), TABLE),
     **dict.fromkeys(("docx", "doc", "odt", "rtf", "pptx", "odp", "epub", "pdf"), OFFICE),
-    "sdlxliff": "it is not read: export XLIFF (.xliff) or a translation memory (.tmx)",
-    "zip": "archives are not read: extract it",
+    "sdlxliff": "this format is not supported: export XLIFF (.xliff) or a translation memory "
+    "(.tmx)",
+    "zip": "archives are not supported: extract this one",
     "parquet": (
-        "Parquet is not read as a file: data.source=hub data.hub_path=FOLDER reads a folder of it"
+        "Parquet files are not supported: data.source=hub data.hub_path=FOLDER reads a folder of "
+        "them"
     ),
 }
 

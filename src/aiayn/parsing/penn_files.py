@@ -42,7 +42,7 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
                 what = (
                     "a closing bracket closes nothing"
                     if symbol == ")"
-                    else f"{symbol} stands outside of brackets"
+                    else f"{symbol} is outside of brackets"
                 )
                 raise DataError(f"{path}: line {number}: {what}; correct the file")
             elif symbol != ")":

@@ -57,9 +57,9 @@ class ParsingTask(Task):
         return [
             (
                 "malformed",
-                f"{malformed:6d}  outputs that were no tree of their sentence, and were repaired",
+                f"{malformed:6d}  outputs, which were repaired",
             ),
-            ("right-branching", f"{baseline:6.2f}  F1 of trees that only branch to the right"),
+            ("right-branching", f"{baseline:6.2f}  F1 of right-branching trees"),
         ]
 
 

@@ -115,7 +115,7 @@ def record_attention(
             if agrees:
                 recorded[module] = weights.float().cpu()
                 return
-            reason = "other weights than it attends with"
+            reason = "weights that differ from those it attends with"
         name = type(module).__name__
         raise ConfigError(
             f"{name}.weights gives {reason}; override it together with heads(q, k, v, mask)"

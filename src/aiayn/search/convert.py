@@ -82,7 +82,7 @@ def why_not_converted(model: Transformer) -> str | None:
         for name, module in model.named_modules()
         if _is_unlike_the_options(module, model.config)
     )
-    return next((f"{name}, which is not as the model's options say" for name in unlike), None)
+    return next((f"{name}, which differs from the model's options" for name in unlike), None)
 
 
 def _is_unlike_the_options(module: nn.Module, config: ModelConfig) -> bool:

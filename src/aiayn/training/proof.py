@@ -63,8 +63,8 @@ FAULTS = {
     "positions, so read positions only from mask, `position` and cache (docs/ideas.md)",
 }
 NEIGHBOURS = (
-    "warning  the other sentences of a batch change what the model computes for one "
-    "(log-probabilities change by %.2g): translations will depend on search.batch_tokens"
+    "warning  a sentence's outputs depend on the other sentences of its batch (log-probabilities "
+    "change by %.2g): translations will depend on search.batch_tokens"
 )
 
 

@@ -45,14 +45,14 @@ BRINGS = (
 )  # what a file may define
 FINDERS = (
     "the rate follows equation (3), and a step has data.tokens_per_step tokens; sweep "
-    "optim.peak_lr=0.0005,0.001, and where memory ends, set data.max_tokens_per_device"
+    "optim.peak_lr=0.0005,0.001, and if memory runs out, set data.max_tokens_per_device"
 )
 UNSUPPORTED: dict[type[pl.Callback], str] = {
     LearningRateFinder: FINDERS,
     BatchSizeFinder: FINDERS,
     GradientAccumulationScheduler: "a step is cut into micro-batches once; set data.micro_batches",
     ProgressBar: (
-        "the run has a display of its own; leave it out, or set trainer.enable_progress_bar=false"
+        "the run has its own display; leave it out, or set trainer.enable_progress_bar=false"
     ),
     StochasticWeightAveraging: (
         "it averages after the last checkpoint is saved; use EMAWeightAveraging("

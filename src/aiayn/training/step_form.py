@@ -42,13 +42,11 @@ def step_form(config: SizedConfig, hardware: Hardware, research: Research) -> St
         "packed", config.trainer.packed, _why_padded(config.model, hardware, research)
     )
     if not why_padded and config.trainer.packed == "auto" and research.ids:
-        why_padded = "code of an extension sees batches; if it does not mind: trainer.packed=true"
+        why_padded = "extension code may need padded batches; if not, set trainer.packed=true"
     why_not_compiled = why_padded and "padded batches have many shapes"
     why_not_compiled = _chosen("compile", config.trainer.compile, why_not_compiled)
     if config.trainer.compile == "auto" and config.model.d_model < WIDE:
-        why_not_compiled = (
-            why_not_compiled or "a narrow model waits longer for the compiler than it gains"
-        )
+        why_not_compiled = why_not_compiled or "compiling a narrow model takes longer than it gains"
     why_not_graphed = why_padded and "padded batches have many shapes"
     why_not_graphed = why_not_graphed or _why_not_graphed(config, hardware, research)
     return StepForm(
@@ -79,7 +77,7 @@ def _why_padded(model: ModelConfig, hardware: Hardware, research: Research) -> s
 
 def _why_not_graphed(config: SizedConfig, hardware: Hardware, research: Research) -> str | None:
     if research.module is not TranslationModule or research.callbacks or research.extensions:
-        return "code of an extension may need what a graph does not show"
+        return "extension code may not work in a CUDA graph"
     if hardware.precision == "16-mixed":
         return "the gradient scaler of trainer.precision=16-mixed is asked at every step"
     if config.trainer.strategy == "ddp_find_unused_parameters_true":

@@ -56,7 +56,7 @@ def _what_is_sent(config: Config, url: str | None, folder: Path) -> str:
     )
     if wandb_mode(config.logger.mode) == "disabled":
         return "nothing is sent (disabled)"
-    kept = f"kept in {folder}/wandb until `wandb sync {folder}/wandb/offline-*` sends them"
+    kept = f"stored offline in {folder}/wandb; upload with `wandb sync {folder}/wandb/offline-*`"
     where = f"sent to {url}" if url else kept
     return f"{', '.join(sent)} are {where}{text}"
 

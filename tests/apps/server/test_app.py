@@ -552,7 +552,7 @@ def test_only_names_of_the_server_are_accepted_as_its_host_others_get_the_remedy
     with client(translator) as http:
         answer = http.get("/languages", headers={"host": "a.home.example:80"})
     assert answer.status_code == 400
-    assert "start it with --allow-host NAME" in answer.json()["error"]
+    assert "start the server with --allow-host NAME" in answer.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -606,7 +606,7 @@ def test_more_lines_than_may_wait_are_answered_with_503_and_when_to_come_again(
         answer = http.post("/translate", json=PAIR | {"q": "the"})
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert "too much text waits" in answer.json()["error"]
+    assert "too much text is waiting" in answer.json()["error"]
 
 
 def test_a_client_that_goes_away_cancels_its_work():

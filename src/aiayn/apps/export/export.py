@@ -113,7 +113,7 @@ def _why_not_marian(model: Transformer) -> str | None:
         "more than one matrix (model.tie_embeddings)": model.src_embedding is not None
         or not isinstance(model.output, TiedOutput)
         or model.output.tied_to != (model.embedding,),
-        "other sizes than the options say": (len(model.encoder), len(model.decoder))
+        "sizes that differ from the options": (len(model.encoder), len(model.decoder))
         != (config.n_layers, config.decoder_layers)
         or any(
             len(feed_forward.w_1.weight) != config.d_ff

@@ -136,7 +136,8 @@ def _known_hosts(app: ASGIApp, names: list[str]) -> ASGIApp:
     """
     refusal = _refusal(
         400,
-        "this server has no such name: start it with --allow-host NAME for each that clients use",
+        "this host name is not allowed: start the server with --allow-host NAME for each name "
+        "that clients use",
     )
     # An address of IPv6, as in URLs
     names = [f"[{name.strip('[]')}]" if ":" in name else name for name in names]
@@ -222,7 +223,7 @@ async def while_connected(request: Request, work: Coroutine[None, None, T]) -> T
 def _too_busy(_: Request, error: Exception) -> Response:
     assert isinstance(error, QueueFullError)
     later = {"Retry-After": str(max(1, math.ceil(error.seconds)))}
-    return _refusal(503, "too much text waits; send this again later", later)
+    return _refusal(503, "too much text is waiting; try again later", later)
 
 
 def _refused(_: Request, error: Exception) -> Response:

@@ -34,13 +34,11 @@ class Metrics:
         self.seconds = spread(
             "aiayn_request_seconds", "Time to an answer.", ["path"], buckets=SECONDS
         )
-        self.lines = count("aiayn_lines", "Sentences that came in to be translated.")
+        self.lines = count("aiayn_lines", "Sentences received for translation.")
         self.subwords = count("aiayn_subwords", "Subwords of these sentences.")
         self.batch_lines = spread("aiayn_batch_lines", "Sentences of a batch.", buckets=LINES)
         self.batch_seconds = count("aiayn_batch_seconds", "Time that the model took for batches.")
-        self.markup = count(
-            "aiayn_markup", "Tags and placeholders by how their place was found.", ["by"]
-        )
+        self.markup = count("aiayn_markup", "Tags and placeholders by method of placement.", ["by"])
         self.removed = count(
             "aiayn_markup_removed", "Tags and placeholders of the model that were removed."
         )

@@ -27,11 +27,9 @@ class ServeOptions:
 
     port: int = flag(8000, "0: any free one.")
     host: str = flag("127.0.0.1", "Address to listen on.")
-    allow_host: list[str] = flag(
-        list, "A name that clients call the server by; may be repeated.", "NAME"
-    )
+    allow_host: list[str] = flag(list, "A host name that clients use; may be repeated.", "NAME")
     allow_origin: list[str] = flag(
-        list, "A web page that may use the server; may be repeated.", "URL"
+        list, "Origin of web pages that may use the server; may be repeated.", "URL"
     )
     api_key_file: Path | None = flag(
         None, "Accepted API keys, one per line; # begins a comment line.", "FILE"
@@ -39,8 +37,8 @@ class ServeOptions:
     access_log: bool = flag(False, "Log a line per request to standard error, without text.")
     max_body: int = flag(1_000_000, "Bytes of a request.")
     max_line: int = flag(500, "Subwords of a line.")
-    max_waiting: int = flag(1000, "Lines of all requests that wait.")
-    max_connections: int = flag(500, "Open connections; further ones are refused.")
+    max_waiting: int = flag(1000, "Most lines that may wait, of all requests.")
+    max_connections: int = flag(500, "Most open connections; further ones are refused.")
     time_limit: float = flag(60.0, "Seconds that a request may take.")
 
     def __post_init__(self) -> None:
