@@ -292,7 +292,7 @@ def test_pairs_in_a_third_language_are_counted_and_dropped_on_demand_by_any_iden
     survey = prepare(config).report["train"]["survey"]
     assert (survey["wrong_language"], survey["languages"]) == (3, {"fr-de": 3})
     assert (
-        "3 of 83 training pairs looked at: wrong language (fr-de); data.drop_wrong_language=true"
+        "wrong language (fr-de): 3 of 83 sampled training pairs; data.drop_wrong_language=true"
         in caplog.text
     )
     report = prepare(replace(config, drop_wrong_language=True)).report["train"]
