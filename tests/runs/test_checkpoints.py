@@ -359,7 +359,7 @@ def test_a_weight_of_several_names_is_stored_once_and_read_under_each(original, 
     assert_equal(checkpoints.load(tmp_path / "a.ckpt"), tied)
 
 
-def test_a_model_of_another_size_than_its_weights_is_refused_before_it_is_built(original):
+def test_a_model_much_larger_than_its_weights_is_refused_before_it_is_built(original):
     sizes = replace(original.config.model, d_model=2**20, d_ff=2**20)
     larger = replace(original, config=replace(original.config, model=sizes))
 
