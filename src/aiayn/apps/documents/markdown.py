@@ -227,8 +227,8 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.inline.ruler.before("escape", "formula", _formula)
     parser.inline.ruler.before("link", "dialect", _dialect)
-    interrupts = {"alt": ["paragraph", "reference", "blockquote", "list"]}
-    parser.block.ruler.before("code", "indented", _indented, interrupts)
+    interrupted = ["paragraph", "reference", "blockquote", "list"]
+    parser.block.ruler.before("code", "indented", _indented, {"alt": interrupted})
     names = parser.get_active_rules()["inline"]
     for name, rule in zip(names, parser.inline.ruler.getRules(""), strict=True):
         parser.inline.ruler.at(name, _noted(name, rule))
