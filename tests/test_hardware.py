@@ -128,7 +128,7 @@ def test_processes_that_see_one_gpu_each_take_it_whatever_their_number_on_the_ma
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "")
     monkeypatch.setattr(rank_zero_only, "rank", 0)  # the Trainer sets it
-    with pytest.raises(ConfigError, match=r"trainer\.devices=2: this machine has 1 GPUs"):
+    with pytest.raises(ConfigError, match=r"trainer\.devices=2: this machine has 1 GPU;"):
         choose_hardware(settings)
     for name, value in (
         ours | {"SLURM_JOB_NAME": "job", "SLURM_JOB_ID": 7, "SLURM_NODELIST": "n[1-2]"}

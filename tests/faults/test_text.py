@@ -129,7 +129,7 @@ def test_a_separator_on_one_side_shifts_no_pair(separator):
 
 def test_1000_lines_against_999_are_refused_before_any_work():
     write_bytes("train", b"one\n" * 1000, b"eins\n" * 999)
-    assert_refused("train.en has 1000 lines", "train.de has 999", "line N")
+    assert_refused("train.en has 1,000 lines", "train.de has 999", "line N")
     assert not Path("data").exists()
 
 

@@ -76,7 +76,7 @@ def echo(monkeypatch):
     """Replaces the search by one that gives the source back; records the shape of every batch."""
     shapes = []
 
-    def search(model, src, src_mask, config):
+    def search(model, src, src_mask, config, constraint):
         shapes.append(tuple(src.shape))
         assert torch.equal(src_mask[:, 0, 0], src != PAD_ID)
         rows = [row[mask].tolist() for row, mask in zip(src, src_mask[:, 0, 0], strict=True)]
@@ -100,7 +100,7 @@ def test_every_line_comes_back_in_its_place_whatever_the_batches(tokenizer, line
         patch.setattr(
             module,
             "beam_search",
-            lambda model, src, mask, config: [
+            lambda model, src, mask, config, constraint: [
                 [Hypothesis(row[row > EOS_ID].tolist(), 0.0, 0.0)] * config.beam_size for row in src
             ],
         )

@@ -26,7 +26,9 @@ def test_no_file_is_written_once_the_folder_is_lost(tmp_path, tiny_config, lost)
         if next(writes, None) is None:
             raise RefusedError("moved or removed")
 
-    corpus = SimpleNamespace(tokenizer=SimpleNamespace(to_json=lambda: "{}"), fingerprint="c0ffee")
+    corpus = SimpleNamespace(
+        tokenizer=SimpleNamespace(to_json=lambda: '{"model": {"vocab": {}}}'), fingerprint="c0ffee"
+    )
     config = composed("experiment=quickstart", "trainer.average_last=1")
     writer, plan = BackgroundWriter(check_folder), SimpleNamespace(micro_batches=1)
     run = SimpleNamespace(config=config, corpus=corpus, plan=plan)

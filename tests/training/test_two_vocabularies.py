@@ -255,7 +255,7 @@ def test_a_run_that_starts_from_it_takes_both_vocabularies_over(run, text, tmp_p
     ("change", "error", "message"),
     [
         ("model.tie_embeddings=all", ConfigError, r"set model\.tie_embeddings=decoder"),
-        ("data.src_vocab_size=260", ConfigError, r"data\.src_vocab_size=260"),
+        ("data.src_vocab_size=259", ConfigError, r"data\.src_vocab_size=259"),
         (
             "data.src_vocab_size=9000",
             DataError,
