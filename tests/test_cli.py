@@ -117,11 +117,11 @@ def test_the_chunks_of_a_long_text_leave_no_trace(run, translator, tmp_path, mon
 
 def test_a_file_need_not_fit_into_memory(tmp_path):
     line = "the old house " * 8
-    (tmp_path / "text").write_text(f"{line}\n" * 120_000)
+    (tmp_path / "text").write_text(f"{line}\n" * 60_000)
     tracemalloc.start()
     count, chunks = texts.file_chunks(tmp_path / "text")
-    assert count == sum(len(chunk.lines) for chunk in chunks) == 120_000
-    assert tracemalloc.get_traced_memory()[1] < 120_000 * len(line) / 4
+    assert count == sum(len(chunk.lines) for chunk in chunks) == 60_000
+    assert tracemalloc.get_traced_memory()[1] < 60_000 * len(line) / 4
     tracemalloc.stop()
 
 
