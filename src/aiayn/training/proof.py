@@ -118,10 +118,8 @@ def _search_faults(
     model: Transformer, checkpoint: Checkpoint, module: TranslationModule
 ) -> dict[str, float]:
     """Returns the faults that are found twice: a router may be undecided between experts once."""
-    vocab_sizes, noise = (
-        (module.config.data.src_vocab_size or module.vocab_size, module.vocab_size),
-        0.5,
-    )
+    vocab_sizes = (module.config.data.src_vocab_size or module.vocab_size, module.vocab_size)
+    noise = 0.5
     faults: dict[str, float] = {}
     for seed in (0, 1):
         if seed:
@@ -187,8 +185,7 @@ def translation_faults(model: Transformer, vocab_sizes: tuple[int, int]) -> dict
     src, tgt_in = draw.sources(6, 9, 4), draw.targets(3, 5)
     mask = source_mask(src)
     whole = decoded(model, tgt_in, model.encode(src, mask), mask)
-    if not whole.isfinite().all():
-        raise NonFiniteOutputError("with weights that were moved a little")
+    require_finite(whole)
     accelerate(model, device, translates=True)
     memory = model.encode(src, mask)
     outputs = {
@@ -241,8 +238,7 @@ def context_faults(model: Transformer, vocab_sizes: tuple[int, int]) -> dict[str
     src, tgt_in = draw.sources(6, 9, 4), draw.targets(3, 5)
     later = torch.cat([tgt_in[:, :-2], draw.targets(3, 3)[:, 1:]], 1)
     whole, other_later = decode(src, tgt_in, later)
-    if not whole.isfinite().all():
-        raise NonFiniteOutputError("with weights that were moved a little")
+    require_finite(whole)
     [padded] = decode(F.pad(src, (0, 5)), F.pad(tgt_in, (0, 3)))
     [alone] = decode(src[:1, :6], tgt_in[:1])
     tolerance = TOLERANCE[device.type]
@@ -283,8 +279,7 @@ def distance_faults(
     mask = source_mask(src)
     memory = model.encode(src, mask)
     whole = decoded(model, tgt_in, memory, mask)
-    if not whole.isfinite().all():
-        raise NonFiniteOutputError("with weights that were moved a little")
+    require_finite(whole)
     return _faults({"search": searched(model, tgt_in, memory, mask)}, whole, TOLERANCE[device.type])
 
 
@@ -314,6 +309,12 @@ class Drawn:
 def decoded(model: Transformer, tgt_in: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
     """Returns the log-probabilities (N, T, V) that training gives."""
     return model.project(model.decode(tgt_in, memory, mask)).log_softmax(-1)
+
+
+def require_finite(outputs: Tensor) -> None:
+    """Raises NonFiniteOutputError for NaN or infinity among outputs."""
+    if not outputs.isfinite().all():
+        raise NonFiniteOutputError("with weights that were moved a little")
 
 
 def searched(model: Transformer, tgt_in: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
