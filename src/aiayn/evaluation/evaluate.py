@@ -26,6 +26,7 @@ from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.extensions import (
+    constraining,
     id_of_file,
     ids_of_files,
     measure,
@@ -156,9 +157,7 @@ def _search_of(
     """Return what made the translations: options of the search and its constraints, or a file."""
     if config.hypotheses:
         return {"hypotheses": Path(config.hypotheses).name.replace("=", "-")}
-    constraints = [
-        id_of_file(extension) for extension in extensions if hasattr(extension.module, "constraint")
-    ]
+    constraints = [id_of_file(extension) for extension in constraining(extensions)]
     return to_dict(translator.search) | ({"constraints": constraints} if constraints else {})
 
 

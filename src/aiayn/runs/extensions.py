@@ -134,16 +134,16 @@ def metrics_of(extensions: Sequence[Extension]) -> Metrics:
     return metrics
 
 
+def constraining(extensions: Sequence[Extension]) -> list[Extension]:
+    """Returns the files that define a `constraint` of the search."""
+    return [extension for extension in extensions if hasattr(extension.module, "constraint")]
+
+
 def constraint_of(extensions: Sequence[Extension], tokenizer: Any) -> Callable[..., Any] | None:
     """Returns what the `constraint(tokenizer)` of all files let a search continue with, one after
     the other, as `search/constraint.py` declares it; None without any.
     """
-    makers = [
-        extension.module.constraint
-        for extension in extensions
-        if hasattr(extension.module, "constraint")
-    ]
-    constraints = [make(tokenizer) for make in makers]
+    constraints = [extension.module.constraint(tokenizer) for extension in constraining(extensions)]
 
     def allowed(src: Any, prefixes: Any, log_probs: Any) -> Any:
         for constraint in constraints:

@@ -18,6 +18,7 @@ from aiayn.config.extension_files import load_extensions
 from aiayn.config.rules import at_least
 from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.errors import ConfigError, RefusedError, counted
+from aiayn.runs.extensions import constraining, register_extensions
 from aiayn.search.converted import converted_folder, fingerprint, read_converted
 from aiayn.search.fast_translator import FastTranslator
 from aiayn.search.line_translator import LineTranslator
@@ -86,7 +87,6 @@ def _made_of(
     from now on, and these.
     """
     from aiayn.runs.checkpoints import load
-    from aiayn.runs.extensions import register_extensions
 
     extensions = register_extensions(choice.extensions)
     first, *others = map(load, choice.checkpoints)
@@ -102,7 +102,7 @@ def _device(choice: Choice) -> str:
         raise _UnableError("requested by --engine")
     if choice.only_torch:
         raise _UnableError(choice.only_torch)
-    if any(hasattr(file.module, "constraint") for file in load_extensions(choice.extensions)):
+    if constraining(load_extensions(choice.extensions)):
         raise _UnableError("an extension constrains the search")
     if len(choice.checkpoints) > 1:
         raise _UnableError("an ensemble needs torch")
