@@ -389,7 +389,7 @@ def test_moses_preparation_normalises_and_splits_punctuation_by_language():
         moses_tokenized("„Ja,“ sagt er (z.B.) heute…", "de")
         == '" Ja " , sagt er ( z.B. ) heute ...'
     )
-    # é is no letter to Moses
+    # Moses does not count é as a letter
     assert moses_tokenized("L’été – «\u00a0bien\u00a0»", "fr") == 'L " été - " bien "'
 
 

@@ -382,7 +382,7 @@ def test_pairs_that_an_epoch_has_several_times_make_no_step_cheaper(tmp_path, co
         tmp_path / "run", replace(configs["base"], data=replace(configs["base"].data, **more))
     )
     full = read_run(RunFolder(run)).flops()
-    # Of pairs of which each counts once
+    # An epoch of these pairs, each counted once
     train = {
         "kept": 6,
         "src_tokens": 3620,

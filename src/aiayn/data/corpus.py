@@ -167,8 +167,8 @@ def _inconsistency(corpus: PreparedCorpus, settings: dict[str, Any]) -> str:
                 return f"the sentences of {name} are not in order"
             if ids.flat.min() <= UNK_ID or ids.flat.max() >= coder.vocab_size:
                 return f"{name} has ids outside the vocabulary of {coder.vocab_size}"
-            # Another tokenizer would divide the text of these ids differently. Lower case may do so
-            # in a rare line, too.
+            # Another tokenizer would divide the text of these ids differently. Lower case may also
+            # do so, in a rare line.
             rows = [ids[number].tolist() for number in range(0, len(ids), -(-len(ids) // SAMPLE))]
             again = coder.encode(coder.decode(rows))
             if 2 * sum(map(list.__eq__, rows, again)) < len(rows):

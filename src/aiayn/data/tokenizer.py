@@ -111,8 +111,8 @@ class Tokenizer:
         included.
 
         A word of `symbols` is one subword. algorithm: bpe; unigram, whose last digits the library's
-        threads change; or characters, of which the most frequent get an id each, at most
-        `vocab_size`, and others are bytes. BPE of 260 subwords has bytes alone.
+        threads change; or characters: the most frequent ones get an id each, at most `vocab_size`,
+        and the others are bytes. BPE of 260 subwords has bytes alone.
 
         With `pretokenized`, only spaces divide words before BPE merges bytes, so that a frequent
         symbol such as `(NP` becomes one subword; otherwise letters, digits and punctuation are

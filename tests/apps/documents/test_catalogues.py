@@ -1,4 +1,4 @@
-"""Translated catalogues are ones that their programs can read: `msgfmt` of gettext says so, too."""
+"""Programs can read translated catalogues; `msgfmt` of gettext confirms it."""
 
 import re
 import shutil

@@ -550,7 +550,7 @@ def test_a_line_of_an_unknown_dialect_stays_and_is_counted(line):
     expected = f"A CAT\n\n{line}\nTHE HOUSE\n\n{line}\n\nTHE END\n"
     assert translated("a.md", text) == expected
     [remark] = document("a.md", text).remarks
-    assert remark == f"a.md: 2 lines of a dialect of Markdown stay as they are: {line}"
+    assert remark == f"a.md: 2 lines in a dialect of Markdown not translated: {line}"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from aiayn.apps.documents.markup import (
@@ -79,7 +79,7 @@ class Source:
         self.left.setdefault(why, []).append(line)
 
     def is_no_text(self, text: str) -> bool:
-        """Returns whether a message is one of ICU, of which the user is told."""
+        """Returns whether a message is one of ICU; if so, adds a remark for the user."""
         if is_message := MESSAGE.search(text) is not None:
             shown = " ".join(text.split())
             self.remarks.append(f"{self.path}: an ICU message is not translated: {shown:.60}")
@@ -220,8 +220,8 @@ def _markdown_pieces(source: Source) -> Pieces:
     pieces = parse_markdown(source.text, unknown)
     if unknown:
         source.remarks.append(
-            f"{source.path}: {len(unknown)} lines of a dialect of Markdown stay as they are: "
-            f"{unknown[0].strip():.60}"
+            f"{source.path}: {counted(len(unknown), 'line')} in a dialect of Markdown not "
+            f"translated: {unknown[0].strip():.60}"
         )
     return pieces
 
@@ -264,18 +264,20 @@ def _written_message(
 ) -> str:
     """Returns a message with its translations, or as it was if a program could not use one."""
     as_it_was = source.text[message.start : message.end]
+    forms = translation.split(END_OF_FORM)[:-1]
+    settled = (
+        message_format.settled(form, message.source(name))
+        for name, form in zip(names, forms, strict=False)
+    )
+    texts = [text for text in settled if text is not None]
+    if not len(texts) == len(forms) == len(names):
+        source.leave("messages stay empty, because placeholders would have changed", message.line)
+        return as_it_was
     pieces: list[str] = []
     done = message.start
-    forms = translation.split(END_OF_FORM)[:-1]
-    for name, form in zip(names, forms, strict=len(forms) == len(names)):
-        settled = message_format.settled(form, message.source(name))
-        if settled is None or len(forms) != len(names):
-            source.leave(
-                "messages stay empty, because placeholders would have changed", message.line
-            )
-            return as_it_was
+    for name, text in zip(names, texts, strict=True):
         start, end = message.spans[name]
-        pieces += [source.text[done:start], f'"{quoted(settled)}"']
+        pieces += [source.text[done:start], f'"{quoted(text)}"']
         done = end
     written = "".join([*pieces, source.text[done : message.end]])
     if message.is_fuzzy or not source.is_fuzzy:
@@ -316,67 +318,76 @@ def _xliff(source: Source) -> Pieces:
     return [*pieces, content[done:].decode()]
 
 
+class SubtitleLine(NamedTuple):
+    """A line of a subtitle, and the text that is kept before it."""
+
+    lead: str  # line ends, times, numbers
+    words: str
+
+
 def _subtitles(source: Source) -> Pieces:
     """Translates subtitles. The text of one ends where the next begins; a sentence may go on there.
 
     Dashes before what somebody says, and styles at the beginning, stay.
     """
     is_vtt = source.text.startswith("WEBVTT")
-    before, *blocks = (VTT if is_vtt else SRT).split(source.text)
-    outside = [] if is_vtt else [before]
-    texts: list[list[tuple[str, str]]] = []  # lines, and what stands before each
+    kept, *blocks = (VTT if is_vtt else SRT).split(source.text)
+    outside = [] if is_vtt else [kept]
+    texts: list[list[SubtitleLine]] = []
     for timing, block in zip(blocks[::2], blocks[1::2], strict=True):
         if timing.startswith("NOTE"):
-            before += timing + block
+            kept += timing + block
             outside.append(block)
             continue
-        before, shown = before + timing, block.rstrip()
-        for line in re.split(r"(\r?\n(?:[ \t]*\r?\n)*+)", shown):
-            if not line.strip():
-                before += line
+        shown = block.rstrip()
+        kept += timing
+        for words in re.split(r"(\r?\n(?:[ \t]*\r?\n)*+)", shown):
+            if not words.strip():
+                kept += words
                 continue
-            if texts and _goes_on(texts[-1], before, line):
-                texts[-1].append((before, line))
+            line = SubtitleLine(kept, words)
+            if texts and _goes_on(texts[-1], line):
+                texts[-1].append(line)
             else:
-                texts.append([(before, line)])
-            before = ""
-        before += block[len(shown) :]
+                texts.append([line])
+            kept = ""
+        kept += block[len(shown) :]
     if left_out := [line for line in "\n".join(outside).split("\n") if has_letters(line)]:
         source.remarks.append(
             f"{source.path}: {counted(len(left_out), 'line')} not translated, without times above: "
             f"{left_out[0].strip():.60}"
         )
-    return [*chain.from_iterable(map(_subtitle_pieces, texts)), before]
+    return [*chain.from_iterable(map(_subtitle_pieces, texts)), kept]
 
 
-def _goes_on(text: list[tuple[str, str]], before: str, line: str) -> bool:
+def _goes_on(text: list[SubtitleLine], line: SubtitleLine) -> bool:
     """Returns whether a text goes on in this line of the same or the next subtitle."""
-    end, start = (STYLE.sub("", part).strip() for part in (text[-1][1], line))
+    end, start = (STYLE.sub("", words).strip() for words in (text[-1].words, line.words))
     if re.match(r"[-\u2013\u2014](?!\d)", start):
         return False
-    if before in ("\n", "\r\n"):
+    if line.lead in ("\n", "\r\n"):
         return True
     is_open = end[-1:] in tuple(",;\u060c\u3001\uff0c") or (
         end[-1:].isalnum() and start[:1].islower()
     )
-    return is_open and sum(len(part) for _, part in text) + len(line) <= MAX_JOINED
+    return is_open and sum(len(part.words) for part in [*text, line]) <= MAX_JOINED
 
 
-def _subtitle_pieces(text: list[tuple[str, str]]) -> Pieces:
+def _subtitle_pieces(text: list[SubtitleLine]) -> Pieces:
     """Returns the pieces of a text whose translation gets as many lines, of lengths in
     proportion.
     """
-    (before, first), *others = text
-    rest = START.sub("", first, count=1)
-    text = [(before + first.removesuffix(rest), rest), *others]
-    lines = [line for _, line in text]
+    first, *others = text
+    rest = START.sub("", first.words, count=1)
+    text = [SubtitleLine(first.lead + first.words.removesuffix(rest), rest), *others]
+    lines = [line.words for line in text]
     pieces = parse_markup(re.sub(rf"(?<=[{CJK}])\n(?=[{CJK}])", "", "\n".join(lines)))
     if not lines[0].strip() or sum(isinstance(piece, Part) for piece in pieces) != 1:
         # Nothing to translate, or tags that end a sentence
-        return [piece for before, line in text for piece in (before, *parse_markup(line))]
-    finish = partial(in_lines, lengths=list(map(len, lines)), ends=[end for end, _ in others])
+        return [piece for line in text for piece in (line.lead, *parse_markup(line.words))]
+    finish = partial(in_lines, lengths=list(map(len, lines)), ends=[line.lead for line in others])
     return [
-        text[0][0],
+        text[0].lead,
         *(piece if isinstance(piece, str) else replace(piece, finish=finish) for piece in pieces),
     ]
 

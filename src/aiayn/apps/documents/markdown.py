@@ -150,10 +150,8 @@ def _inline(
             start, stop = (start - 1, stop) if mark.nesting > 0 else (start, stop + 1)
         add_text(start)
         raw = text[offsets[start] : offsets[stop]]
-        if mark.type == "link_close" and raw in (
-            "]",
-            "][]",
-        ):  # what is in the brackets names the address, too
+        # The words in the brackets also name the address.
+        if mark.type == "link_close" and raw in ("]", "][]"):
             opened, closing = mark.meta["label"]
             raw = f"][{text[offsets[opened] : offsets[closing]]}]"
         marks = list(_marks(mark, raw))
@@ -236,7 +234,7 @@ def _parser() -> MarkdownIt:
 
 
 def _indented(state: StateBlock, first: int, end: int, silent: bool) -> bool:
-    """The rule of a note or tab: what is indented below its line is text, not code."""
+    """Parses a note or tab: text indented below its line is not code."""
     line = state.src[state.bMarks[first] + state.tShift[first] : state.eMarks[first]]
     if state.is_code_block(first) or not INDENTED.match(line):
         return False
@@ -262,7 +260,7 @@ def _formula(state: StateInline, silent: bool) -> bool:
 
 
 def _dialect(state: StateInline, silent: bool) -> bool:
-    """The rule of `[^1]`, which is no link even where an address defines it, and of `[[page]]`."""
+    """Parses `[^1]`, never a link even if an address defines it, and `[[page]]`."""
     mark = DIALECT.match(state.src, state.pos)
     if not mark or not (mark["footnote"] or mark["page"]) or mark[0].endswith(":"):
         return False
@@ -282,10 +280,8 @@ def _noted(name: str, rule: Rule) -> Rule:
         if silent:
             return True
         new, end = state.tokens[known:], state.pos
-        if name in (
-            "emphasis",
-            "strikethrough",
-        ):  # characters, which become marks if they are in pairs
+        # Characters, which become marks if they are in pairs
+        if name in ("emphasis", "strikethrough"):
             for token in reversed(new):
                 if end > start:
                     token.meta["span"] = (end - len(token.content), end)

@@ -1,4 +1,5 @@
-"""What of a message a program replaces or reads: by the message's flag, as gettext has it.
+"""Placeholders of messages, which programs replace or read. A message's flag names their grammar,
+as in gettext.
 
 A message without a flag may be one of Sphinx, whose roles and literals stay as they are.
 """
@@ -46,7 +47,7 @@ AROUND = (
 )
 # The blank between words and their target, which goes with the end of the words.
 UNSPACED_TARGET = re.compile(r"(?<=[^\s`<>])(?=<[^`<>\n]{1,300}>`)")
-# What is no text of any message: line ends, tabs and keys after them (`Ctrl+H`), addresses, and the
+# Never text, in no message: line ends, tabs and keys after them (`Ctrl+H`), addresses, and the
 # mark of the letter that opens a menu (`&File`, `E&xit`, `_Open`).
 KEY = r"\S{0,20}\+\S{1,20}|F\d\d?|Del(?:ete)?|Ins(?:ert)?|Esc|Enter|Space|Home|End"
 MNEMONIC = r"(?<![\w&])[&_](?=[^\W_])(?!\w{1,30};)|(?<=[A-Za-z])&(?=[a-z])(?!\w{1,30};)"
@@ -66,13 +67,13 @@ class Format:
     is_numbered: bool = False  # whether `%2$s` is the second argument
 
     @cached_property
-    def _arguments(self) -> re.Pattern[str]:
+    def _argument_pattern(self) -> re.Pattern[str]:
         doubled = f"(?P<doubled>(?P<once>[{self.doubled}])(?P=once))|" if self.doubled else ""
         return re.compile(doubled + self.argument)
 
     @cached_property
     def _marks(self) -> re.Pattern[str]:
-        return re.compile(f"{OF_ALL}|{self._arguments.pattern}|(?P<mnemonic>{MNEMONIC})")
+        return re.compile(f"{OF_ALL}|{self._argument_pattern.pattern}|(?P<mnemonic>{MNEMONIC})")
 
     def pieces(self, message: str) -> Pieces:
         """Returns parts to translate, and what is between them.
@@ -99,18 +100,18 @@ class Format:
         """Returns a translation as its program needs it, or None if its arguments are not those of
         its message.
         """
-        places, wanted = self._places(translation), self._places(message)
-        if Counter(places) != Counter(wanted):
+        arguments = self._arguments_of(translation)
+        if Counter(arguments) != Counter(self._arguments_of(message)):
             return None
-        numbers = [number for number, _ in places if number]
+        numbers = [number for number, _ in arguments if number]
         if self is UNFLAGGED:
             return UNSPACED_TARGET.sub(" ", translation)
         if self._is_numberable(message) and numbers == sorted(numbers):
-            return self._arguments.sub(lambda mark: NUMBERED.sub("%", mark[0]), translation)
+            return self._argument_pattern.sub(lambda mark: NUMBERED.sub("%", mark[0]), translation)
         return translation
 
     def _text_tokens(self, text: str, has_mnemonic: bool) -> Iterator[Token]:
-        """Cuts text without tags at its arguments and at what else is no text."""
+        """Cuts text without tags at its arguments, keys, addresses and line ends."""
         done = 0
         for mark in self._marks.finditer(text):
             group = mark.lastgroup
@@ -131,26 +132,26 @@ class Format:
                 yield "kept", mark[0], mark[0]
         yield "text", "", text[done:]
 
-    def _places(self, text: str) -> list[tuple[int, str]]:
+    def _arguments_of(self, text: str) -> list[tuple[int, str]]:
         """Returns the arguments of a text, each with its number or, where order is free, with 0."""
-        places: list[tuple[int, str]] = []
+        arguments: list[tuple[int, str]] = []
         numbers = count(1)
-        for mark in self._arguments.finditer(text):
+        for mark in self._argument_pattern.finditer(text):
             groups = mark.groupdict()
             words = groups.get("title") or groups.get("strong")
             if number := groups.get("number"):
-                places.append((int(number), NUMBERED.sub("%", mark[0])))
+                arguments.append((int(number), NUMBERED.sub("%", mark[0])))
             elif self.is_ordered and not groups.get("name") and not groups.get("doubled"):
-                places.append((next(numbers), mark[0]))
+                arguments.append((next(numbers), mark[0]))
             elif words:
-                places.append((0, "".join(mark[0].replace(words, "", 1).split())))
+                arguments.append((0, "".join(mark[0].replace(words, "", 1).split())))
             elif not groups.get("doubled"):
-                places.append((0, mark[0]))
-        return places
+                arguments.append((0, mark[0]))
+        return arguments
 
     def _is_numberable(self, message: str) -> bool:
-        """Whether a translation may need numbers that its message does without."""
-        arguments = [key for number, key in self._places(message) if number]
+        """Returns whether a translation may need numbers that its message does without."""
+        arguments = [key for number, key in self._arguments_of(message) if number]
         is_plain = not any("*" in key for key in arguments)
         return self.is_numbered and is_plain and len(arguments) > 1 and not NUMBERED.search(message)
 
@@ -159,7 +160,7 @@ class Format:
             is_counted = not (mark["name"] or mark.groupdict().get("doubled"))
             return f"%{next(numbers)}${mark[0][1:]}" if is_counted else mark[0]
 
-        return self._arguments.sub(with_number, raw)
+        return self._argument_pattern.sub(with_number, raw)
 
     def _read(self, raw: str) -> str:
         return re.sub(rf"([{self.doubled}])\1", r"\1", raw) if self.doubled else raw
