@@ -21,7 +21,7 @@ LEGEND_COLUMNS = 8  # heads side by side
 
 
 @dataclass(frozen=True)
-class Panel:
+class AttentionPanel:
     """One picture of a figure: a title and, by head, the weights (S, S) that are drawn."""
 
     title: str
@@ -118,11 +118,11 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = Non
     far = far_looking_token(weights, is_word) if word is None else word
     sharp, first, second = sharp_heads(weights, is_word, word)
 
-    def whole_head(head: int) -> Panel:
-        return Panel(f"{layer_title}: head {head + 1}", {head: weights[head]})
+    def whole_head(head: int) -> AttentionPanel:
+        return AttentionPanel(f"{layer_title}: head {head + 1}", {head: weights[head]})
 
-    def one_word(title: str, heads: Iterable[int], token: int) -> Panel:
-        return Panel(title, {head: _row(weights, head, token) for head in heads})
+    def one_word(title: str, heads: Iterable[int], token: int) -> AttentionPanel:
+        return AttentionPanel(title, {head: _row(weights, head, token) for head in heads})
 
     all_heads = range(len(weights))
     far_title = f"{layer_title}: where {_quoted(tokens[far])} looks, all heads"
@@ -153,7 +153,7 @@ def _row(weights: Tensor, head: int, token: int) -> Tensor:
     return isolated
 
 
-def _draw_figure(path: Path, tokens: list[str], panels: Sequence[Panel]) -> list[Path]:
+def _draw_figure(path: Path, tokens: list[str], panels: Sequence[AttentionPanel]) -> list[Path]:
     """Draws panels below each other. Returns the files."""
     # In inches. A token takes less room in a long sentence, so that the picture stays one that
     # viewers open.
@@ -182,7 +182,7 @@ def _draw_figure(path: Path, tokens: list[str], panels: Sequence[Panel]) -> list
     return paths
 
 
-def _write_words(axis: Any, tokens: list[str], panel: Panel, font_size: int) -> None:
+def _write_words(axis: Any, tokens: list[str], panel: AttentionPanel, font_size: int) -> None:
     """Writes the sentence twice, upright; words without lines are grey."""
     weights = panel.total
     style = {"ha": "center", "rotation": 90, "fontsize": font_size, "parse_math": False}
@@ -195,7 +195,7 @@ def _write_words(axis: Any, tokens: list[str], panel: Panel, font_size: int) -> 
         axis.text(position, -0.04, token, va="top", color=below, **style)
 
 
-def _draw_lines(axis: Any, panel: Panel) -> None:
+def _draw_lines(axis: Any, panel: AttentionPanel) -> None:
     """Draws lines from the words above to the words below that they look at.
 
     The colour of a line stands for its head, its opacity and width for the weight. Where only one
@@ -229,7 +229,7 @@ def _draw_lines(axis: Any, panel: Panel) -> None:
             top += block_height
 
 
-def _add_legend(axis: Any, panel: Panel) -> None:
+def _add_legend(axis: Any, panel: AttentionPanel) -> None:
     from matplotlib.patches import Patch
 
     handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in panel.heads]
