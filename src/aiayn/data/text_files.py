@@ -251,7 +251,9 @@ def opened(path: Path, is_text: bool = True) -> Iterator[BinaryIO]:
             # A second buffer makes reading lines four times as fast.
             yield io.BufferedReader(cast(io.RawIOBase, opener(raw)), 1 << 20) if opener else raw
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); replace the file") from error
+        reason = getattr(error, "strerror", None) or error
+        remedy = "check its name" if isinstance(error, FileNotFoundError) else "replace the file"
+        raise DataError(f"{path}: cannot be read ({reason}); {remedy}") from error
 
 
 def _refuse_utf_16(start: bytes, path: Path) -> None:
