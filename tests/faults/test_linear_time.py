@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -80,6 +81,10 @@ def growth(
 
 
 NAMED = dict(patterns())
+# Tried at one place of a text, where a tag or a sentence begins; others are searched for.
+TRIED_ONCE = ("aiayn.apps.localisation.exchange.TAG", "aiayn.apps.documents.texts.INITIAL")
+# Comments and instructions of XML that a parser has accepted: what begins there also ends.
+del NAMED["aiayn.apps.localisation.exchange.NOT_TEXT"]
 
 
 @pytest.mark.slow
@@ -92,9 +97,11 @@ def test_a_pattern_takes_time_in_proportion_to_the_text(name):
     units = [*letters, *map("".join, product(letters, repeat=2))]
 
     def work(text: str) -> None:
-        pattern.sub("", text) if isinstance(pattern.pattern, str) else pattern.sub(
-            b"", text.encode()
-        )
+        subject: Any = text if isinstance(pattern.pattern, str) else text.encode()
+        if name in TRIED_ONCE:
+            pattern.match(subject)
+        else:
+            pattern.sub(subject[:0], subject)
 
     assert {unit: ratio for unit in units if (ratio := growth(work, unit)) > 2.5} == {}
 

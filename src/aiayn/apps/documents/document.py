@@ -56,7 +56,7 @@ PAGE = re.compile(r"<html\b", re.IGNORECASE)
 PAGE_LANG = re.compile(r"""(\s(?:xml:)?lang\s*=\s*["']?)([\w-]+)""", re.IGNORECASE)
 END_OF_FORM = "\0"  # of a message with plural forms
 # Before the words of a subtitle: how they look, and a dash where somebody begins to speak.
-START = re.compile(r"(?:\{\\[^{}]*\})*(?:\s*[-\u2013\u2014](?!\d)\s*)?")
+START = re.compile(r"\A(?:\{\\[^{}]*\})*(?:\s*[-\u2013\u2014](?!\d)\s*)?")
 STYLE = re.compile(r"\{\\[^{}]*\}|<[^<>]*>")
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from aiayn.errors import DataError
 
 LINE = re.compile(
-    r"[ \t]*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*)?"
+    r"\A[ \t]*(?:(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]*)?"
     r"(\"(?:[^\"\\]|\\.)*\")[ \t\r]*$"
 )
 ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|[0-7]{1,3}|.)")
