@@ -15,9 +15,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from aiayn.config.defaults import default_values
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.rules import as_option, options_of
+from aiayn.config.rules import as_option, default_values, options_of
 from aiayn.config.schema import Config
 
 ROOT = Path(__file__).parent.parent

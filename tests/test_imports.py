@@ -93,7 +93,7 @@ LEARNING = {
 
 # Library: the modules, or rooms, that may import it.
 HYDRA = {
-    *(f"config/{name}" for name in ("compose", "defaults", "messages", "help")),
+    *(f"config/{name}" for name in ("compose", "rules", "messages", "help")),
     *("cli/hydra_commands", "sweep", "hydra_plugins"),
 }
 HOMES = {

@@ -167,8 +167,8 @@ def test_unknown_choices_are_refused_with_the_known_ones(plain, key, choices):
         ({"data.source": "hub"}, ["data.hub_path is empty", "data=files"]),
         ({"data.train": None}, ["data.train is missing", "data.train=PREFIX"]),
         ({"data.val": None}, ["data.val is missing", "data.val=PREFIX"]),
-        ({"data.src_lang": ""}, ["data.src_lang is empty"]),
-        ({"data.tgt_lang": ""}, ["data.tgt_lang is empty"]),
+        ({"data.src_lang": ""}, ["data.src_lang=:", "such as en"]),
+        ({"data.tgt_lang": ""}, ["data.tgt_lang=:", "such as en"]),
         ({"data.src_lang": "de"}, ["data.src_lang", "data.tgt_lang", "both de"]),
         ({"data.tokens_per_step": 255}, ["data.tokens_per_step=255", "data.max_length=255"]),
         (
@@ -459,7 +459,7 @@ def test_every_option_has_help_and_one_value_which_stands_in_conf(monkeypatch, t
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     file = tmp_path / "conf/model/base.yaml"
     file.write_text(file.read_text().replace("n_layers: 6", "n_layers: 5"))
-    monkeypatch.setattr("aiayn.config.defaults.conf_folder", lambda: tmp_path / "conf")
+    monkeypatch.setattr("aiayn.config.rules.conf_folder", lambda: tmp_path / "conf")
     assert (ModelConfig().n_layers, ModelConfig().d_ff, Config().model.n_layers) == (5, 2048, 5)
 
 

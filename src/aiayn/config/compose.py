@@ -19,12 +19,18 @@ from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.resolvers import oc
 
-from aiayn.config.defaults import default_values
 from aiayn.config.extension_files import check_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_overrides
 from aiayn.config.program import conf_folder
 from aiayn.config.resolve import check_open_model
-from aiayn.config.rules import NAME_CHARACTERS, is_section, one_of, options_of, require
+from aiayn.config.rules import (
+    NAME_CHARACTERS,
+    default_values,
+    is_section,
+    one_of,
+    options_of,
+    require,
+)
 from aiayn.config.schema import Config
 from aiayn.config.stored import from_dict, stored_options, to_dict
 from aiayn.config.training import WANDB_MODES

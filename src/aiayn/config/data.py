@@ -1,10 +1,8 @@
 """Options of the group `data`: text, cleaning, vocabulary and tokens per step."""
 
 import re
-from dataclasses import dataclass
 from functools import partial
 
-from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import (
     TAG,
     Paths,
@@ -13,6 +11,7 @@ from aiayn.config.rules import (
     language_code,
     listed,
     option,
+    option_group,
     path_or_paths,
     require,
     resolved,
@@ -28,8 +27,7 @@ OF_VOCABULARY = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer", "toke
 _text = partial(path_or_paths, "a prefix of text files, a split's name,")
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train", "data")
+@option_group("train", "data")
 class DataOptions:
     """Section 5.1: which text, how it is cleaned and cut into subwords, and the tokens of a
     step.
@@ -156,7 +154,7 @@ class DataOptions:
     )
 
     def __post_init__(self) -> None:
-        check_rules("data.", self, DataOptions)
+        check_rules("data.", self)
         require(
             self.tags == "kept" or self.task == "parsing",
             f"data.tags={self.tags}: only works with data.task=parsing",
@@ -233,8 +231,7 @@ class DataOptions:
         return list(symbols)
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train", "data")
+@option_group("train", "data")
 class DataConfig(DataOptions):
     """The options of a text whose vocabulary and steps have a size."""
 

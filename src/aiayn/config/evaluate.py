@@ -1,15 +1,15 @@
 """Options of `evaluate.py`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
 
-from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import (
     Paths,
     check_rules,
     listed,
     option,
+    option_group,
     outputs_folder,
     path_or_paths,
     require,
@@ -18,8 +18,7 @@ from aiayn.config.rules import (
 from aiayn.config.search import SearchOverrides
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("evaluate")
+@option_group("evaluate")
 class EvaluateConfig:
     """All options of `evaluate.py`."""
 

@@ -9,8 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn.config import program
 from aiayn.config.compose import Sources, composition
 from aiayn.config.messages import groups
-from aiayn.config.rules import as_option, options_of
-from aiayn.config.stored import flatten
+from aiayn.config.rules import as_option, flatten, options_of
 
 WIDTH = 40  # columns before an option's help
 

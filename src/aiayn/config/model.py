@@ -1,13 +1,9 @@
 """Options of the group `model`: sizes, dropout and positions."""
 
-from dataclasses import dataclass
-
-from aiayn.config.defaults import defaults_in_conf
-from aiayn.config.rules import check_rules, fraction, option, require, resolved
+from aiayn.config.rules import check_rules, fraction, option, option_group, require, resolved
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train", "model")
+@option_group("train", "model")
 class ModelOptions:
     """Section 3 of the paper, in the order of the columns of its Table 3."""
 
@@ -43,7 +39,7 @@ class ModelOptions:
     parts: str | None = option("set by the program: extensions whose parts replace the paper's")
 
     def __post_init__(self) -> None:
-        check_rules("model.", self, ModelOptions)
+        check_rules("model.", self)
         d_model, n_heads = self.d_model, self.n_heads
         require(
             self.positions == "learned" or d_model is None or d_model % 2 == 0,
@@ -62,8 +58,7 @@ class ModelOptions:
                 object.__setattr__(self, name, d_model // n_heads)  # the class is frozen
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train", "model")
+@option_group("train", "model")
 class ModelConfig(ModelOptions):
     """The options of a model whose sizes are all known."""
 

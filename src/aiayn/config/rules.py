@@ -2,19 +2,21 @@
 names the option.
 
 Type, help, rule, and what may become of an option later stand where it is declared; its value
-stands in conf/.
+stands in conf/, and nowhere else.
 """
 
 import math
 import os
 import re
 import sys
-from collections.abc import Callable, Collection
-from dataclasses import MISSING, Field, field, fields, is_dataclass
+from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, dataclass_transform
 
+from aiayn.config.program import conf_folder
 from aiayn.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,6 +40,71 @@ MAX_NAME, MAX_PATH = 200, 1000
 TAG = r"<[^<>\s]+>"  # of a corpus, and other words that are never divided
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def option_group(command: str, section: str = "") -> Callable[[type[T]], type[T]]:
+    """Decorates a class of options, and makes it a dataclass.
+
+    An option that is not given has its value in conf/COMMAND.yaml, which is read when a value is
+    first needed: composed and stored options need none. An option that is declared anew with
+    `resolved` keeps its help and rule.
+    """
+
+    def decorate(schema: type[T]) -> type[T]:
+        inherited = getattr(schema, "__dataclass_fields__", {})
+        for name, declared in vars(schema).items():
+            if (
+                isinstance(declared, Field)
+                and declared.default_factory is MISSING is declared.default
+            ):
+                declared.metadata = declared.metadata or inherited[name].metadata
+                key = f"{section}.{name}" if section else name
+                declared.default_factory = partial(_default_value, command, key)
+        return dataclass(frozen=True, kw_only=True)(schema)
+
+    return decorate
+
+
+def _default_value(command: str, key: str) -> Any:
+    value = default_values(command)[key]
+    require(value != "???", f"{key} is missing: set {key}=VALUE")
+    return value
+
+
+def default_values(command: str) -> dict[str, Any]:
+    """Returns what conf/COMMAND.yaml composes to without arguments, by dotted names."""
+    return deepcopy(_composed_defaults(conf_folder() / f"{command}.yaml"))
+
+
+@cache
+def _composed_defaults(path: Path) -> dict[str, Any]:
+    return flatten(_read_defaults(path))
+
+
+def _read_defaults(path: Path) -> dict[str, Any]:
+    """Returns the values of a file, over those of the files in its defaults list."""
+    from omegaconf import OmegaConf  # PyYAML alone reads 1e-9 as text
+
+    tree: Any = OmegaConf.to_container(OmegaConf.load(path))
+    inherited: dict[str, Any] = {}
+    for entry in tree.pop("defaults", []):
+        group, name = next(iter(entry.items())) if isinstance(entry, dict) else ("", entry)
+        file = path.parent / group / f"{name}.yaml"
+        if file.is_file():  # others, such as _self_, are Hydra's
+            inherited |= {group: _read_defaults(file)} if group else _read_defaults(file)
+    return inherited | tree
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turns {"model": {"d_k": 64}} into {"model.d_k": 64}."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        is_filled = isinstance(value, Mapping) and bool(value)
+        flat |= flatten(value, f"{prefix}{key}.") if is_filled else {f"{prefix}{key}": value}
+    return flat
+
 
 def option(
     help: str,
@@ -55,7 +122,7 @@ def option(
 
     help: what `--help` says about it.
     rule, called with the option's name and its value, or least and most, or choices: what
-    `check_rules` checks. default: only where conf/ has none, see `defaults_in_conf`.
+    `check_rules` checks. default: only where conf/ has none, see `option_group`.
     absent: of an option that was added later, the value that runs had which were stored without it.
     inferred_from_data: the option may be null until `config/resolve.py` infers it from the training
     text. mutable_on_resume: the option may change between two starts of a run, because no training
@@ -79,7 +146,7 @@ def option(
 
 
 def resolved() -> Any:
-    """Returns the field of an option in the resolved class of its section, where it has a value."""
+    """Returns the field of an option that the class above may leave open, and this one may not."""
     return field()
 
 
@@ -90,13 +157,12 @@ def section(schema: type, mutable_on_resume: bool = False) -> Any:
     return field(default_factory=schema, metadata={"mutable_on_resume": mutable_on_resume})
 
 
-def check_rules(prefix: str, options: Any, declared: Any = None) -> None:
-    """Checks all options of a section, each by the rule that it was declared with, there or in a
-    class above it.
+def check_rules(prefix: str, options: Any) -> None:
+    """Checks all options of a section, each by the rule that it was declared with.
 
     null breaks no rule.
     """
-    for option in fields(declared or options):
+    for option in fields(options):
         value, rule = getattr(options, option.name), option.metadata.get("rule")
         if rule is not None and value is not None:
             rule(prefix + option.name, value)
@@ -182,26 +248,27 @@ def language_code(key: str, code: str) -> None:
     """Refuses languages that are not codes: they are parts of file names, which must not lead
     anywhere else.
     """
-    require(code != "", f"{key} is empty: set it, for example {key}=en")
-    is_code = re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]*", code) is not None
-    form = "a language is a code of letters, digits, '-' and '_', such as en or pt-BR"
-    require(is_code, f"{key}={code}: {form}")
+    require(
+        re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]*", code) is not None,
+        f"{key}={code}: a language is a code of letters, digits, '-' and '_', such as en or pt-BR",
+    )
 
 
 def path_or_paths(expected: str, key: str, value: Any, may_be_empty: bool = False) -> None:
     """Refuses what is neither a path nor a list of paths; OmegaConf cannot check that."""
     paths = [value] if isinstance(value, str) else value
-    message = f"{key}={value}: must be {expected} or a list of them, {key}=[A,B]"
-    require(isinstance(paths, (list, tuple)), message)
-    require(len(paths) > 0 or may_be_empty, message)
-    require(all(isinstance(path, str) and path for path in paths), message)
+    is_list = isinstance(paths, (list, tuple)) and (may_be_empty or len(paths) > 0)
+    require(
+        is_list and all(isinstance(path, str) and path for path in paths),
+        f"{key}={value}: must be {expected} or a list of them, {key}=[A,B]",
+    )
 
 
 def tagged(name: str) -> tuple[str, str]:
     """Splits <2de>PREFIX into its tag, empty without one, and the path."""
-    matched = re.fullmatch(rf"({TAG})?(.*)", name, re.DOTALL)
-    assert matched is not None
-    return matched[1] or "", matched[2]
+    matched = re.match(TAG, name)
+    tag = matched[0] if matched else ""
+    return tag, name.removeprefix(tag)
 
 
 def known_tags(key: str, names: Paths, known: Collection[str]) -> None:
@@ -211,8 +278,7 @@ def known_tags(key: str, names: Paths, known: Collection[str]) -> None:
     learned = ", ".join(known) or "it has none"
     for name in listed(names):
         tag, _ = tagged(name)
-        is_known = not tag or tag in known
-        require(is_known, f"{key}: {tag} is not a tag of the training text ({learned})")
+        require(tag in ("", *known), f"{key}: {tag} is not a tag of the training text ({learned})")
 
 
 def listed(values: Paths) -> list[str]:

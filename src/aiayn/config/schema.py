@@ -13,17 +13,16 @@ Nothing here imports torch: configuration errors are reported before anything sl
 """
 
 import math
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from aiayn.config.data import DataOptions
-from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.model import ModelOptions
 from aiayn.config.rules import (
     check_rules,
     one_of,
     option,
+    option_group,
     outputs_folder,
     require,
     section,
@@ -35,8 +34,7 @@ from aiayn.config.training import LoggerConfig, OptimOptions, TrainerOptions
 from aiayn.errors import ConfigError
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train")
+@option_group("train")
 class Config:
     """All options of `train.py`."""
 

@@ -5,8 +5,7 @@ number format.
 import math
 from dataclasses import asdict, dataclass
 
-from aiayn.config.defaults import defaults_in_conf
-from aiayn.config.rules import check_rules, option, require
+from aiayn.config.rules import check_rules, option, option_group, require, resolved
 
 # The number formats that a translation can be computed in
 PRECISIONS = (
@@ -53,7 +52,7 @@ class SearchOverrides:
     )
 
     def __post_init__(self) -> None:
-        check_rules("search.", self, SearchOverrides)  # whose rules are those of SearchConfig, too
+        check_rules("search.", self)
 
     def apply(self, search: "SearchConfig") -> "SearchConfig":
         return SearchConfig(
@@ -61,15 +60,14 @@ class SearchOverrides:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train", "search")
+@option_group("train", "search")
 class SearchConfig(SearchOverrides):
-    """The search options of a run, with the rules of SearchOverrides."""
+    """The search options of a run."""
 
-    beam_size: int = option("hypotheses kept per sentence; 1 is greedy search")
-    length_penalty: float = option("alpha")
-    penalty: str = option("gnmt: ((5 + |Y|) / 6)^alpha | power: |Y|^alpha")
-    max_extra_tokens: int = option("an output has at most |X| + this many tokens")
+    beam_size: int = resolved()
+    length_penalty: float = resolved()
+    penalty: str = resolved()
+    max_extra_tokens: int = resolved()
 
     def __post_init__(self) -> None:
         super().__post_init__()

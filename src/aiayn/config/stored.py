@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from aiayn.config.resolve import RunConfig, fill, run_config
-from aiayn.config.rules import as_option, is_section, options_of, require, written
+from aiayn.config.rules import as_option, flatten, is_section, options_of, require, written
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 
@@ -28,15 +28,6 @@ def mutable_on_resume(key: str) -> bool:
     section = {option.name: option for option in fields(Config)}.get(key.partition(".")[0])
     declared = (section, options_of(Config).get(key))
     return any(option is not None and option.metadata["mutable_on_resume"] for option in declared)
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Turns {"model": {"d_k": 64}} into {"model.d_k": 64}."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        is_filled = isinstance(value, Mapping) and bool(value)
-        flat |= flatten(value, f"{prefix}{key}.") if is_filled else {f"{prefix}{key}": value}
-    return flat
 
 
 def short_names(keys: Sequence[str]) -> list[str]:

@@ -2,10 +2,8 @@
 intervals, its optimizer, and where its measurements go.
 """
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
-from aiayn.config.defaults import defaults_in_conf
 from aiayn.config.rules import (
     MAX_COUNT,
     OneOrMore,
@@ -15,6 +13,7 @@ from aiayn.config.rules import (
     listed,
     one_of,
     option,
+    option_group,
     positive,
     require,
     resolved,
@@ -48,8 +47,7 @@ def limited(limit: int | float, count: int) -> int:
     return min(limit, count) if isinstance(limit, int) else max(1, int(limit * count))
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train", "trainer")
+@option_group("train", "trainer")
 class TrainerOptions:
     """How long to train, on which devices, and how often to validate, log and save.
 
@@ -175,7 +173,7 @@ class TrainerOptions:
     enable_progress_bar: bool = option("show a live display on a terminal", mutable_on_resume=True)
 
     def __post_init__(self) -> None:
-        check_rules("trainer.", self, TrainerOptions)
+        check_rules("trainer.", self)
         require(
             self.limit_train_steps > 0,
             "trainer.limit_train_steps=0: nothing would be trained; set 1 or more",
@@ -201,8 +199,7 @@ class TrainerOptions:
         return min(self.max_steps or steps, steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train", "trainer")
+@option_group("train", "trainer")
 class TrainerConfig(TrainerOptions):
     """The options of a training whose length and intervals are known."""
 
@@ -211,8 +208,7 @@ class TrainerConfig(TrainerOptions):
     checkpoint_every: int = resolved()
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train", "optim")
+@option_group("train", "optim")
 class OptimOptions:
     """Sections 5.3 and 5.4."""
 
@@ -235,11 +231,10 @@ class OptimOptions:
     label_smoothing: float = option("epsilon_ls", fraction)
 
     def __post_init__(self) -> None:
-        check_rules("optim.", self, OptimOptions)
+        check_rules("optim.", self)
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train", "optim")
+@option_group("train", "optim")
 class OptimConfig(OptimOptions):
     """The options of a schedule whose warm-up and factor are known."""
 
@@ -247,8 +242,7 @@ class OptimConfig(OptimOptions):
     lr_scale: float = resolved()
 
 
-@dataclass(frozen=True, kw_only=True)
-@defaults_in_conf("train", "logger")
+@option_group("train", "logger")
 class LoggerConfig:
     """Where metrics go besides the run's own metrics.jsonl."""
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import torch
 
-from aiayn.config.defaults import default_values
 from aiayn.config.resolve import SIZE_PRESETS, RunConfig, preset_for, usual_peak, usual_steps
-from aiayn.config.rules import listed, tagged
+from aiayn.config.rules import default_values, listed, tagged
 from aiayn.errors import counted
 from aiayn.hardware import days_on_cpus, has_bfloat16
 from aiayn.model.flops import n_parameters, training_flops
