@@ -39,8 +39,8 @@ NAMES = {
     },
 }
 QUESTIONS = {
-    "Does a single head cost, do a few?": ("a_h1", "a_h4"),
-    "Do too many?": ("a_h16", "a_h32"),
+    "Do one or four heads cost anything?": ("a_h1", "a_h4"),
+    "Do 16 or 32 heads?": ("a_h16", "a_h32"),
     "Does a smaller `d_k` cost?": ("b_dk16", "b_dk32"),
     "Is bigger better?": (
         "c_n2",
@@ -99,13 +99,13 @@ def _from_cpu_to_gpu() -> str:
         largest = max(abs(gpu - cpu) for gpu, cpu in pairs)
         p = f"p {test.pvalue:.3f}"
         sentences.append(
-            f"{title} by {change:+.2f} [{low:+.2f}, {high:+.2f}] ({p}, at most {largest:.2f} in "
-            "one run)"
+            f"in {title} by {change:+.2f} [{low:+.2f}, {high:+.2f}] ({p}, at most {largest:.2f} "
+            "in one run)"
         )
     return (
-        "Two seeds of base and 13 rows also ran on one CPU core each. From there to the GPU the "
-        f"same row and seed changes {' and '.join(sentences)}: mean of {len(names)} pairs, 95 % "
-        "interval and p of a paired t-test."
+        "Two seeds of base and 13 rows also ran on one CPU core each. With the same row and seed, "
+        f"the GPU differs {' and '.join(sentences)}. These are means of {len(names)} pairs with "
+        "95 % intervals and p of a paired t-test."
     )
 
 

@@ -167,7 +167,7 @@ def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> li
     tested = [change for change in tested if change.p is not None]
     if not tested:
         return [f"Differences are from {base}. Intervals need two seeds on both sides."]
-    by_seed, welch = "seed by seed, with one standard deviation for all groups", "Welch's t-test"
+    by_seed, welch = "seed by seed, with one pooled standard deviation", "by Welch's t-test"
     if not any(change.is_paired for change in tested):
         method = welch
     elif all(change.is_paired for change in tested):
@@ -175,8 +175,8 @@ def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> li
     else:
         method = f"{by_seed}; {welch} where the seeds differ"
     lines = [
-        f"Differences are from {base}: {method}. Intervals hold 95 % (Student's t); p is "
-        f"corrected for {len(tested)} comparisons (Holm); p below {LEVEL} is marked."
+        f"Differences from {base} are tested {method}, with 95 % intervals (Student's t). Bold or "
+        f"*: p below {LEVEL} after Holm's correction for {len(tested)} comparisons."
     ]
     if not any(change.is_significant for change in tested):
         lines.append("No difference is significant.")
