@@ -55,7 +55,7 @@ quickstart: $(INSTALLED)  ## train on the built-in corpus, score, translate, dra
 	@echo 'next:'
 	@echo '  source .venv/bin/activate                 then python and aiayn are those of .venv'
 	@echo '  aiayn translate outputs/quickstart        translate sentences that you type'
-	@echo 'README.md continues with image captions (six minutes), your own text and the paper (12 hours on eight GPUs)'
+	@echo 'README.md continues with image captions (minutes), your own text and the paper (12 hours on eight GPUs)'
 	@echo "done in $$(( $$(date +%s) - $(START) )) seconds"
 
 notebook: $(INSTALLED)  ## open examples/tour.ipynb, which computes the paper's equations and trains

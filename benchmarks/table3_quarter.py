@@ -7,6 +7,7 @@ To be run again when there are more seeds; it changes nothing outside the marked
     python benchmarks/table3_quarter.py
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import mean
@@ -15,7 +16,7 @@ from pages import ROOT, publish, wrapped
 from scipy import stats
 from studies import published
 
-from aiayn.reports.differences import Difference
+from aiayn.reports.differences import Difference, Sample
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.paper_tables import PaperTables, paper_tables
 from aiayn.reports.table_metrics import Metric
@@ -72,7 +73,10 @@ def blocks() -> dict[str, str]:
         f"{name} {base[key].mean:.{decimals}f} ± {base[key].sd:.{decimals}f}"
         for name, key, decimals in BASE
     ]
-    about = f"Base has {', '.join(figures)} (mean and standard deviation of {base['n']} seeds)."
+    about = (
+        f"Base has {', '.join(figures)} (mean and standard deviation of {base['n']} seeds; half of "
+        f"BLEU's 95 % interval is {half_width(base['bleu']):.2f})."
+    )
     return {
         "base": wrapped(" ".join([about, *changes_of(tables).after])),
         "rows": markdown([_table(means, changes)]).strip(),
@@ -81,6 +85,11 @@ def blocks() -> dict[str, str]:
         ),
         "cpu": wrapped(_from_cpu_to_gpu()),
     }
+
+
+def half_width(sample: Sample) -> float:
+    """Return half of the mean's 95 % interval, by Student's t."""
+    return stats.t.isf(0.025, sample.n - 1) * sample.sd / math.sqrt(sample.n)
 
 
 def _from_cpu_to_gpu() -> str:
