@@ -53,9 +53,6 @@ def plus_minus(sample: Sample | None, decimals: int) -> str:
     )
 
 
-
-
-
 def with_interval(sample: Sample, decimals: int) -> str:
     """Return the mean and its 95 % interval; the score alone of a single run."""
     mean_score = f"{sample.mean:.{decimals}f}"
