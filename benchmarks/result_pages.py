@@ -21,13 +21,13 @@ from pages import ROOT, publish, wrapped
 from studies import RESULTS, published, read_study
 from table3_quarter import half_width
 
+from aiayn.config.tasks import METRIC_KINDS, METRICS
 from aiayn.reports.comparison import compare_groups
 from aiayn.reports.differences import Sample, corrected, explained
 from aiayn.reports.groups import Group, group_runs
 from aiayn.reports.runs import MeasuredRun
 from aiayn.reports.table_metrics import Metric
 from aiayn.reports.tables import Column, Table, markdown
-from aiayn.runs.metrics import METRIC_KINDS, METRICS
 from aiayn.runs.run_folder import Record
 
 BENCHMARKS = ROOT / "benchmarks/results"

@@ -70,13 +70,13 @@ def load(
     one_of("engine", engine, ENGINES)
     defaults: dict[str, Any] = {} if engine == "torch" else {"patience": 2.0}
     overrides = SearchOverrides(**defaults | search)
-    from aiayn.runs.extensions import name_class, register_extensions, with_stored
+    from aiayn.config.extensions import name_class, register_extensions
+    from aiayn.runs.run_folder import find_checkpoints, with_stored
 
     extensions = with_stored(extensions, Path(run))
     register_extensions(extensions)
     if module:
         name_class(module)
-    from aiayn.runs.run_folder import find_checkpoints
     from aiayn.search.engine import Choice, open_translator
 
     choice = Choice(

@@ -11,7 +11,7 @@ import yaml
 from applications import TEXT, TINY, run_application, write_text
 
 import aiayn
-from aiayn.config.extension_files import load_extension
+from aiayn.config.extensions import load_extension
 from aiayn.config.stored import changed_options, stored_config, to_dict
 
 ROTARY = """

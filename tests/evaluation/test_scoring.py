@@ -15,11 +15,11 @@ import pytest
 import sacrebleu
 from applications import CORPORA, slow_but
 
+from aiayn.config.tasks import METRIC_KINDS
 from aiayn.errors import ConfigError, DataError
 from aiayn.evaluation.scoring import compound_split, moses_tokenized, score, sufficient_statistics
 from aiayn.evaluation.significance import compare_systems
 from aiayn.evaluation.translation_task import TranslationTask, short_outputs
-from aiayn.runs.metrics import METRIC_KINDS
 
 WMT21, MULTI30K = CORPORA / "bleu-check" / "wmt21-ende", CORPORA / "multi30k"
 SOCKEYE = CORPORA / "bleu-check" / "sockeye2017-ende"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from applications import CORPORA
 
+from aiayn.config.tasks import METRIC_KINDS
 from aiayn.errors import DataError
 from aiayn.evaluation.significance import (
     Output,
@@ -22,7 +23,6 @@ from aiayn.evaluation.significance import (
     paired_bootstrap,
     paired_randomisation,
 )
-from aiayn.runs.metrics import METRIC_KINDS
 
 WMT21 = CORPORA / "bleu-check" / "wmt21-ende"
 WORDS = ["Haus", "Mann", "Katze", "Sofa", "Zug", "Tag"]

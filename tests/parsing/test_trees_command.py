@@ -3,11 +3,11 @@
 import pytest
 from applications import run_application
 
+from aiayn.config.tasks import BRACKET_KINDS
 from aiayn.data.text_files import read_lines
 from aiayn.parsing.bracket_f1 import bracket_scores, gold_trees
 from aiayn.parsing.linear_form import linear_form
 from aiayn.parsing.penn_files import read_trees
-from aiayn.runs.metrics import BRACKET_KINDS
 
 
 def test_trees_become_aligned_sentences_and_linear_forms(tmp_path):

@@ -23,13 +23,13 @@ from applications import (
 from torch.nn import functional as F
 
 import aiayn
-from aiayn.config import extension_files as config_extensions
-from aiayn.config.extension_files import load_extension
+from aiayn.config import extensions
+from aiayn.config.extensions import load_extension
 from aiayn.config.model import ModelConfig
 from aiayn.errors import ConfigError, DivergedError, RefusedError
 from aiayn.model.layers import LayerPosition
-from aiayn.runs import checkpoints, extensions
-from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json
+from aiayn.runs import checkpoints
+from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json, with_stored
 from aiayn.search.build import build_model
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.callbacks import throughput_monitor
@@ -669,7 +669,7 @@ def test_options_and_files_without_effect_are_named(text, tmp_path, caplog):
     ]
 
     names = ("lion", "rotary", "chrf_pp")
-    extensions.with_stored([f"{EXAMPLES}/{name}.py" for name in names], run)
+    with_stored([f"{EXAMPLES}/{name}.py" for name in names], run)
     [line] = [message for message in caplog.messages if "not used" in message]
     assert "rotary.py: not used; the run was trained without it, and it" in line
 
@@ -892,7 +892,7 @@ def test_a_run_keeps_its_sources_and_runs_them_or_a_changed_file_with_a_warning(
         path.relative_to(own): path.read_bytes() for path in own.rglob("*.py")
     }
     (own / "norms/rms.py").write_text("from torch.nn import RMSNorm  # changed\n")
-    config_extensions._imported.cache_clear()
+    extensions._imported.cache_clear()
     with pytest.raises(RefusedError, match="extensions_sha256"):
         aiayn.train(*given, "trainer.max_steps=2")
     expected = aiayn.load(run, accelerator="cpu", extensions=[str(file)]).translate(["one"])

@@ -11,12 +11,12 @@ import torch
 from applications import small_model
 from torch import nn
 
+from aiayn.config.extensions import name_class
 from aiayn.errors import ConfigError
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.layers import AddNorm, DecoderLayer, FeedForward, Parts
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.extensions import name_class
 from aiayn.runs.run_folder import saved_steps
 from aiayn.training import proof
 from aiayn.training.module import TranslationModule

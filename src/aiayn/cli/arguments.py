@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args, get_origin
 from aiayn.config.rules import one_of
 from aiayn.config.search import ENGINES, PRECISIONS, SearchOverrides
 from aiayn.errors import ConfigError
-from aiayn.runs.run_folder import find_checkpoints
+from aiayn.runs.run_folder import find_checkpoints, with_stored
 
 if TYPE_CHECKING:
     from aiayn.search.line_translator import LineTranslator
@@ -90,7 +90,7 @@ class ModelChoice:
         search = SearchOverrides(length_penalty=self.length_penalty)
         ensemble = self.ensemble or ()
         find_checkpoints(run, ensemble, self.checkpoint)
-        from aiayn.runs.extensions import register_extensions, with_stored
+        from aiayn.config.extensions import register_extensions
         from aiayn.search.translator import Translator
 
         return Translator.from_run(
@@ -145,7 +145,6 @@ class ModelAndSearch(ModelChoice):
         search = SearchOverrides(
             beam_size=self.beam_size, length_penalty=self.length_penalty, patience=self.patience
         )
-        from aiayn.runs.extensions import with_stored
         from aiayn.search.engine import Choice, open_translator
 
         return open_translator(

@@ -9,7 +9,7 @@ import typer
 from aiayn.cli.arguments import CheckpointName, Extensions, RunArgument
 from aiayn.config.rules import one_of, require
 from aiayn.doors import load_from, names_behind
-from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of
+from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of, with_stored
 
 
 def export(
@@ -66,8 +66,8 @@ def export(
     )
     one_of("--format", target, ("aiayn", *names_behind("aiayn.exporters")))
     path = find_checkpoint(run, checkpoint)
+    from aiayn.config.extensions import register_extensions
     from aiayn.runs import checkpoints
-    from aiayn.runs.extensions import register_extensions, with_stored
 
     model = checkpoints.load(path)
     if target == "aiayn":

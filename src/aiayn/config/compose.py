@@ -19,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.resolvers import oc
 
-from aiayn.config.extension_files import check_extensions
+from aiayn.config.extensions import check_extensions
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_overrides
 from aiayn.config.program import conf_folder
 from aiayn.config.resolve import check_open_model

@@ -10,7 +10,14 @@ from typing import Any
 from aiayn.config import program
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.extension_files import Extension
+from aiayn.config.extensions import (
+    Extension,
+    constraining,
+    ids_of_files,
+    measure,
+    metrics_of,
+    register_extensions,
+)
 from aiayn.config.rules import known_tags, listed, require
 from aiayn.config.stored import to_dict
 from aiayn.data.cleaning import learned_target
@@ -25,21 +32,13 @@ from aiayn.files import atomic_write_text, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
-from aiayn.runs.extensions import (
-    constraining,
-    id_of_file,
-    ids_of_files,
-    measure,
-    metrics_of,
-    register_extensions,
-    with_stored,
-)
 from aiayn.runs.results import Evaluation, read_evaluation
 from aiayn.runs.run_folder import (
     EvaluationFolder,
     RunFolder,
     find_checkpoints,
     folder_of,
+    with_stored,
     write_json,
     write_jsonl,
 )
@@ -157,7 +156,7 @@ def _search_of(
     """Return what made the translations: options of the search and its constraints, or a file."""
     if config.hypotheses:
         return {"hypotheses": Path(config.hypotheses).name.replace("=", "-")}
-    constraints = [id_of_file(extension) for extension in constraining(extensions)]
+    constraints = [extension.file_id for extension in constraining(extensions)]
     return to_dict(translator.search) | ({"constraints": constraints} if constraints else {})
 
 

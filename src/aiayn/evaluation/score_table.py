@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from aiayn.config.tasks import METRIC_KINDS
 from aiayn.data.languages import SEVERAL
 from aiayn.evaluation.translation_task import short_outputs, task_of
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4
-from aiayn.runs.metrics import METRIC_KINDS
 from aiayn.runs.results import Evaluation
 
 SCORE_ALONE = (

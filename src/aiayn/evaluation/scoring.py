@@ -34,11 +34,10 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from aiayn.config.tasks import TaskScores
+from aiayn.config.tasks import METRIC_KINDS, TaskScores
 from aiayn.data.cleaning import composed
 from aiayn.data.languages import SHORT, primary
 from aiayn.errors import ConfigError, DataError
-from aiayn.runs.metrics import METRIC_KINDS
 
 # The tokenizers of BLEU that are not 13a: as sacreBLEU chooses them by language, and characters for
 # other languages that put no blanks between words.

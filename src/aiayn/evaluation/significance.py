@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from aiayn.config.tasks import METRIC_KINDS
 from aiayn.evaluation.scoring import kind_applies, sufficient_statistics
-from aiayn.runs.metrics import METRIC_KINDS
 
 SEED = 12345  # sacreBLEU's
 BOOTSTRAP, RANDOMISATION = 1000, 10_000  # resamples, as sacreBLEU's defaults

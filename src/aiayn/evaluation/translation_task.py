@@ -1,7 +1,6 @@
 """The task of a run, as an object: what `data.task` names. Parsing is in `parsing/task.py`."""
 
-from aiayn.config.tasks import Task, TaskScores
-from aiayn.runs.metrics import METRIC_KINDS
+from aiayn.config.tasks import METRIC_KINDS, Task, TaskScores
 
 
 class TranslationTask(Task):

@@ -9,9 +9,9 @@ what punctuation is: EVALB itself skips sentences in which the two trees disagre
 from collections import Counter
 from dataclasses import dataclass
 
+from aiayn.config.tasks import BRACKET_KINDS
 from aiayn.parsing.linear_form import read_linear_form, repaired_tree
 from aiayn.parsing.tree import TOP, Leaf, Tree, leaves, right_branching, walk
-from aiayn.runs.metrics import BRACKET_KINDS
 
 PUNCTUATION = frozenset({",", ":", "``", "''", "."})
 SAME_LABEL = {"PRT": "ADVP"}

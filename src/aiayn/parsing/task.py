@@ -4,11 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar
 
-from aiayn.config.tasks import Task, TaskScores
+from aiayn.config.tasks import BRACKET_KINDS, METRIC_KINDS, Task, TaskScores
 from aiayn.parsing.bracket_f1 import SIGNATURE, gold_trees, score_linear_forms
 from aiayn.parsing.linear_form import repaired_tree
 from aiayn.parsing.tree import Tree, escape_brackets, indented, penn_brackets
-from aiayn.runs.metrics import BRACKET_KINDS, METRIC_KINDS
 
 
 def _drawn_with(draw: Callable[[Tree], str]) -> Callable[[str, str], str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from aiayn.config.data import DataConfig
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_dict
+from aiayn.config.tasks import BRACKET_KINDS
 from aiayn.errors import counted
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import compare_groups, counted_seeds
@@ -37,7 +38,6 @@ from aiayn.reports.published import (
 from aiayn.reports.runs import MeasuredRun
 from aiayn.reports.table_metrics import Metric
 from aiayn.reports.tables import NOT_RUN, Column, Table
-from aiayn.runs.metrics import BRACKET_KINDS
 from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import Record
 

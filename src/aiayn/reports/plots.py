@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aiayn.config.tasks import METRICS
 from aiayn.reports.drawing import new_figure, render
-from aiayn.runs.metrics import METRICS
 from aiayn.runs.run_folder import Record, is_number, series
 
 COLOURS = ("#2f6fb3", "#d9701a", "#3a8f3f", "#c43d45", "#1f8f8a", "#8a5aa8", "#9a7d0a", "#7d5a45")

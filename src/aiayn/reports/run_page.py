@@ -5,13 +5,12 @@ from datetime import date, timedelta
 from statistics import median_high
 from typing import Any
 
-from aiayn.config.tasks import TASKS
+from aiayn.config.tasks import METRICS, TASKS
 from aiayn.parsing.task import readable_samples
 from aiayn.reports.page import data_uri, render_page, shown
 from aiayn.reports.plots import corpus_svgs, panel_svg, panels
 from aiayn.reports.runs import PARAMETERS, MeasuredRun, read_run
 from aiayn.reports.tables import Column, Table
-from aiayn.runs.metrics import METRICS
 from aiayn.runs.results import best_and_last, last_step, read_samples
 from aiayn.runs.run_folder import Record, RunFolder, is_count, series
 

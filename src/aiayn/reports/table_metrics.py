@@ -5,10 +5,16 @@ unit.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aiayn.config.tasks import TASKS, VAL_METRICS
+from aiayn.config.tasks import (
+    BRACKET_KINDS,
+    FORCED_KINDS,
+    METRIC_KINDS,
+    METRICS,
+    TASKS,
+    VAL_METRICS,
+)
 from aiayn.errors import ConfigError
 from aiayn.reports.runs import SPLITS, MeasuredRun
-from aiayn.runs.metrics import BRACKET_KINDS, FORCED_KINDS, METRIC_KINDS, METRICS
 
 ALIASES = {"accuracy": "val/accuracy"}  # short names of series
 RATIO = " length ratio"  # the ratio of lengths of a kind of BLEU

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from aiayn.runs.metrics import FORCED_KINDS
+from aiayn.config.tasks import FORCED_KINDS
 from aiayn.runs.run_folder import (
     Record,
     RunFolder,

@@ -6,7 +6,9 @@ made.
 """
 
 import json
+import logging
 import os
+import re
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -14,12 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeGuard, cast
 
+from aiayn.config.extensions import STORED, Extension, constraining, load_extensions
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write, atomic_write_text
 
 if TYPE_CHECKING:
     from aiayn.config.schema import Config
     from aiayn.config.training import TrainerOptions
+
+log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
@@ -144,6 +149,17 @@ class RunFolder:
             ) from error
         return config
 
+    def store_sources(self, extensions: Sequence[Extension]) -> None:
+        """Copies the files, and those that they import, into the run."""
+        for extension in extensions:
+            for name, content in {
+                **extension.helpers,
+                extension.path.name: extension.source,
+            }.items():
+                path = self.extensions / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                atomic_write(path, content)
+
     def read_metrics(self) -> list[Record]:
         """Returns the lines of metrics.jsonl that have a step."""
         return [record for record in read_jsonl(self.metrics) if is_count(record.get("step"))]
@@ -252,6 +268,38 @@ def folder_of(run: Path) -> Path:
     if not run.is_file():
         return run
     return run.parent.parent if run.parent.name == "checkpoints" else run.parent
+
+
+def with_stored(paths: Sequence[str] | None, run: Path) -> list[str]:
+    """Returns the paths of extensions, with the run's own copies in the place of `stored`.
+
+    Warns of files that this run does not use. Raises RefusedError if the run holds no copies.
+    """
+    if not paths:
+        return []
+    folder, files = RunFolder(folder_of(run)), [path for path in paths if path != STORED]
+    stored: Record = {}
+    with suppress(RefusedError):  # a checkpoint by itself
+        stored = folder.read_config()
+    if STORED in paths:
+        copies = [folder.extensions / Path(name).name for name in stored.get("extensions", [])]
+        if not copies or not all(copy.is_file() for copy in copies):
+            raise RefusedError(
+                f"extension {STORED}: {folder.extensions} holds no copies of this run's "
+                "extensions; name the file instead"
+            )
+        files += map(str, copies)
+    # What is stored is FILE:SHA-256, or FILE#CLASS:SHA-256
+    trained_with = {re.split("[:#]", file_id)[0] for file_id in stored.get("extensions_sha256", [])}
+    for extension in load_extensions(files) if stored else ():
+        brings = hasattr(extension.module, "METRICS") or constraining([extension])
+        if extension.path.name not in trained_with and not brings:
+            log.warning(
+                "warning  extension %s: not used; the run was trained without it, and it brings "
+                "neither METRICS nor a constraint",
+                extension.path,
+            )
+    return files
 
 
 def is_number(value: Any) -> TypeGuard[float]:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from aiayn.config.extensions import builders_of, builds_model
 from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import require
 from aiayn.errors import RefusedError
@@ -14,7 +15,6 @@ from aiayn.model.flops import n_parameters
 from aiayn.model.layers import Parts
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore
-from aiayn.runs.extensions import builders_of, builds_model
 
 # What `nn.Linear`, and the model after it, draw weights with
 DRAWS = (

@@ -14,17 +14,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiayn.config.extension_files import load_extensions
+from aiayn.config.extensions import constraining, load_extensions, register_extensions
 from aiayn.config.rules import at_least
 from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.errors import ConfigError, RefusedError, counted
-from aiayn.runs.extensions import constraining, register_extensions
 from aiayn.search.converted import converted_folder, fingerprint, read_converted
 from aiayn.search.fast_translator import FastTranslator
 from aiayn.search.line_translator import LineTranslator
 
 if TYPE_CHECKING:
-    from aiayn.config.extension_files import Extension
+    from aiayn.config.extensions import Extension
     from aiayn.runs.checkpoints import Checkpoint
     from aiayn.search.translator import Translator
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from aiayn.config.extensions import register_extensions
 from aiayn.config.search import SamplingConfig
 from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, ResourceError, counted
-from aiayn.runs.extensions import register_extensions
 from aiayn.search.force_decode import ScoredPair
 from aiayn.search.line_translator import LineTranslator, Progress
 from aiayn.search.translations import Hypothesis, Translation

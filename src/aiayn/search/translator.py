@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from aiayn.config.extension_files import Extension
+from aiayn.config.extensions import Extension, constraint_of
 from aiayn.config.rules import one_of, require
 from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
@@ -22,7 +22,6 @@ from aiayn.hardware import choose_device, is_out_of_memory, keep_few_kernels
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, load
-from aiayn.runs.extensions import constraint_of
 from aiayn.runs.run_folder import find_checkpoints
 from aiayn.search.beam_search import beam_search
 from aiayn.search.build import load_model

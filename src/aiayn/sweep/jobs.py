@@ -19,7 +19,13 @@ from aiayn.config.compose import (
     without_hydra,
 )
 from aiayn.config.data import OF_VOCABULARY
-from aiayn.config.extension_files import load_extensions
+from aiayn.config.extensions import (
+    ids_of_builders,
+    ids_of_files,
+    load_extensions,
+    metric_falls,
+    metrics_of,
+)
 from aiayn.config.messages import COMPOSITION_ERRORS, one_line
 from aiayn.config.rules import NAME_CHARACTERS, options_of
 from aiayn.config.schema import Config
@@ -27,7 +33,6 @@ from aiayn.config.stored import as_option, changed_options, filled, short_names,
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
 from aiayn.runs.continuation import read_options
-from aiayn.runs.extensions import ids_of_builders, ids_of_files, metric_falls, metrics_of
 from aiayn.runs.results import read_evaluation, without_batching
 from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps, write_json
 from aiayn.runs.validations import ValidationHistory

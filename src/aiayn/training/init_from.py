@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from aiayn.config.data import OF_VOCABULARY
+from aiayn.config.extensions import builders_of
 from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
 from aiayn.config.stored import as_option, flatten, to_dict
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.extensions import builders_of
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, saved_steps
 
 # No weight depends on it; and code of one's own may be added to the source's.

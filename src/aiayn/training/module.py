@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from aiayn.config.extension_files import own_options
+from aiayn.config.extensions import builds_model, name_class, own_options
 from aiayn.config.resolve import RunConfig, run_config
 from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_dict
@@ -27,7 +27,6 @@ from aiayn.kernels.accelerate import accelerate
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.masks import Ranges
 from aiayn.model.transformer import Positions, Transformer
-from aiayn.runs.extensions import builds_model, name_class
 from aiayn.search.beam_search import Hypothesis, beam_search
 from aiayn.search.build import build_from_parts
 from aiayn.training.loss import evaluate_output, output_cross_entropy

@@ -16,20 +16,21 @@ from pytorch_lightning.callbacks import (
     StochasticWeightAveraging,
 )
 
-from aiayn.config.extension_files import Extension, check_extensions
-from aiayn.config.rules import one_of
-from aiayn.config.schema import Config
-from aiayn.config.tasks import TASKS
-from aiayn.data.datamodule import TranslationDataModule
-from aiayn.errors import ConfigError, RefusedError
-from aiayn.runs.extensions import (
+from aiayn.config.extensions import (
+    Extension,
     Metrics,
+    check_extensions,
     id_of_class,
     ids_of_builders,
     ids_of_files,
     metrics_of,
     register_extensions,
 )
+from aiayn.config.rules import one_of
+from aiayn.config.schema import Config
+from aiayn.config.tasks import TASKS
+from aiayn.data.datamodule import TranslationDataModule
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.training.given import description
 from aiayn.training.module import TranslationModule
 

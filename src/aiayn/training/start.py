@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from aiayn.config.extension_files import own_options
+from aiayn.config.extensions import constraint_of, metric_falls, own_options
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import CorpusSize, RunConfig, SizedConfig, resolve
 from aiayn.config.rules import listed
@@ -27,7 +27,6 @@ from aiayn.hardware import Hardware, gpu_memory, machine_memory, tokens_per_devi
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import check_unchanged
-from aiayn.runs.extensions import constraint_of, metric_falls
 from aiayn.runs.run_folder import RunFolder
 from aiayn.runs.validations import ValidationHistory
 from aiayn.search.translator import Translator

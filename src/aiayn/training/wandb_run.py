@@ -18,11 +18,11 @@ from pytorch_lightning.loggers import WandbLogger
 
 from aiayn.config.schema import Config
 from aiayn.config.stored import to_dict
+from aiayn.config.tasks import METRICS
 from aiayn.errors import ConfigError
 from aiayn.files import atomic_write_text
 from aiayn.runs import checkpoints
 from aiayn.runs.continuation import read_options
-from aiayn.runs.metrics import METRICS
 from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import RunFolder
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from aiayn.apps.export import export as module
 from aiayn.apps.export.export import export_ctranslate2, export_marian
-from aiayn.config.extension_files import load_extension
+from aiayn.config.extensions import load_extension
 from aiayn.config.search import SearchConfig
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -24,7 +24,6 @@ from aiayn.doors import load_from
 from aiayn.errors import ConfigError, RefusedError, ResourceError
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, restore, save
-from aiayn.runs.extensions import id_of_file
 from aiayn.search.beam_search import beam_search
 from aiayn.search.translator import load_translator
 from aiayn.token_ids import BOS_ID, EOS_ID
@@ -327,7 +326,7 @@ def test_a_model_with_parts_of_an_extension_is_never_written_as_the_papers(
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gelu.py").write_text(f"# for {target}: named in no other test\n{GELU}")
-    extended = changed(checkpoint, parts=id_of_file(load_extension("gelu.py")))
+    extended = changed(checkpoint, parts=load_extension("gelu.py").file_id)
     (tmp_path / "outputs/mine/checkpoints").mkdir(parents=True)
     save(tmp_path / "outputs/mine/checkpoints/last.ckpt", extended)
     command = ("aiayn", "export", "outputs/mine", "model", "--format", target)

@@ -9,10 +9,10 @@ from typing import Any
 
 from aiayn.config.data import DataConfig
 from aiayn.config.rules import Paths, listed, tagged
+from aiayn.config.tasks import METRIC_KINDS
 from aiayn.data.languages import tags_of_targets
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.metrics import METRIC_KINDS
 from aiayn.runs.results import Evaluation
 
 # Our kinds by the hub's names; all others are kinds of bleu

@@ -11,7 +11,6 @@ from pytorch_lightning.utilities.types import STEP_OUTPUT
 
 from aiayn.data.batch import Batch
 from aiayn.runs import checkpoint_folder, tensor_files
-from aiayn.runs.extensions import store_sources
 from aiayn.training.callbacks.steps import due, translation_module
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.module import TranslationModule
@@ -54,7 +53,7 @@ class CheckpointSaver(Checkpoint):
         if trainer.is_global_zero:  # all ranks have read the checkpoint
             self.services.check_folder()
             self.services.folder.write_config(self.run.config)
-            store_sources(self.services.folder, self.run.research.extensions)
+            self.services.folder.store_sources(self.run.research.extensions)
             checkpoint_folder.remove_after(folder, step)
         if best is not None and (
             best == step or checkpoint_folder.step_path(folder, best).exists()

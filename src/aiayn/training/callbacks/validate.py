@@ -9,12 +9,12 @@ import torch
 from pytorch_lightning.utilities.types import LRSchedulerConfig
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from aiayn.config.extensions import measure
 from aiayn.data.batch import Batch
 from aiayn.data.languages import target_language
 from aiayn.errors import ConfigError, ResourceError
 from aiayn.evaluation.translation_task import task_of
 from aiayn.hardware import is_out_of_memory, tokens_per_device
-from aiayn.runs.extensions import measure
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.search.translator import evaluating
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module

@@ -1,0 +1,392 @@
+"""Files outside this program that a run names with `extensions=[FILE.py]`: their import, the options
+that they declare, and what they bring.
+
+A file's options are the fields of its dataclass `Options`; they are written
+`extension.NAME.OPTION=value`, where NAME is the file's name without `.py`. Only what the user names
+on a command line or in a configuration file is imported.
+
+A run stores name and SHA-256 of each, and a copy of it with the files that it imports. A model that
+a file's code builds can be loaded only in a process that has named a file of this name, so that
+loading never runs code by itself. The hash is a record: a changed file loads, with a warning.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import logging
+import math
+import sys
+import sysconfig
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from aiayn.config.rules import is_section, require
+from aiayn.config.stored import from_dict, to_dict
+from aiayn.config.tasks import METRICS
+from aiayn.errors import ConfigError, RefusedError, UserError, summary_of
+
+log = logging.getLogger(__name__)
+
+IMPORTED_AS = "aiayn_extension_"  # begins the names of their modules
+STORED = "stored"  # in the place of a file: the run's own copies
+# What this program measures itself, under val/NAME or in evaluation.json.
+OWN_METRICS = {name.rpartition("/")[2] for name in METRICS}
+# Functions of hypotheses and references, by name; one with a parameter `sources` gets those, too
+# (COMET).
+Metrics = Mapping[str, Callable[..., float]]
+# By file_id: what builds models in this process, with PARTS or a Module
+_named: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Extension:
+    """An imported file."""
+
+    name: str
+    path: Path
+    source: bytes
+    module: ModuleType
+    options: type | None  # the dataclass of its options, if it declares any
+    helpers: Mapping[str, bytes]  # what it imports, beside it: relative path -> content
+
+    @property
+    def file_id(self) -> str:
+        """Returns what a run stores of the file: FILE:SHA-256."""
+        return _file_id(self.path.name, self.source)
+
+
+def _file_id(name: str, content: bytes) -> str:
+    return f"{name}:{hashlib.sha256(content).hexdigest()}"
+
+
+def load_extensions(paths: Sequence[str]) -> list[Extension]:
+    """Imports the files in order. Raises ConfigError as `load_extension` does, and if two have the
+    same name.
+    """
+    extensions = [load_extension(path) for path in paths]
+    names = [extension.name for extension in extensions]
+    for name in names:
+        require(names.count(name) == 1, f"extensions: two files are called {name}.py; rename one")
+    return extensions
+
+
+def load_extension(path: str) -> Extension:
+    """Imports a file, again only where it has changed: a notebook trains more than once.
+
+    Raises ConfigError if it is missing, has no usable name, or fails.
+    """
+    file = Path(path).expanduser()
+    require(
+        file.suffix == ".py" and file.stem.isidentifier(),
+        f"extensions: {path}: name a Python file, NAME.py",
+    )
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"extensions: {path}: cannot be read ({error.strerror})") from error
+    return _imported(path, file, source)
+
+
+@cache
+def _imported(path: str, file: Path, source: bytes) -> Extension:
+    name = f"{IMPORTED_AS}{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None, "a .py file has a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # as dataclasses and loader processes expect
+    folder = str(file.parent.absolute())
+    sys.path.insert(0, folder)  # helpers beside the file are importable
+    try:
+        # The bytes that were read, and no __pycache__, which may hold others.
+        exec(compile(source, str(file), "exec", dont_inherit=True), vars(module))
+    except UserError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"extensions: {path}: fails when imported ({summary_of(error)}); debug=true shows where"
+        ) from error
+    finally:
+        sys.path.remove(folder)
+        if folder not in sys.path:
+            sys.path.append(folder)  # for imports inside functions
+    options = getattr(module, "Options", None)
+    options = options if is_section(options) else None
+    return Extension(file.stem, file, source, module, options, _helpers_of(source, file.parent))
+
+
+def _helpers_of(source: bytes, folder: Path) -> dict[str, bytes]:
+    """Returns the files that Python code imports, directly or through each other, from outside
+    site-packages and the standard library.
+
+    The key is the path of the module below its import root, such as `mine/layers.py`.
+    """
+    helpers: dict[str, bytes] = {}
+    pending = [(source, "")]
+    while pending:
+        for module in _imported_modules(*pending.pop()):
+            name, file = _own_file(module, folder)
+            if file is not None and name not in helpers:
+                helpers[name] = file.read_bytes()
+                package = ".".join(Path(name).parent.parts)
+                pending.append((helpers[name], package))
+    return dict(sorted(helpers.items()))
+
+
+def _imported_modules(code: bytes, package: str) -> set[str]:
+    """Returns the dotted names of all modules that code may import, and of their packages."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (package or not node.level):
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    parts = [name.split(".") for name in names]
+    return {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)}
+
+
+@cache
+def _library_folders() -> list[Path]:
+    """Returns where the standard library, site-packages and this program are."""
+    folders = [*map(Path, sysconfig.get_paths().values()), Path(__file__).parents[1]]
+    return [folder.resolve() for folder in folders]
+
+
+def _own_file(module: str, folder: Path) -> tuple[str, Path | None]:
+    """Returns a module's file and its path below its import root; no file for libraries."""
+    below = module.replace(".", "/")
+    if below.partition("/")[0] in {*sys.stdlib_module_names, "aiayn", "torch"}:
+        return below, None
+    for root in dict.fromkeys([folder, *map(Path, sys.path)]):
+        for name in (f"{below}.py", f"{below}/__init__.py"):
+            file = (root / name).resolve()
+            if file.is_file():
+                is_library = any(map(file.is_relative_to, _library_folders()))
+                return name, None if is_library else file
+    return below, None
+
+
+def check_extensions(paths: Sequence[str], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options of all extensions with their defaults, as plain values by the extension's
+    name.
+
+    Raises ConfigError for options of no extension, and for unknown, mistyped or impossible ones.
+    """
+    extensions = load_extensions(paths)
+    for name in typed:
+        require(
+            name in [extension.name for extension in extensions],
+            f"extension.{name}: no such extension; name its file as well, extensions=[{name}.py]",
+        )
+    return {
+        extension.name: to_dict(_options_of(extension.options, extension.name, typed))
+        for extension in extensions
+        if extension.options or typed.get(extension.name)
+    }
+
+
+def _options_of(schema: Any, name: str, typed: Mapping[str, Any]) -> Any:
+    """Returns an instance of the dataclass that declares an extension's options."""
+    prefix, values = f"extension.{name}", typed.get(name, {})
+    require(isinstance(values, Mapping), f"{prefix}: write {prefix}.OPTION=value")
+    types = {option.name: option.type for option in fields(schema)} if schema else {}
+    for key in values:
+        names = ", ".join(types) or "none"
+        require(key in types, f"{prefix}.{key}: no such option; it has {names}")
+    # What Hydra does to options of this program: 1 and 1.0 would be two rows of a table.
+    floats = {
+        key: float(value)
+        for key, value in values.items()
+        if types[key] in (float, float | None) and type(value) is int
+    }
+    try:
+        return from_dict(schema, {**values, **floats}, f"{prefix}.")
+    except (ValueError, TypeError) as error:  # from its __post_init__
+        raise ConfigError(f"{prefix}: {error}") from error
+
+
+def own_options(cls: type, extension: Mapping[str, Any]) -> Any:
+    """Returns an instance of the `Options` of the file that brings a class, or a class above it,
+    with a run's values (`config.extension`); None without any.
+    """
+    for base in cls.__mro__:
+        file = base.__module__.removeprefix(IMPORTED_AS)
+        options = getattr(sys.modules.get(base.__module__), "Options", None)
+        if file != base.__module__ and is_section(options) and file in extension:
+            return options(**extension[file])
+    return None
+
+
+def ids_of_files(extensions: Sequence[Extension]) -> list[str]:
+    """Returns what a run stores of files and of what they import: FILE:SHA-256, each once."""
+    ids = [extension.file_id for extension in extensions]
+    for extension in extensions:
+        ids += [_file_id(*helper) for helper in extension.helpers.items()]
+    return list(dict.fromkeys(ids))
+
+
+def register_extensions(paths: Sequence[str]) -> list[Extension]:
+    """Imports the files, so that models with their parts can be loaded from now on. Raises as
+    `load_extensions`.
+    """
+    extensions = load_extensions(paths)
+    metrics_of(extensions)
+    _named.update({extension.file_id: extension.module for extension in extensions})
+    return extensions
+
+
+def metrics_of(extensions: Sequence[Extension]) -> Metrics:
+    """Returns the METRICS of all files. Raises ConfigError for names that are taken, and for what
+    is no function.
+    """
+    metrics: dict[str, Any] = {}
+    for extension in extensions:
+        where = f"extensions: {extension.path}: METRICS"
+        for name, metric in getattr(extension.module, "METRICS", {}).items():
+            owner = "this program" if name in OWN_METRICS else "another extension"
+            require(
+                name not in {*OWN_METRICS, *metrics},
+                f"{where} has {name}, a score of {owner}; rename it",
+            )
+            require(
+                isinstance(name, str) and callable(metric),
+                f"{where} must be functions by name, not {name!r}: {metric!r}",
+            )
+            metrics[name] = metric
+    return metrics
+
+
+def metric_falls(metrics: Metrics, best_metric: str) -> bool:
+    """Returns whether `trainer.best_metric` is one of these, and has an attribute
+    `lower_is_better`.
+    """
+    return getattr(metrics.get(best_metric.removeprefix("val/")), "lower_is_better", False)
+
+
+def measure(
+    metrics: Metrics, hypotheses: list[str], references: list[str], sources: list[str]
+) -> dict[str, float | None]:
+    """Returns what every metric gives, as floats; None, with a warning, for one that fails or gives
+    no finite number.
+
+    It must not cost the translations, which took long. Both sides are given in Unicode's form NFC.
+    """
+    hypotheses, references = (
+        [unicodedata.normalize("NFC", line) for line in lines] for lines in (hypotheses, references)
+    )
+    scores: dict[str, float | None] = {}
+    for name, metric in metrics.items():
+        try:
+            more = {"sources": sources} if "sources" in inspect.signature(metric).parameters else {}
+            score, reason = float(metric(hypotheses, references, **more)), ""
+        except Exception as error:  # whatever an extension raises
+            score, reason = math.nan, f" ({summary_of(error)})"
+        scores[name] = score if math.isfinite(score) else None
+        if scores[name] is None:
+            log.warning(
+                "the extension's metric %s did not return a finite number%s: left out", name, reason
+            )
+    return scores
+
+
+def constraining(extensions: Sequence[Extension]) -> list[Extension]:
+    """Returns the files that define a `constraint` of the search."""
+    return [extension for extension in extensions if hasattr(extension.module, "constraint")]
+
+
+def constraint_of(extensions: Sequence[Extension], tokenizer: Any) -> Callable[..., Any] | None:
+    """Returns what the `constraint(tokenizer)` of all files let a search continue with, one after
+    the other, as `search/constraint.py` declares it; None without any.
+    """
+    constraints = [extension.module.constraint(tokenizer) for extension in constraining(extensions)]
+
+    def allowed(src: Any, prefixes: Any, log_probs: Any) -> Any:
+        for constraint in constraints:
+            log_probs = constraint(src, prefixes, log_probs)
+        return log_probs
+
+    return allowed if constraints else None
+
+
+def name_class(cls: type) -> str:
+    """Makes models that a caller's Module builds loadable in this process. Returns its file_id.
+
+    Of classes with one source, as a function or a notebook's cell makes them, the latest is taken.
+    """
+    file_id = id_of_class(cls)
+    # A file that brings the class may bring PARTS, too
+    if not isinstance(_named.get(file_id), ModuleType):
+        _named[file_id] = SimpleNamespace(Module=cls)
+    return file_id
+
+
+def id_of_class(cls: type) -> str:
+    """Returns what a run stores of a class that a caller in Python gave: FILE:SHA-256, or
+    FILE#CLASS:SHA-256.
+    """
+    try:
+        path = Path(inspect.getsourcefile(cls) or "")
+        content = path.read_bytes() if path.is_file() else inspect.getsource(cls).encode()
+    except (OSError, TypeError):
+        return f"{cls.__qualname__}:unknown"
+    name = path.name if path.is_file() else "notebook"
+    is_usual = cls.__qualname__ in ("Module", "DataModule")
+    return _file_id(name if is_usual else f"{name}#{cls.__qualname__}", content)
+
+
+def builds_model(cls: type) -> bool:
+    """Returns whether a Module builds its model itself, not by `build_model` of this program."""
+    owner = next((base for base in cls.__mro__ if "build_model" in vars(base)), None)
+    return owner is not None and owner.__module__.partition(".")[0] != "aiayn"
+
+
+def ids_of_builders(extensions: Sequence[Extension], module: type | None = None) -> str | None:
+    """Returns what `model.parts` stores: the ids of the files whose code builds the model; None
+    without any.
+
+    `module`: the Module that is trained, if it comes from Python.
+    """
+    brought = [getattr(extension.module, "Module", object) for extension in extensions]
+    ids = [
+        extension.file_id
+        for extension, own_module in zip(extensions, brought, strict=True)
+        if hasattr(extension.module, "PARTS") or builds_model(own_module)
+    ]
+    if module and builds_model(module) and module not in brought:
+        ids.append(name_class(module))
+    return ",".join(ids) or None
+
+
+def builders_of(ids: str | None) -> list[Any]:
+    """Returns the modules that a model was built with. Warns of a file that has changed. Raises
+    RefusedError if a file of this name is not named.
+    """
+    builders = []
+    for file_id in ids.split(",") if ids else []:
+        name, _, sha256 = file_id.partition(":")
+        same_name = [other for other in _named if other.partition(":")[0] == name]
+        if not same_name:
+            raise RefusedError(
+                f"the model needs the extension {name} (SHA-256 {sha256[:16]}...), and code runs "
+                f"only if you name it: add extensions=[FOLDER/{name}], or --extension "
+                f"FOLDER/{name} to `aiayn` commands; --extension {STORED} runs the run's own copy"
+            )
+        if file_id not in _named:
+            _warn_of_other_source(name, sha256, same_name[-1])
+        builders.append(_named.get(file_id, _named[same_name[-1]]))
+    return builders
+
+
+@cache  # one line a process
+def _warn_of_other_source(name: str, sha256: str, named: str) -> None:
+    log.warning(
+        "warning  %s differs from the file that the model was trained with (SHA-256 %.16s..., "
+        "here %.16s...); --extension %s runs the run's own copy",
+        *(name, sha256, named.rpartition(":")[2], STORED),
+    )
