@@ -1,5 +1,5 @@
-"""Files outside this program that a run names with `extensions=[FILE.py]`: their import, the options
-that they declare, and what they bring.
+"""Files outside this program that a run names with `extensions=[FILE.py]`: how they are imported,
+the options that they declare, and what they bring.
 
 A file's options are the fields of its dataclass `Options`; they are written
 `extension.NAME.OPTION=value`, where NAME is the file's name without `.py`. Only what the user names
