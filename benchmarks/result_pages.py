@@ -360,10 +360,14 @@ def manuals() -> dict[str, str]:
         Column("per_token", "log P per subword", 4),
         Column("both", "both directions", 4),
     ]
-    same_words = [f"{row['as_reference']:.3f}" for row in markup if row["tags"] == "put back"]
+    same_words = [
+        f"{100 * row['as_reference']:.1f} % ({row['text']})"
+        for row in markup
+        if row["tags"] == "put back"
+    ]
     about = (
-        f"In the two texts {' and '.join(same_words)} of the elements stand around exactly the "
-        "words that they enclose in the reference, which needs the same words."
+        f"{' and '.join(same_words)} of the elements enclose exactly the words that they enclose in "
+        "the reference. Only a translation with the same words can achieve this."
     )
     return {
         "markup": table(columns, markup),
@@ -399,10 +403,11 @@ def performance() -> dict[str, str]:
     return {
         "serving": table(serving, rows_of("serve")),
         "soak": wrapped(
-            "`--soak` adds clients that disconnect, send malformed JSON, other encodings and 10 "
-            f"MB: beside {soak['other requests']:,} such requests all {soak['honest requests']} "
-            f"honest ones were answered correctly, and memory went from {soak['MB before']:.0f} "
-            f"to {soak['MB after']:.0f} MB."
+            "`--soak` adds clients that disconnect, send malformed JSON, other encodings and 10 MB. "
+            "A server with the model of the [manuals](manuals.md) answered all "
+            f"{soak['honest requests']} honest requests correctly beside {soak['other requests']:,} "
+            f"such requests. Its memory grew from {soak['MB before']:.0f} to {soak['MB after']:.0f} "
+            "MB; it depends on the [model and on what was translated](../serve.md#memory)."
         ),
         "first-step": f"The tiny model's first step on a prepared corpus comes {first_step['seconds']:.1f} "
         "s after the command.",
@@ -437,8 +442,7 @@ def _preparing() -> str:
     ]
     sentences = [
         f"{row['cpu_s']:,.0f} processor seconds and {row['total_mb']:,.0f} MB (the mapped result "
-        f"included) in {row['processes'] + (row['processes'] > 1)} "
-        f"process{'es' * (row['processes'] > 1)} for {row['pairs']:,} pairs"
+        f"included) in {row['processes']} worker processes for {row['pairs']:,} pairs"
         for row in rows
     ]
     return f"Preparing takes {'; '.join(sentences)}."
