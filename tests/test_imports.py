@@ -101,7 +101,7 @@ HOMES = {
     "omegaconf": HYDRA,
     "torch": {
         *("model", "kernels", "data/batch", "data/datamodule", "data/loaders"),
-        *(f"runs/{name}" for name in ("checkpoints", "lightning_checkpoint", "tensor_files")),
+        "runs/checkpoints",
         *("hardware", "search", "apps/export", "visualize", "training"),
     },
     "pytorch_lightning": {
@@ -171,7 +171,6 @@ LIGHT = {
     ),
     *(
         "runs/continuation",
-        "runs/validations",
         "apps/server/__init__",
         "apps/server/options",
     ),

@@ -31,7 +31,7 @@ from aiayn.config.schema import Config
 from aiayn.data.prepare import prepare
 from aiayn.errors import InterruptedRunError, UserError
 from aiayn.reports import report
-from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.run_folder import read_jsonl, saved_steps
 from aiayn.training import run
 from aiayn.training.background_writer import BackgroundWriter
@@ -267,7 +267,7 @@ def differences(found: Path, expected: Path) -> list[str]:
     step = checkpoints.load(expected / "checkpoints" / "last.ckpt").step
     path = checkpoint_folder.optimizer_path(checkpoint_folder.step_path(Path("checkpoints"), step))
     mine, theirs = (
-        tensor_files.read_tensors(folder / path)["lightning"]["optimizer_states"][0]["state"]
+        checkpoints.read_tensors(folder / path)["lightning"]["optimizer_states"][0]["state"]
         for folder in (found, expected)
     )
     wrong += [

@@ -21,9 +21,9 @@ from faults.harness import (
 )
 
 from aiayn.reports.report import summary
-from aiayn.runs import checkpoints, tensor_files
+from aiayn.runs import checkpoints
+from aiayn.runs.continuation import ValidationHistory
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
-from aiayn.runs.validations import ValidationHistory
 from aiayn.search.translator import Translator
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.finish import is_worse
@@ -104,7 +104,7 @@ MOMENTS = {
     "in the validation of the best step": dies_at(TranslationModule, "validation_step", 3),
     "after the best validation, before its checkpoint": dies_at(checkpoints, "save", 4),
     "in the last validation": dies_at(TranslationModule, "validation_step", 8),
-    "after the last validation, before its checkpoint": dies_at(tensor_files, "write_tensors", 9),
+    "after the last validation, before its checkpoint": dies_at(checkpoints, "write_tensors", 9),
     "after the last checkpoint": dies_at(checkpoints, "average", 1),
 }
 

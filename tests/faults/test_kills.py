@@ -25,7 +25,7 @@ from faults.harness import (
     train,
 )
 
-from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.run_folder import find_checkpoint, saved_steps
 from aiayn.search.translator import Translator
 from aiayn.training import module as training_module
@@ -43,9 +43,9 @@ MOMENTS = {
     "after the last step of an epoch": dies_at(TranslationModule, "training_step", 17),
     "in validation": dies_at(TranslationModule, "validation_step", 2),
     "in the search of a validation": dies_at(Translator, "translate", 1),
-    "between the two files of the first step's proof": dies_at(tensor_files, "write_tensors", 2),
-    "before the first checkpoint is written": dies_at(tensor_files, "write_tensors", 3),
-    "between the optimizer's file and the checkpoint": dies_at(tensor_files, "write_tensors", 6),
+    "between the two files of the first step's proof": dies_at(checkpoints, "write_tensors", 2),
+    "before the first checkpoint is written": dies_at(checkpoints, "write_tensors", 3),
+    "between the optimizer's file and the checkpoint": dies_at(checkpoints, "write_tensors", 6),
     "after a checkpoint, before last.ckpt is it": dies_at(checkpoint_folder, "update_last", 2),
     "after the last checkpoint, before last.ckpt is it": dies_at(
         checkpoint_folder, "update_last", 4
@@ -120,7 +120,7 @@ def test_a_kill_at_any_point_of_a_save_leaves_no_broken_file_under_a_final_name(
     for call in calls:
         assert train(config, tmp_path, dies_at(os, function, call, after)).code == -signal.SIGKILL
         for path in (tmp_path / "run" / "checkpoints").glob("[!.]*"):
-            tensor_files.read_tensors(path)
+            checkpoints.read_tensors(path)
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
 
@@ -132,7 +132,7 @@ def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]
 
     def prelude() -> None:
         write, step, calls, reached = (
-            tensor_files.write_tensors,
+            checkpoints.write_tensors,
             TranslationModule.training_step,
             Counter(),
             Event(),
@@ -152,7 +152,7 @@ def writes_wait(call: int, until: int, kill: bool = False) -> Callable[[], None]
                 reached.set()
             return step(*arguments)
 
-        tensor_files.write_tensors, TranslationModule.training_step = waiting_write, counted_step
+        checkpoints.write_tensors, TranslationModule.training_step = waiting_write, counted_step
 
     return prelude
 

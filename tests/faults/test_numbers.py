@@ -15,7 +15,7 @@ from faults.harness import acts_at, configured, dies_at, differences, measured, 
 
 from aiayn.data.batch import Batch
 from aiayn.errors import DivergedError
-from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.run_folder import saved_steps
 from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
 from aiayn.training.module import TranslationModule
@@ -43,7 +43,7 @@ def spoils(*numbers, value=math.nan, gradient=False):
 
 def saved(folder):
     for path in (folder / "checkpoints").glob("[!.]*"):
-        yield path, tensor_files.read_tensors(path)
+        yield path, checkpoints.read_tensors(path)
 
 
 def assert_finite(value) -> None:
@@ -111,7 +111,7 @@ def test_a_skipped_step_leaves_weights_and_moments_as_they_were_and_is_reported(
     )
     assert all(torch.equal(four[name], five[name]) for name in four)
     assert not all(torch.equal(five[name], six[name]) for name in four)
-    state = tensor_files.read_tensors(
+    state = checkpoints.read_tensors(
         checkpoint_folder.optimizer_path(checkpoint_folder.step_path(place, 12))
     )
     moments = state["lightning"]["optimizer_states"][0]["state"]

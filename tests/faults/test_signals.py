@@ -12,7 +12,7 @@ from faults.harness import acts_at, configured, differences, measured, train
 
 from aiayn.data import datamodule
 from aiayn.data import prepare as preparation
-from aiayn.runs import checkpoints, tensor_files
+from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import saved_steps
 from aiayn.search.translator import Translator
 from aiayn.training import run
@@ -33,7 +33,7 @@ PHASES = {
     "in the last validation": ((TranslationModule, "validation_step", 3, False), 12),
     "in the last search": ((Translator, "translate", 2, False), 12),
     "while a checkpoint is copied": ((BackgroundWriter, "copied", 3, False), 7),
-    "while the last one is written": ((tensor_files, "write_tensors", 9, False), 12),
+    "while the last one is written": ((checkpoints, "write_tensors", 9, False), 12),
     "in averaging": ((checkpoints, "average", 1, False), 12),
 }
 
@@ -161,7 +161,7 @@ def test_a_signal_while_a_checkpoint_is_read_is_no_flaw_of_the_checkpoint(
 def test_the_first_of_two_signals_counts_and_neither_harms_the_save(config, tmp_path):
     def prelude() -> None:
         sends(TERM, (TranslationModule, "training_step", 7, False))()
-        sends(signal.SIGINT, (tensor_files, "write_tensors", 5, False))()
+        sends(signal.SIGINT, (checkpoints, "write_tensors", 5, False))()
 
     assert train(config, tmp_path, prelude).code == 143
     assert checkpoints.load(tmp_path / "run" / "checkpoints" / "last.ckpt").step == 4

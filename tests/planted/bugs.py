@@ -176,14 +176,14 @@ BUGS = [
     ),
     Bug(
         "checksum_not_verified",
-        "runs/tensor_files.py",
+        "runs/checkpoints.py",
         'if file.read(2) != struct.pack("<H", CHECKSUM_SIZE) or digest.hexdigest() != stored:',
         "if False:",
         "runs/test_checkpoints.py::test_every_flipped_bit_is_noticed",
     ),
     Bug(
         "weights_only_switched_off",
-        "runs/tensor_files.py",
+        "runs/checkpoints.py",
         'torch.load(file, map_location="cpu", weights_only=True)',
         'torch.load(file, map_location="cpu", weights_only=False)',
         "runs/test_checkpoints.py::test_files_made_to_run_code_are_refused_and_run_none_not_even_with_the_right_checksum",
@@ -324,7 +324,7 @@ BUGS = [
     ),
     Bug(
         "the_size_of_tensors_in_memory_is_not_checked",
-        "runs/tensor_files.py",
+        "runs/checkpoints.py",
         "_refuse_larger(path, n_bytes(payload), size)",
         "",
         "runs/test_checkpoints.py::test_a_file_that_would_take_many_times_its_size_is_refused_before_it_does",

@@ -30,7 +30,7 @@ from aiayn.config.stored import to_dict
 from aiayn.errors import ConfigError, RefusedError, ResourceError, writing
 from aiayn.files import atomic_write, host
 from aiayn.model.transformer import Transformer
-from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import find_checkpoint, folder_of, saved_steps
 from aiayn.search.build import load_model
@@ -72,9 +72,9 @@ def assert_equal(found: Checkpoint, expected: Checkpoint) -> None:
 def fill(folder: Path, original: Checkpoint, *steps: int) -> None:
     for step in steps:
         path = checkpoint_folder.step_path(folder, step)
-        tensor_files.write_tensors(
+        checkpoints.write_tensors(
             checkpoint_folder.optimizer_path(path),
-            {"format": tensor_files.FORMAT, "moments": torch.full((3,), step)},
+            {"format": checkpoints.FORMAT, "moments": torch.full((3,), step)},
         )
         checkpoints.save(path, with_weights(original, step, seed=step))
 
@@ -164,12 +164,12 @@ def test_every_truncated_emptied_overwritten_or_missing_file_is_refused(original
 
 
 def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(tmp_path):
-    tensor_files.write_tensors(tmp_path / "a.ckpt", {"format": 99})
+    checkpoints.write_tensors(tmp_path / "a.ckpt", {"format": 99})
     with pytest.raises(
         RefusedError, match=r"a\.ckpt: written in format 99, this program reads format 1"
     ):
-        tensor_files.read_tensors(tmp_path / "a.ckpt")
-    tensor_files.write_tensors(tmp_path / "a.optim", {"format": tensor_files.FORMAT, "step": 3})
+        checkpoints.read_tensors(tmp_path / "a.ckpt")
+    checkpoints.write_tensors(tmp_path / "a.optim", {"format": checkpoints.FORMAT, "step": 3})
     with pytest.raises(RefusedError, match=r"a\.optim: not a model \(it lacks averaged, config"):
         checkpoints.load(tmp_path / "a.optim")
 
@@ -177,17 +177,17 @@ def test_other_formats_and_files_that_hold_no_model_are_refused_by_name(tmp_path
 def test_a_checkpoint_with_other_options_than_this_program_has_is_refused_by_name(
     original, tmp_path
 ):
-    payload = {"format": tensor_files.FORMAT, **vars(original), "config": to_dict(original.config)}
+    payload = {"format": checkpoints.FORMAT, **vars(original), "config": to_dict(original.config)}
     payload["config"]["model"]["norm"] = "pre"
-    tensor_files.write_tensors(tmp_path / "a.ckpt", payload)
+    checkpoints.write_tensors(tmp_path / "a.ckpt", payload)
     with pytest.raises(RefusedError, match=r"a\.ckpt: .*norm"):
         checkpoints.load(tmp_path / "a.ckpt")
 
 
 def test_a_file_that_another_replaces_while_it_is_read_is_read_whole(tmp_path, monkeypatch):
     for name, step in (("old", 3), ("new", 44)):
-        payload = {"format": tensor_files.FORMAT, "step": step, "weight": torch.arange(step)}
-        tensor_files.write_tensors(tmp_path / name, payload)
+        payload = {"format": checkpoints.FORMAT, "step": step, "weight": torch.arange(step)}
+        checkpoints.write_tensors(tmp_path / name, payload)
 
     def open_and_replace(path, mode):
         try:
@@ -195,8 +195,8 @@ def test_a_file_that_another_replaces_while_it_is_read_is_read_whole(tmp_path, m
         finally:
             os.replace(tmp_path / "new", path)
 
-    monkeypatch.setattr(tensor_files, "open", open_and_replace, raising=False)
-    assert tensor_files.read_tensors(tmp_path / "old")["step"] == 3
+    monkeypatch.setattr(checkpoints, "open", open_and_replace, raising=False)
+    assert checkpoints.read_tensors(tmp_path / "old")["step"] == 3
 
 
 # Files made to run code.
@@ -292,7 +292,7 @@ def test_the_attacks_above_are_real(tmp_path):
 
 
 def changed(original: Checkpoint, **fields) -> dict:
-    payload = {"format": tensor_files.FORMAT, **vars(original), "config": to_dict(original.config)}
+    payload = {"format": checkpoints.FORMAT, **vars(original), "config": to_dict(original.config)}
     return payload | fields
 
 
@@ -325,7 +325,7 @@ def a_list_that_contains_itself() -> list:
 def test_a_whole_file_with_other_content_than_a_model_is_refused_in_a_line(
     fields, fault, original, tmp_path
 ):
-    tensor_files.write_tensors(tmp_path / "a.ckpt", changed(original, **fields))
+    checkpoints.write_tensors(tmp_path / "a.ckpt", changed(original, **fields))
 
     with pytest.raises(RefusedError, match=rf"a\.ckpt: not a model of this program \({fault}\)"):
         checkpoints.load(tmp_path / "a.ckpt")
@@ -333,7 +333,7 @@ def test_a_whole_file_with_other_content_than_a_model_is_refused_in_a_line(
 
 def test_a_file_that_would_take_many_times_its_size_is_refused_before_it_does(original, tmp_path):
     path, huge = tmp_path / "a.ckpt", torch.ones(1, dtype=torch.bfloat16).expand(2**33)
-    tensor_files.write_tensors(path, changed(original, weights={"w": huge}))
+    checkpoints.write_tensors(path, changed(original, weights={"w": huge}))
     with pytest.raises(RefusedError, match=r"a\.ckpt: .* would take 17,179\.\d MB of memory"):
         checkpoints.load(path)
 
@@ -633,7 +633,7 @@ def test_writing_and_reading_hold_no_second_copy_in_memory(tmp_path):
     script = """
 import resource, sys, torch
 from pathlib import Path
-from aiayn.runs.tensor_files import read_tensors, write_tensors
+from aiayn.runs.checkpoints import read_tensors, write_tensors
 path, size = Path(sys.argv[1]), 60_000_000
 peak = lambda: 1024 * next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))
 if sys.argv[2] == "write":

@@ -20,7 +20,7 @@ from aiayn.data.prepare import prepare
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.search.translator import load_translator
 from aiayn.sweep.jobs import is_from_source
@@ -131,7 +131,7 @@ def test_optimizer_and_schedule_start_afresh(child, parent, tmp_path):
     run = train(child, tmp_path)
     assert not same(averaged(run).weights, averaged(parent).weights)
     assert series(run, "train/lr") == series(parent, "train/lr")
-    states = tensor_files.read_tensors(
+    states = checkpoints.read_tensors(
         checkpoint_folder.optimizer_path(run / "checkpoints" / "step_6.ckpt")
     )["lightning"]["optimizer_states"]
     assert {int(state["step"]) for state in states[0]["state"].values()} == {6}

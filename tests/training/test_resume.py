@@ -12,7 +12,7 @@ from aiayn.config.stored import as_option, flatten, mutable_on_resume, to_dict
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.model.transformer import Transformer
-from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import check_unchanged
 from aiayn.runs.run_folder import RunFolder
@@ -73,8 +73,8 @@ def prepared(config, tmp_path):
     found = SimpleNamespace(fingerprint="c0ffee" * 4, tokenizer=vocabulary("aba"))
     path = checkpoint_folder.step_path(folder, 4)
     lightning = {"loops": {"fit_loop": {}}, "optimizer_states": [], "lr_schedulers": []}
-    states = {"format": tensor_files.FORMAT, "module": {}, "lightning": lightning}
-    tensor_files.write_tensors(checkpoint_folder.optimizer_path(path), states)
+    states = {"format": checkpoints.FORMAT, "module": {}, "lightning": lightning}
+    checkpoints.write_tensors(checkpoint_folder.optimizer_path(path), states)
     checkpoints.save(
         path, Checkpoint(4, config, weights, found.tokenizer.to_json(), found.fingerprint, 6, [])
     )

@@ -12,7 +12,7 @@ from pytorch_lightning.plugins import MixedPrecision
 from aiayn.config.stored import changed_options, to_dict
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DivergedError
-from aiayn.runs import checkpoints, tensor_files
+from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl
 from aiayn.token_ids import EOS_ID, PAD_ID
 from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
@@ -306,7 +306,7 @@ def test_float16_passes_over_the_overflows_of_its_scaler_clips_and_resumes_to_th
     again = train(settings, tmp_path / "stopped")
     mine, theirs = last(again).weights, last(whole).weights
     assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
-    states = [tensor_files.read_tensors(path) for path in whole.glob("checkpoints/*.optim")]
+    states = [checkpoints.read_tensors(path) for path in whole.glob("checkpoints/*.optim")]
     scales = [state["lightning"]["MixedPrecision"]["scale"] for state in states]
     assert 0 < max(scales) < 2.0**22, "it was halved, and what it is now is resumed"
     assert not any(

@@ -12,9 +12,9 @@ from aiayn.config.stored import flatten, mutable_on_resume, stored_config, to_di
 from aiayn.config.tasks import TASKS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
+from aiayn.runs.continuation import ValidationHistory
 from aiayn.runs.results import Evaluation, last_step, read_evaluations, runs_within
 from aiayn.runs.run_folder import Record, RunFolder, read_json, saved_steps, series, similar_run
-from aiayn.runs.validations import ValidationHistory
 
 PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")

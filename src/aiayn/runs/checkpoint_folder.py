@@ -14,10 +14,8 @@ from typing import Any
 
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write, fsync_folder
-from aiayn.runs import tensor_files
-from aiayn.runs.checkpoints import Checkpoint, load
+from aiayn.runs.checkpoints import Checkpoint, load, read_tensors, writing_checkpoint
 from aiayn.runs.run_folder import saved_steps
-from aiayn.runs.tensor_files import writing_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +44,7 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
     for step in reversed(complete):
         path = step_path(folder, step)
         try:
-            return load(path), tensor_files.read_tensors(optimizer_path(path))
+            return load(path), read_tensors(optimizer_path(path))
         except RefusedError as error:
             log.warning("warning: %s; trying the one before", error)
     if complete:

@@ -1,14 +1,23 @@
 """The checkpoint of a model: everything of a run except the training text, the optimizer state and
 the loggers.
 
-It holds the weights, the configuration, the tokenizer, the corpus' fingerprint and the counters.
+It holds the weights, the configuration, the tokenizer, the corpus' fingerprint and the counters, in
+a torch archive of tensors and plain values with the SHA-256 of its bytes in the zip comment. A file
+under its final name is therefore either whole and verified, or refused. The optimizer state is
+written beside it in the same form.
 """
 
+import contextlib
+import hashlib
 import json
+import os
+import shutil
+import struct
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +25,12 @@ from torch import Tensor, nn
 from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import MAX_COUNT
 from aiayn.config.stored import stored_config, to_dict
-from aiayn.errors import ConfigError, RefusedError
-from aiayn.runs import tensor_files
-from aiayn.runs.tensor_files import FORMAT
+from aiayn.errors import ConfigError, RefusedError, writing
+from aiayn.files import atomic_file
+from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE, checksum_at_end, read_checksum
+
+FORMAT = 1
+MOST_COPIES = 4  # of each value in memory: a tensor that has several names is stored once
 
 
 @dataclass(frozen=True)
@@ -43,9 +55,7 @@ class Checkpoint:
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Writes a checkpoint file. Raises ResourceError if the disk is full."""
-    tensor_files.write_tensors(
-        path, {"format": FORMAT, **vars(checkpoint), "config": to_dict(checkpoint.config)}
-    )
+    write_tensors(path, {**vars(checkpoint), "config": to_dict(checkpoint.config)})
 
 
 def load(path: Path) -> Checkpoint:
@@ -54,14 +64,7 @@ def load(path: Path) -> Checkpoint:
     Raises RefusedError if it is missing or damaged, holds no model, values of other types, or
     options that this program does not know.
     """
-    try:
-        payload = tensor_files.read_tensors(path)
-    except RefusedError:
-        from aiayn.runs.lightning_checkpoint import read_lightning
-
-        payload = read_lightning(path)
-        if payload is None:
-            raise
+    payload = _read_lightning(path) or read_tensors(path)
     names = Checkpoint.__dataclass_fields__
     if missing := sorted(name for name in names if payload.get(name) is None):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(missing)})")
@@ -70,11 +73,12 @@ def load(path: Path) -> Checkpoint:
     try:
         payload["config"] = stored_config(payload["config"])
     except ConfigError as error:
-        reason = " ".join(str(error).split())
         raise RefusedError(
-            f"{path}: {reason}; it was written by another version of this program"
+            f"{path}: {error}; it was written by another version of this program"
         ) from error
-    payload["weights"] = {name: _as_float(weight) for name, weight in payload["weights"].items()}
+    for name, weight in payload["weights"].items():
+        if weight.dtype in (torch.bfloat16, torch.float16):  # of `in_bfloat16`
+            payload["weights"][name] = weight.float()
     return Checkpoint(**{name: payload[name] for name in names})
 
 
@@ -82,9 +86,8 @@ def _fault_of(payload: Mapping[str, Any]) -> str:
     """Returns which field is not what `Checkpoint` declares; empty without any. A checksum says
     that a file is whole, not who made it.
     """
-    counts = {name: payload[name] for name in ("step", "micro_batches")}
-    for name, count in counts.items():
-        if type(count) is not int or not 0 <= count <= MAX_COUNT:
+    for name in ("step", "micro_batches"):
+        if type(payload[name]) is not int or not 0 <= payload[name] <= MAX_COUNT:
             return f"{name} is not a count"
     steps, weights = payload["averaged"], payload["weights"]
     if not isinstance(steps, list) or not all(type(step) is int for step in steps):
@@ -110,11 +113,172 @@ def _vocab_size_of(tokenizer: str) -> int:
     return len(fields["model"]["vocab"]) + sum(not token["special"] for token in added)
 
 
-def _as_float(weight: Tensor) -> Tensor:
-    """Returns a weight stored in 16 bits as float32, and others, such as float64 and counters,
-    unchanged.
+def _read_lightning(path: Path) -> dict[str, Any] | None:
+    """Returns the fields of a checkpoint that Lightning's ModelCheckpoint wrote, without a
+    checksum; None for others.
+
+    Raises RefusedError if it lacks what only our data module puts into it.
     """
-    return weight.float() if weight.dtype in (torch.bfloat16, torch.float16) else weight
+    checkpoint: Any = None
+    with contextlib.suppress(Exception):  # missing, or no file of tensors
+        if not read_checksum(path):
+            with open(path, "rb") as file:
+                checkpoint = load_archive(file, path)
+    if not isinstance(checkpoint, dict) or "pytorch-lightning_version" not in checkpoint:
+        return None
+    options, state = checkpoint.get("hyper_parameters"), checkpoint.get("state_dict")
+    if not (isinstance(options, dict) and isinstance(state, dict) and "tokenizer" in checkpoint):
+        raise RefusedError(
+            f"{path}: a checkpoint of Lightning without options or tokenizer; train with "
+            "TranslationModule and, as `datamodule`, TranslationDataModule, or read it with "
+            "TranslationModule.load_from_checkpoint"
+        )
+    return {
+        **{name: checkpoint.get(name) for name in ("tokenizer", "corpus", "micro_batches")},
+        "step": checkpoint.get("global_step"),
+        "averaged": [],
+        "config": options.get("config"),
+        "weights": {
+            name.removeprefix("model."): weight
+            for name, weight in state.items()
+            if name.startswith("model.")
+        },
+    }
+
+
+def write_tensors(path: Path, payload: Mapping[str, Any]) -> None:
+    """Writes tensors and plain values so that `path` is never incomplete, even after a kill or a
+    power cut.
+
+    Raises ResourceError if the disk is full; an earlier file under `path` is then still there.
+    """
+    payload = {"format": FORMAT, **payload}
+    with writing_checkpoint(path, n_bytes(payload)), atomic_file(path) as file:
+        hashed = _HashedFile(file)
+        torch.save(payload, cast(BinaryIO, hashed))  # which calls write and flush only
+        if hashed.error:
+            raise hashed.error
+        file.seek(-2, os.SEEK_END)
+        file.write(struct.pack("<H", CHECKSUM_SIZE))  # the length of the zip comment
+        file.write(CHECKSUM_PREFIX + hashed.digest.hexdigest().encode())
+
+
+class _HashedFile:
+    """What torch writes an archive to: each piece is hashed and written, so that no second copy is
+    in memory.
+    """
+
+    def __init__(self, file: BinaryIO):
+        self._file, self.digest = file, hashlib.sha256()
+        self.error: OSError | None = (
+            None  # a disk error, which torch would replace by one of its own
+        )
+
+    def write(self, chunk: bytes) -> int:
+        self.digest.update(chunk)
+        try:
+            if not self.error:
+                self._file.write(chunk)
+        except OSError as error:
+            self.error = error
+        return len(chunk)
+
+    def flush(self) -> None:
+        """Does nothing, though torch calls it at the end: the file is flushed when it is
+        complete.
+        """
+
+
+def n_bytes(payload: Any) -> int:
+    """Returns the size of all tensors in tables and lists at any depth, as it is in memory once
+    each has been copied.
+    """
+    size, pending, seen = 0, [payload], set[int]()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Tensor):
+            size += value.numel() * value.itemsize
+        elif isinstance(value, Mapping | list | tuple) and id(value) not in seen:
+            seen.add(id(value))  # a file may hold a list that contains itself
+            pending += value.values() if isinstance(value, Mapping) else value
+    return size
+
+
+def writing_checkpoint(path: Path, size: int) -> contextlib.AbstractContextManager[None]:
+    """Turns an OSError while so many bytes are written into a ResourceError that says what is
+    needed and free.
+    """
+    sizes = f"{size / 1e6:.1f} MB are needed"
+    with contextlib.suppress(OSError):
+        sizes += f", {shutil.disk_usage(path.parent).free / 1e6:.1f} MB are free"
+    return writing(
+        path, f"{sizes}, earlier checkpoints are intact; make room and run the same command again"
+    )
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    """Reads what `write_tensors` wrote, onto the CPU. Raises RefusedError if it is missing or
+    damaged, or needs much more memory than its size.
+    """
+    try:
+        with open(path, "rb") as file:
+            _verify(file, path)
+            payload = load_archive(file, path)
+    except OSError as error:
+        raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
+    except RefusedError:
+        raise
+    except Exception as error:  # torch.load raises many types on unexpected bytes
+        raise RefusedError(
+            f"{path}: not a checkpoint of this program (more than tensors and values)"
+        ) from error
+    if not isinstance(payload, dict):
+        raise RefusedError(f"{path}: not a checkpoint of this program")
+    if (written := payload.get("format")) != FORMAT:
+        raise RefusedError(
+            f"{path}: written in format {written}, this program reads format {FORMAT}"
+        )
+    return payload
+
+
+def load_archive(file: BinaryIO, path: Path) -> Any:
+    """Returns what a torch archive holds, on the CPU, without running code of it.
+
+    Raises RefusedError if it needs much more memory than its size: by compression, or by tensors
+    that repeat a few values.
+    """
+    size = file.seek(0, os.SEEK_END)
+    with zipfile.ZipFile(file) as archive:
+        _refuse_larger(path, sum(entry.file_size for entry in archive.infolist()), size)
+    file.seek(0)
+    payload = torch.load(file, map_location="cpu", weights_only=True)
+    _refuse_larger(path, n_bytes(payload), size)
+    return payload
+
+
+def _refuse_larger(path: Path, memory: int, size: int) -> None:
+    if memory > MOST_COPIES * size:
+        raise RefusedError(
+            f"{path}: not a checkpoint of this program (it has {size / 1e6:,.1f} MB and would take "
+            f"{memory / 1e6:,.1f} MB of memory)"
+        )
+
+
+def _verify(file: BinaryIO, path: Path) -> None:
+    """Raises RefusedError unless the file ends with the checksum of what comes before."""
+    stored, left = checksum_at_end(file), file.seek(0, os.SEEK_END) - CHECKSUM_SIZE - 2
+    if not stored:
+        raise RefusedError(
+            f"{path}: damaged or not a checkpoint of this program (no checksum at its end)"
+        )
+    digest = hashlib.sha256()
+    file.seek(0)
+    while left and (block := file.read(min(left, 1 << 20))):
+        digest.update(block)
+        left -= len(block)
+    digest.update(b"\0\0")  # the length of a comment, before there was one
+    if file.read(2) != struct.pack("<H", CHECKSUM_SIZE) or digest.hexdigest() != stored:
+        raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
 
 
 def in_bfloat16(checkpoint: Checkpoint) -> Checkpoint:
@@ -156,13 +320,12 @@ def average(checkpoints: list[Checkpoint]) -> Checkpoint:
                 f"the checkpoints of steps {other.step} and {newest.step} are of different models"
             )
     weights = dict(newest.weights)
-    for name, tensor in (
-        (name, tensor) for name, tensor in weights.items() if tensor.is_floating_point()
-    ):
-        total = torch.zeros_like(tensor, dtype=torch.float64)
-        for checkpoint in checkpoints:
-            total += checkpoint.weights[name]
-        weights[name] = (total / len(checkpoints)).to(tensor.dtype)
+    for name, tensor in newest.weights.items():
+        if tensor.is_floating_point():
+            total = torch.zeros_like(tensor, dtype=torch.float64)
+            for checkpoint in checkpoints:
+                total += checkpoint.weights[name]
+            weights[name] = (total / len(checkpoints)).to(tensor.dtype)
     return replace(
         newest, weights=weights, averaged=[checkpoint.step for checkpoint in checkpoints]
     )

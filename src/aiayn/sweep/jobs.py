@@ -32,10 +32,9 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import as_option, changed_options, filled, short_names, to_dict
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
-from aiayn.runs.continuation import read_options
+from aiayn.runs.continuation import ValidationHistory, read_options
 from aiayn.runs.results import read_evaluation, without_batching
 from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps, write_json
-from aiayn.runs.validations import ValidationHistory
 
 # Characters of a folder's name, of a value in it, and what is kept of a longer one.
 MAX_NAME, MAX_VALUE, KEPT_OF_VALUE = 150, 60, 24

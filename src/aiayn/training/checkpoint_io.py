@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aiayn.config.training import TrainerConfig
 from aiayn.errors import ConfigError
-from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoint_folder import BEST, PROOF, step_path
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import saved_steps
@@ -74,7 +74,6 @@ class RunCheckpointIO(TorchCheckpointIO):
         if states := copies["states"]:
             # Data loaders have no state: the step says what comes next.
             states["lightning"]["loops"]["fit_loop"]["state_dict"] = {}
-            states["format"] = tensor_files.FORMAT
         weights = {name.removeprefix(MODEL): weight for name, weight in copies["weights"].items()}
 
         then = self.services.writer.submit
@@ -83,7 +82,7 @@ class RunCheckpointIO(TorchCheckpointIO):
         if (
             states
         ):  # before the checkpoint: training goes on from the newest checkpoint that has them
-            then(tensor_files.write_tensors, checkpoint_folder.optimizer_path(path), states)
+            then(checkpoints.write_tensors, checkpoint_folder.optimizer_path(path), states)
         complete = Checkpoint(
             step=step,
             config=self.run.config,

@@ -15,8 +15,8 @@ from aiayn.errors import ConfigError, RefusedError, optional
 from aiayn.evaluation.translation_task import short_outputs
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.continuation import ValidationHistory
 from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
-from aiayn.runs.validations import ValidationHistory
 from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average

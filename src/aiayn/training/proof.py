@@ -25,7 +25,7 @@ from aiayn.data.batch import Batch, source_mask
 from aiayn.errors import ConfigError, NonFiniteOutputError, UserError, summary_of
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
-from aiayn.runs import checkpoint_folder, checkpoints, tensor_files
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.build import build_model, load_model
 from aiayn.search.translator import evaluating
@@ -79,7 +79,7 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Bat
         try:
             checkpoint = checkpoints.load(path)
             model = load_model(checkpoint).eval()
-            states = tensor_files.read_tensors(checkpoint_folder.optimizer_path(path))["lightning"][
+            states = checkpoints.read_tensors(checkpoint_folder.optimizer_path(path))["lightning"][
                 "optimizer_states"
             ]
         except UserError as error:

@@ -26,9 +26,8 @@ from aiayn.errors import ConfigError, DataError, counted
 from aiayn.hardware import Hardware, gpu_memory, machine_memory, tokens_per_device
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.continuation import check_unchanged
+from aiayn.runs.continuation import ValidationHistory, check_unchanged
 from aiayn.runs.run_folder import RunFolder
-from aiayn.runs.validations import ValidationHistory
 from aiayn.search.translator import Translator
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display

@@ -10,7 +10,7 @@ from pytorch_lightning.callbacks import Checkpoint, Timer
 from pytorch_lightning.utilities.types import STEP_OUTPUT
 
 from aiayn.data.batch import Batch
-from aiayn.runs import checkpoint_folder, tensor_files
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.training.callbacks.steps import due, translation_module
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.module import TranslationModule
@@ -125,8 +125,7 @@ class CheckpointSaver(Checkpoint):
         """
         seconds, minutes = time.monotonic(), self.run.config.trainer.optimizer_state_minutes
         small = (
-            tensor_files.n_bytes([optimizer.state for optimizer in trainer.optimizers])
-            <= self.SMALL
+            checkpoints.n_bytes([optimizer.state for optimizer in trainer.optimizers]) <= self.SMALL
         )
         due = (
             last
