@@ -79,10 +79,9 @@ def blocks() -> dict[str, str]:
             row | {"pairs": f"{row['pairs']:,}", "steps": f"{row['steps']:,}", "bleu": bleu}
         )
     spread = wrapped(
-        f"Intervals hold 95 %: Student's t with {found['degrees_of_freedom']} degrees of freedom, "
-        f"from the spread between seeds, a standard deviation of {found['sd']:.2f}, which is "
-        "taken to be the same for all sizes. They ignore variation from the choice of training "
-        "pairs and of test sentences."
+        f"The 95 % intervals use Student's t with {found['degrees_of_freedom']} degrees of freedom. "
+        f"The standard deviation between seeds, {found['sd']:.2f}, is assumed to be the same for "
+        "all sizes. They ignore variation from the choice of training pairs and of test sentences."
     )
     return {"pairs": markdown([Table("", COLUMNS, shown)]).strip(), "pairs-basis": spread}
 
