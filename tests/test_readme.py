@@ -298,11 +298,8 @@ def test_every_option_that_a_page_names_exists(page):
 
 
 def test_every_choice_that_the_table_of_groups_names_is_a_file():
-    rows = re.findall(
-        r"^\| (`[a-z`, ]+`) \| (.*) \|$",
-        (ROOT / "docs/configuration.md").read_text(encoding="utf-8"),
-        re.MULTILINE,
-    )
+    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[a-z`, ]+`) \| (.*) \|$", page, re.MULTILINE)
     groups = {path.name for path in (ROOT / "conf").iterdir() if path.is_dir()}
     named = 0
     for names, choices in rows:
@@ -314,3 +311,6 @@ def test_every_choice_that_the_table_of_groups_names_is_a_file():
             )
             named += 1
     assert named > 15
+    experiments = page.partition("| `experiment` | what")[2].partition("\n\n")[0]
+    described = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", experiments, re.M)))
+    assert sorted(described) == sorted(path.stem for path in ROOT.glob("conf/experiment/*.yaml"))
