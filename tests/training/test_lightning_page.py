@@ -13,12 +13,7 @@ from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
 
 PAGE = (ROOT / "docs/lightning.md").read_text(encoding="utf-8")
-NAMES = """
-import torch
-from aiayn.training.callbacks.steps import StepCallback, due, log_metrics
-from aiayn.training.loss import cross_entropy
-from aiayn.training.module import TranslationModule
-"""
+
 
 
 def recipe(heading: str) -> str:
@@ -41,7 +36,7 @@ def options(tmp_path):
 
 def written(tmp_path, code: str) -> str:
     path = tmp_path / "recipe.py"
-    path.write_text(NAMES + code, encoding="utf-8")
+    path.write_text(code, encoding="utf-8")
     return f"extensions=[{path}]"
 
 
@@ -61,7 +56,7 @@ def test_the_recipe_of_a_loss_changes_it(options, tmp_path):
 
 
 def test_the_recipe_of_a_callback_logs_its_series(options, tmp_path):
-    code = recipe("Write a callback") + "\n\ndef callbacks(run):\n    return [WeightNorm(run)]\n"
+    code = recipe("Write a callback")
     folder = aiayn.train(aiayn.compose(*options, written(tmp_path, code), "name=run"))
     assert [r["step"] for r in RunFolder(folder).read_metrics() if "train/weight_norm" in r] == [
         1,
