@@ -15,7 +15,6 @@ from aiayn.runs.run_folder import RunFolder
 PAGE = (ROOT / "docs/lightning.md").read_text(encoding="utf-8")
 
 
-
 def recipe(heading: str) -> str:
     """The Python code under a heading."""
     return re.search(rf"^#+ {heading}\n.*?```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)[1]
