@@ -150,6 +150,19 @@ def test_a_compressed_file_that_holds_too_much_is_refused_before_it_is_read(
         file_chunks(path)
 
 
+def test_a_link_is_read_by_its_own_suffix_as_files_of_hugging_faces_cache_are(tmp_path):
+    blob = tmp_path / "blobs/5f2c"
+    blob.parent.mkdir()
+    blob.write_bytes(gzip.compress(b"ein Haus\nzwei\n"))
+    link = tmp_path / "train.de.gz"
+    link.symlink_to(blob)
+
+    assert scan(link)[0] == 2
+    assert read_lines(link) == ["ein Haus", "zwei"]
+    with pytest.raises(DataError, match=r"compressed with gzip; name it \.gz"):
+        scan(blob)
+
+
 def test_a_line_too_long_is_dropped_or_named_and_never_held_in_memory(tmp_path, monkeypatch):
     """The pairs after it stay aligned; a device, or a compressed bomb, without line ends is
     refused.

@@ -97,7 +97,8 @@ def scan(path: Path, is_text: bool = True, max_expansion: int = MAX_EXPANSION) -
     # A file that changed a moment ago may change again within the resolution of its time stamps.
     changed_now = time.time_ns() - max(stamp[1:3]) < 2e9
     read = _scanned.__wrapped__ if changed_now else _scanned
-    return read(path.resolve(), stamp, is_text, max_expansion)
+    # Not resolved: a link may have a suffix that its target lacks, as in Hugging Face's cache.
+    return read(path.absolute(), stamp, is_text, max_expansion)
 
 
 @cache
