@@ -131,9 +131,12 @@ def one_line_errors() -> Iterator[None]:
     traceback.
     """
     try:
-        with writable_output(), _short_names():
+        with writable_output():
             yield
-    except (UserError, InterruptedRunError, KeyboardInterrupt) as error:
+    except (UserError, OSError, InterruptedRunError, KeyboardInterrupt) as error:
+        too_long = _name_too_long(error)
+        if isinstance(error, OSError) and not too_long:
+            raise
         if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
             traceback.print_exc()
         if isinstance(error, KeyboardInterrupt):
@@ -142,25 +145,27 @@ def one_line_errors() -> Iterator[None]:
                 "interrupted",
                 128 + (error.args or (signal.SIGINT,))[0],
             )
+        elif too_long:
+            message, code = too_long, ConfigError.exit_code
         else:
-            message, code = str(error), error.exit_code
+            message, code = str(error), getattr(error, "exit_code", 1)
         print(f"error: {message}", file=sys.stderr)
         sys.exit(code)
 
 
-@contextmanager
-def _short_names() -> Iterator[None]:
-    """Raises ConfigError for a path with a name that the file system cannot have."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        name = max(str(error.filename).split("/"), key=len)
-        raise ConfigError(
-            f"{name:.60}...: a name of {len(name)} characters is too long for a file; choose a "
-            "shorter one"
-        ) from error
+def _name_too_long(error: BaseException | None) -> str:
+    """Returns what to say of a path that no file system can have, with the argument that it comes
+    from; empty for an error with another cause.
+    """
+    while error and not (isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG):
+        error = error.__cause__ or error.__context__
+    if error is None:
+        return ""
+    path = str(error.filename)
+    name = max(path.split("/"), key=len)
+    typed = next((argument for argument in sys.argv[1:] if name[:60] in argument), path)
+    length = f"name of {len(name):,}" if len(name) > 200 else f"path of {len(path):,}"
+    return f"{typed:.80}...: a {length} characters is too long for a file; choose a shorter one"
 
 
 @contextmanager

@@ -194,6 +194,11 @@ MISTAKES = [
         "in sweeps of train; leave it out",
     ),
     ("evaluate.py run=x --logger=none", "--logger:", "options have no dashes"),
+    # names that no file can have
+    (f"train.py data=files data.train={'t' * 300}", "data.train=tttt", "a name of 303 characters"),
+    (f"train.py outputs={'o' * 256}", "outputs=oooo", "too long for a file; choose a shorter"),
+    (f"evaluate.py run={'/'.join(['r' * 199] * 25)}", "run=rrrr", "a path of 4,999 characters"),
+    (f"train.py data.src_lang={'e' * 36}", "data.src_lang=eeee", "a code of at most 35 letters"),
     ("evaluate.py run=x accelerator=tpu", "accelerator=tpu:", "auto, cpu, gpu"),
     ("aiayn translat x", "'translat'", "'translate'"),
     ("aiayn translate", "'RUN'", "--help"),

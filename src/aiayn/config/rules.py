@@ -36,6 +36,7 @@ HUGE = 10**MAX_DIGITS
 # Of a run's name: file systems allow 255 bytes, which files named after a run need, too; and 4,096
 # of a path.
 MAX_NAME, MAX_PATH = 200, 1000
+MAX_LANGUAGE = 35  # RFC 5646, section 4.4.1
 
 TAG = r"<[^<>\s]+>"  # of a corpus, and other words that are never divided
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -248,10 +249,9 @@ def language_code(key: str, code: str) -> None:
     """Refuses languages that are not codes: they are parts of file names, which must not lead
     anywhere else.
     """
-    require(
-        re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]*", code) is not None,
-        f"{key}={code}: a language is a code of letters, digits, '-' and '_', such as en or pt-BR",
-    )
+    form = f"a code of at most {MAX_LANGUAGE} letters, digits, '-' and '_', such as en or pt-BR"
+    is_code = re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]*", code) is not None
+    require(is_code and len(code) <= MAX_LANGUAGE, f"{written(key, code)}: a language is {form}")
 
 
 def path_or_paths(expected: str, key: str, value: Any, may_be_empty: bool = False) -> None:
