@@ -14,6 +14,7 @@ from applications import composed, composed_options, text_in, write_pairs
 from pytorch_lightning.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 
 import aiayn
+from aiayn.config.extensions import load_extension
 from aiayn.config.schema import Config
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
@@ -200,6 +201,29 @@ def test_predict_translates_the_sources_of_the_test_set(make, config):
 
     expected = Translator(module.model, data.tokenizer, config.search, "cpu").translate(lines)
     assert data.tokenizer.decode([found[line][0].tokens for line in range(len(lines))]) == expected
+
+
+def test_predict_obeys_the_constraint_of_an_extension_that_was_named(make, config, tmp_path):
+    file = tmp_path / "silent.py"
+    file.write_text(
+        "import torch\n"
+        "from aiayn.token_ids import EOS_ID\n"
+        "def constraint(tokenizer):\n"
+        "    assert tokenizer.vocab_size\n"
+        "    def ends(src, prefixes, log_probs):\n"
+        "        only = torch.full_like(log_probs, -torch.inf)\n"
+        "        only[..., EOS_ID] = log_probs[..., EOS_ID]\n"
+        "        return only\n"
+        "    return ends\n"
+    )
+    trainer, module, data = make(replace(config, extensions=[str(file)]))
+    assert any(best.tokens for batch in trainer.predict(module, data) for _, [best, *_] in batch)
+    load_extension(str(file))
+    found = [best.tokens for batch in trainer.predict(module, data) for _, [best, *_] in batch]
+    assert found == [[]] * 7
+
+    with pytest.raises(ConfigError, match=r"silent\.py.*: a constraint needs the tokenizer; give"):
+        make()[0].predict(module, data.predict_dataloader())
 
 
 def test_overfit_batches_trains_on_the_same_steps_again_and_again(make):

@@ -42,6 +42,7 @@ OWN_METRICS = {name.rpartition("/")[2] for name in METRICS}
 Metrics = Mapping[str, Callable[..., float]]
 # By file_id: what builds models in this process, with PARTS or a Module
 _named: dict[str, Any] = {}
+_imported_files: dict[str, "Extension"] = {}  # by name, as they were imported last
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,18 @@ def _imported(path: str, file: Path, source: bytes) -> Extension:
             sys.path.append(folder)  # for imports inside functions
     options = getattr(module, "Options", None)
     options = options if is_section(options) else None
-    return Extension(file.stem, file, source, module, options, _helpers_of(source, file.parent))
+    helpers = _helpers_of(source, file.parent)
+    extension = Extension(file.stem, file, source, module, options, helpers)
+    _imported_files[file.stem] = extension
+    return extension
+
+
+def imported(paths: Sequence[str]) -> list[Extension]:
+    """Returns those of the files that this process has imported already, because its user named
+    them.
+    """
+    names = [Path(path).stem for path in paths]
+    return [_imported_files[name] for name in names if name in _imported_files]
 
 
 def _helpers_of(source: bytes, folder: Path) -> dict[str, bytes]:

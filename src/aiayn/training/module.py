@@ -16,7 +16,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from aiayn.config.extensions import builds_model, name_class, own_options
+from aiayn.config.extensions import (
+    builds_model,
+    constraining,
+    constraint_of,
+    imported,
+    name_class,
+    own_options,
+)
 from aiayn.config.resolve import RunConfig, run_config
 from aiayn.config.schema import Config
 from aiayn.config.stored import stored_config, to_dict
@@ -29,6 +36,7 @@ from aiayn.model.masks import Ranges
 from aiayn.model.transformer import Positions, Transformer
 from aiayn.search.beam_search import Hypothesis, beam_search
 from aiayn.search.build import build_from_parts
+from aiayn.search.constraint import Constraint
 from aiayn.training.loss import evaluate_output, output_cross_entropy
 from aiayn.training.schedule import learning_rate
 
@@ -301,8 +309,24 @@ class TranslationModule(pl.LightningModule):
         """
         if not batch.lines:
             return []
-        hypotheses = beam_search(self.model, batch.src, batch.src_mask, self.config.search)
+        search = self.config.search
+        hypotheses = beam_search(self.model, batch.src, batch.src_mask, search, self._constraint())
         return list(zip(batch.lines, hypotheses, strict=True))
+
+    def _constraint(self) -> Constraint | None:
+        """Returns what extensions let the search continue with, of those that this process has
+        imported. Raises ConfigError for one where there is no tokenizer.
+        """
+        if not (extensions := constraining(imported(self.config.extensions))):
+            return None
+        # The Trainer sets `datamodule` without declaring it.
+        datamodule = getattr(self.trainer, "datamodule", None)
+        if not isinstance(datamodule, TranslationDataModule):
+            raise ConfigError(
+                f"extensions={[str(extension.path) for extension in extensions]}: a constraint "
+                "needs the tokenizer; give the Trainer a TranslationDataModule"
+            )
+        return constraint_of(extensions, datamodule.tokenizer)
 
     def on_train_start(self) -> None:
         self.check_rates()
