@@ -18,7 +18,7 @@ from faults.harness import (
     wait_until,
 )
 
-from aiayn.runs import checkpoint_folder
+from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.training.module import TranslationModule
 
 DAMAGE = {
@@ -40,6 +40,44 @@ def test_a_run_continues_from_the_newest_good_checkpoint_with_a_warning(
     assert end.code == 0, end.said
     assert f"warning: {path}: " in end.said
     assert "continued at step 6" in end.said
+    assert differences(tmp_path / "run", unbroken) == []
+
+
+def of_other_sizes(lightning):
+    state = lightning["optimizer_states"][0]["state"]
+    state[0]["exp_avg"] = state[0]["exp_avg"][:1].clone()
+
+
+def of_fewer_weights(lightning):
+    lightning["optimizer_states"][0]["param_groups"][0]["params"].pop()
+
+
+def without_moments(lightning):
+    del lightning["optimizer_states"][0]["state"][0]["exp_avg_sq"]
+
+
+def of_another_schedule(lightning):
+    lightning["lr_schedulers"] = [{"last_epoch": "nine"}]
+
+
+@pytest.mark.quick("of_other_sizes")
+@pytest.mark.parametrize(
+    "change", [of_other_sizes, of_fewer_weights, without_moments, of_another_schedule]
+)
+def test_a_whole_optimizer_state_of_another_training_is_refused_in_a_line(
+    config, killed_at, unbroken, tmp_path, change
+):
+    path = killed_at(20) / "checkpoints" / "step_9.optim"
+    states = checkpoints.read_tensors(path)
+    change(states["lightning"])
+    checkpoints.write_tensors(path, states)
+    end = train(config, tmp_path)
+    last = end.said.rstrip("\n").split("\n")[-1]
+
+    assert (end.code, end.said.count("Traceback")) == (4, 0), end.said
+    assert "error: step_9.optim does not hold the state of this training (" in last
+    path.unlink()
+    assert train(config, tmp_path).code == 0
     assert differences(tmp_path / "run", unbroken) == []
 
 

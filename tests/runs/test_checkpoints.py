@@ -69,12 +69,17 @@ def assert_equal(found: Checkpoint, expected: Checkpoint) -> None:
         assert weight.dtype == expected.weights[name].dtype
 
 
+def states(**more) -> dict:
+    lightning = {"loops": {}, "optimizer_states": [{}]}
+    return {"format": checkpoints.FORMAT, "module": {}, "lightning": lightning} | more
+
+
 def fill(folder: Path, original: Checkpoint, *steps: int) -> None:
     for step in steps:
         path = checkpoint_folder.step_path(folder, step)
         checkpoints.write_tensors(
             checkpoint_folder.optimizer_path(path),
-            {"format": checkpoints.FORMAT, "moments": torch.full((3,), step)},
+            states(moments=torch.full((3,), step)),
         )
         checkpoints.save(path, with_weights(original, step, seed=step))
 
@@ -460,6 +465,27 @@ def test_damaged_ones_are_passed_over_with_a_warning_each(
     gone = spoil is Path.unlink  # then there is no step 11, or none that can be continued
     assert ["step_11" in message for message in warned] == ([False] if gone else [True, False])
     assert "step_10.optim: damaged" in warned[-1]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"module": [torch.ones(3)]},
+        {"lightning": None},
+        {"lightning": {"loops": {}, "optimizer_states": []}},
+        {"lightning": {"loops": {}, "optimizer_states": ["Adam"]}},
+        {"lightning": {"loops": 3, "optimizer_states": [{}]}},
+    ],
+)
+def test_a_whole_file_that_holds_no_optimizer_state_is_passed_over_like_a_damaged_one(
+    more, original, tmp_path, caplog
+):
+    fill(tmp_path, original, 9, 10)
+    checkpoints.write_tensors(tmp_path / "step_10.optim", states(**more))
+    found, _ = checkpoint_folder.load_newest(tmp_path)
+
+    assert found.step == 9
+    assert "step_10.optim: not the state of an optimizer; trying the one before" in caplog.text
 
 
 def test_where_none_is_whole_the_run_is_refused_rather_than_begun_anew(original, tmp_path):

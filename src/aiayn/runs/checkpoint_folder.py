@@ -44,7 +44,7 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
     for step in reversed(complete):
         path = step_path(folder, step)
         try:
-            return load(path), read_tensors(optimizer_path(path))
+            return load(path), load_states(optimizer_path(path))
         except RefusedError as error:
             log.warning("warning: %s; trying the one before", error)
     if complete:
@@ -58,6 +58,20 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
             "init_from= and name="
         )
     return None
+
+
+def load_states(path: Path) -> dict[str, Any]:
+    """Reads the optimizer state of a checkpoint. Raises RefusedError if it is missing or damaged,
+    or holds something else.
+    """
+    states = read_tensors(path)
+    lightning = states.get("lightning")
+    tables = [states.get("module"), lightning]
+    if isinstance(lightning, dict):
+        tables += [lightning.get("loops"), *(lightning.get("optimizer_states") or [None])]
+    if not all(isinstance(table, dict) for table in tables):
+        raise RefusedError(f"{path}: not the state of an optimizer")
+    return states
 
 
 def _with_optimizer(folder: Path, steps: list[int]) -> list[int]:

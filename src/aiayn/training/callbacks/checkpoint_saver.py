@@ -15,6 +15,7 @@ from aiayn.training.callbacks.steps import due, translation_module
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import prove, refuse_unequal_buffers
+from aiayn.training.resume import refuse_other_shapes
 from aiayn.training.start import RunServices, RunSpec
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,9 @@ class CheckpointSaver(Checkpoint):
         self.services.writer.wait()
         if self.services.validations.is_out_of_patience():
             trainer.should_stop = True
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        refuse_other_shapes(self.run.start_step, trainer.optimizers)
 
     def on_train_batch_end(
         self,

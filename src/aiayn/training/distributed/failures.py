@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import pytorch_lightning as pl
 
-from aiayn.errors import ConfigError, ResourceError, UserError
+from aiayn.errors import ConfigError, RefusedError, ResourceError, UserError, summary_of
 from aiayn.hardware import is_out_of_memory
 from aiayn.training.distributed.control_group import (
     LOST_RANK_GRACE,
@@ -160,6 +161,11 @@ class ExplainFailures(pl.Callback):
                 f"a data loader worker died after step {step} ({reason}); if memory ran out, lower "
                 f"data.num_workers (now {config.data.num_workers}); {RUN_AGAIN}"
             )
+        if self.run.checkpoint and step <= self.run.start_step + 1 and _restores(error):
+            return RefusedError(
+                f"step_{self.run.start_step}.optim does not hold the state of this training "
+                f"({summary_of(error)}); remove it to continue from an older checkpoint"
+            )
         return None
 
     def _lost_rank(self, error: Exception, step: int) -> BaseException | None:
@@ -188,6 +194,17 @@ class ExplainFailures(pl.Callback):
         if global_rank() and 0 not in lost:
             return SystemExit(ResourceError.exit_code)  # rank 0 prints the message
         return ResourceError(f"{message}; {RUN_AGAIN}")
+
+
+def _restores(error: Exception) -> bool:
+    """Returns whether an error comes from restoring a state, or from the optimizer that uses it."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    modules = [frame.f_globals.get("__name__", "") for frame in frames]
+    return not isinstance(error, UserError) and any(
+        module.startswith("torch.optim")
+        or (module.endswith("checkpoint_connector") and "restore" in frame.f_code.co_name)
+        for module, frame in zip(modules, frames, strict=True)
+    )
 
 
 @contextmanager
