@@ -87,7 +87,9 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Bat
                 f"the checkpoint of the first step cannot be read back: {error}"
             ) from error
         refuse_other_states(trainer.optimizers, states)
-        name = type(module).__name__ if type(module) is not TranslationModule else "extensions"
+        builders = (checkpoint.config.model.parts or "").split(",")
+        name = ", ".join(file_id.partition(":")[0] for file_id in builders)
+        name = name or type(module).__name__
         try:
             with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
                 faults = reload_differences(model, module, batch, checkpoint.weights)
@@ -95,7 +97,8 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Bat
         except Exception as error:  # whatever code of an extension raises
             raise ConfigError(
                 f"{name}: fails when it decodes position by position, as a search does "
-                f"({summary_of(error)}); debug=true shows where"
+                f"({summary_of(error)}); see the contract of a part in docs/ideas.md; debug=true "
+                "shows where"
             ) from error
     if neighbours := faults.pop("neighbours", 0.0):
         log.warning(NEIGHBOURS, neighbours)

@@ -3,8 +3,10 @@ parts.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from traceback import walk_tb
 from typing import Any
 
 import pytorch_lightning as pl
@@ -17,6 +19,7 @@ from pytorch_lightning.callbacks import (
 )
 
 from aiayn.config.extensions import (
+    IMPORTED_AS,
     Extension,
     Metrics,
     check_extensions,
@@ -30,7 +33,7 @@ from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.tasks import TASKS
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.errors import ConfigError, RefusedError
+from aiayn.errors import ConfigError, RefusedError, UserError, summary_of
 from aiayn.training.given import description
 from aiayn.training.module import TranslationModule
 
@@ -197,6 +200,23 @@ def refuse_other_optimization(module: TranslationModule) -> None:
         return configured
 
     module.configure_optimizers = configure_one
+
+
+@contextmanager
+def own_errors_explained() -> Iterator[None]:
+    """Raises ConfigError with file and line for an error in the code of an extension."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        for frame, line in reversed([*walk_tb(error.__traceback__)]):
+            if frame.f_globals.get("__name__", "").startswith(IMPORTED_AS):
+                raise ConfigError(
+                    f"extensions: {frame.f_code.co_filename}, line {line}: {summary_of(error)}; "
+                    "debug=true shows the traceback"
+                ) from error
+        raise
 
 
 def _chosen(name: str, extensions: Sequence[Extension], from_caller: type | None) -> Any:

@@ -36,7 +36,12 @@ from aiayn.training.graphed import GraphedModule
 from aiayn.training.log_start import log_start
 from aiayn.training.loggers import close, make_loggers
 from aiayn.training.module import TranslationModule
-from aiayn.training.research import Research, refuse_other_optimization, research_of
+from aiayn.training.research import (
+    Research,
+    own_errors_explained,
+    refuse_other_optimization,
+    research_of,
+)
 from aiayn.training.resume import load_resume_state, run_lock, store_test
 from aiayn.training.start import (
     RunServices,
@@ -87,7 +92,7 @@ def _train_in(
     options, research = research_of(options, *added)
     folder, stop = RunFolder(outputs / options.run_name), StopRequest()
     try:
-        with handle_signals(stop.on_signal):
+        with handle_signals(stop.on_signal), own_errors_explained():
             _train_run(options, research, folder, chosen, stop, kept)
     except (InterruptedRunError, DivergedError) as error:
         if global_rank():
