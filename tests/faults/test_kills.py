@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
+import torch
 from applications import slow_but
 from faults.harness import (
     acts_at,
@@ -68,6 +70,34 @@ def test_a_run_killed_at_a_chosen_moment_continues_to_the_bit(config, unbroken, 
     assert train(config, tmp_path, MOMENTS[moment]).code == -signal.SIGKILL
     continued(config, tmp_path)
     assert differences(tmp_path / "run", unbroken) == []
+
+
+def test_at_the_default_parts_of_a_step_a_killed_run_continues_to_the_bit(text, tmp_path):
+    default = ("data.micro_batches=null", "data.max_tokens_per_device=null", "trainer.max_steps=6")
+    config = configured(text, *default)
+    continued(config, tmp_path / "whole")
+    kill = dies_at(TranslationModule, "training_step", 4 * 4 + 3)  # in step 5, after that of step 3
+    assert train(config, tmp_path / "killed", kill).code == -signal.SIGKILL
+    continued(config, tmp_path / "killed")
+    whole = tmp_path / "whole/run"
+    assert checkpoints.load(whole / "checkpoints/last.ckpt").micro_batches == 4
+    assert differences(tmp_path / "killed/run", whole) == []
+
+
+@pytest.mark.parametrize(
+    ("floats", "saves"), [(25_000_000, [True] * 4), (25_000_001, [True, False, True, False])]
+)
+def test_an_optimizer_state_above_100_mb_is_saved_every_ten_minutes(
+    config, monkeypatch, floats, saves
+):
+    clock = iter([100.0, 699.9, 700.0, 1299.9])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    state = {0: {"exp_avg": torch.empty(floats, device="meta")}}
+    trainer = SimpleNamespace(optimizers=[SimpleNamespace(state=state)])
+    services = SimpleNamespace(stop=SimpleNamespace(on_any_rank=bool))
+    saver = CheckpointSaver(SimpleNamespace(start_step=0, config=config), services)
+
+    assert [saver._saves_state(trainer, last=False) for _ in saves] == saves
 
 
 def notes_epochs(path: Path) -> Callable[[], None]:

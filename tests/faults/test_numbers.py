@@ -17,6 +17,7 @@ from aiayn.data.batch import Batch
 from aiayn.errors import DivergedError
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.run_folder import saved_steps
+from aiayn.token_ids import PAD_ID
 from aiayn.training.callbacks.non_finite_guard import NonFiniteGuard
 from aiayn.training.module import TranslationModule
 
@@ -175,6 +176,24 @@ def test_a_finite_explosion_ends_the_run_as_diverged_and_again_at_the_next_start
         assert last.startswith("error: the training loss up to step ")
         assert "a uniform guess over the vocabulary would have 5.63: lower optim.lr_scale" in last
     assert not (tmp_path / "run" / "checkpoints" / "averaged.ckpt").exists()
+
+
+@pytest.mark.parametrize(("above", "code"), [(-0.01, 0), (0.01, 5)])
+def test_a_loss_above_twice_that_of_a_uniform_guess_and_ten_nats_ends_the_run(
+    text, tmp_path, above, code
+):
+    config = configured(text, "trainer.max_steps=1", "trainer.val_every=1")
+
+    def prelude() -> None:
+        level = 2 * math.log(280) + 10 + above
+        plain = TranslationModule.training_loss
+        TranslationModule.training_loss = lambda self, batch: (
+            0 * plain(self, batch) + level * int((batch.tgt_out != PAD_ID).sum())
+        )
+
+    end = train(config, tmp_path, prelude)
+    assert end.code == code, end.said
+    assert ("is 21.28 per token, and a uniform guess" in end.said) == (code == 5)
 
 
 @pytest.mark.parametrize("key", ["lr_scale", "peak_lr"])
