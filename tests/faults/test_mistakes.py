@@ -195,9 +195,13 @@ MISTAKES = [
     ),
     ("evaluate.py run=x --logger=none", "--logger:", "options have no dashes"),
     # names that no file can have
-    (f"train.py data=files data.train={'t' * 300}", "data.train=tttt", "a name of 303 characters"),
+    (
+        f"train.py data=files data.train={'t' * 300} data.val=x data.src_lang=en data.tgt_lang=de",
+        "data.train=tttt",
+        "a name of 303 characters is too long",
+    ),
     (f"train.py outputs={'o' * 256}", "outputs=oooo", "too long for a file; choose a shorter"),
-    (f"evaluate.py run={'/'.join(['r' * 199] * 25)}", "run=rrrr", "a path of 4,999 characters"),
+    (f"evaluate.py run={'/'.join(['r' * 199] * 25)}", "run=rrrr", "a path of 5,007 characters"),
     (f"train.py data.src_lang={'e' * 36}", "data.src_lang=eeee", "a code of at most 35 letters"),
     ("evaluate.py run=x accelerator=tpu", "accelerator=tpu:", "auto, cpu, gpu"),
     ("aiayn translat x", "'translat'", "'translate'"),
@@ -285,7 +289,7 @@ def other_outcomes(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("line", "key", "hint"), slow_but(QUICK, MISTAKES), ids=[line for line, *_ in MISTAKES]
+    ("line", "key", "hint"), slow_but(QUICK, MISTAKES), ids=[f"{line:.99}" for line, *_ in MISTAKES]
 )
 def test_a_mistake_is_one_line_with_key_and_remedy_before_torch_is_loaded(request, line, key, hint):
     quick = line in {line for line, *_ in QUICK}
