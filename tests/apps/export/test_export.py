@@ -5,15 +5,18 @@ name.
 import json
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import ctranslate2
 import pytest
 import tokenizers
 import torch
-from applications import ROOT, composed, run_application
+from applications import ROOT, TEXT, TINY, composed, run_application, write_text
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import aiayn
 from aiayn.apps.export import export as module
 from aiayn.apps.export.export import export_ctranslate2, export_marian
 from aiayn.config.extensions import load_extension
@@ -378,3 +381,36 @@ def test_the_options_of_search_are_in_the_export(checkpoint, tmp_path):
     assert json.loads((tmp_path / "model/search.json").read_text()) == vars(
         checkpoint.config.search
     )
+
+
+@pytest.mark.slow
+def test_a_model_of_characters_is_trained_exported_and_translates_alike_everywhere(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path)
+    characters = ("data.tokenizer=characters", "data.vocab_size=300", "trainer.max_steps=40")
+    trained = run_application("train.py", *TEXT, *TINY, *characters, "name=run")
+    assert trained.code == 0, trained.err
+    line = "sëven 八 one"  # letters that the training text lacks
+    [ids] = aiayn.load("outputs/run", accelerator="cpu").source_ids([line])
+    assert len(ids) == len(" sven  one") + len("ë八".encode())
+
+    for form, out in (("aiayn", "run.aiayn"), ("ctranslate2", "converted")):
+        exported = run_application("aiayn", "export", "outputs/run", out, "--format", form)
+        assert exported.code == 0, exported.err
+    Path("lines.en").write_text(f"{line}\none two three\n", encoding="utf-8")
+    expected, *others = [
+        run_application(
+            "aiayn", "translate", model, "lines.en", "--beam-size", "1", "--engine", engine
+        ).out
+        for model, engine in product(("outputs/run", "run.aiayn"), ("torch", "ctranslate2"))
+    ]
+    assert expected.count("\n") == 2
+    assert others == [expected] * 3
+    tokenizer = tokenizers.Tokenizer.from_file("converted/tokenizer.json")
+    [found] = ctranslate2.Translator("converted").translate_batch(
+        [tokenizer.encode(line).tokens], beam_size=1, max_decoding_length=len(ids) + 3
+    )
+    written = [tokenizer.token_to_id(token) for token in found.hypotheses[0]]
+    assert tokenizer.decode(written).strip() == expected.split("\n")[0].strip()
