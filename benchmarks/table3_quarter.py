@@ -158,7 +158,7 @@ def answer(
     """Returns what the changes of these rows say to a question: better or worse where
     significant.
     """
-    parts = []
+    answers: dict[str, list[str]] = {}
     for key, metric in (("ppl", "perplexity"), ("bleu", "BLEU")):
         verdicts: dict[str, list[str]] = {}
         for row in rows:
@@ -166,7 +166,8 @@ def answer(
         said = [f"{verdict} with {_listed(alike)}" for verdict, alike in verdicts.items()]
         if len(verdicts) == 1:
             said = [*verdicts]
-        parts.append(f"{metric}: " + "; ".join(said))
+        answers.setdefault("; ".join(said), []).append(metric)
+    parts = [f"{' and '.join(metrics)}: {text}" for text, metrics in answers.items()]
     return wrapped(
         f"- **{question}** " + ". ".join(part[0].upper() + part[1:] for part in parts) + ".", "  "
     )

@@ -175,7 +175,7 @@ def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> li
     else:
         method = f"{by_seed}; {welch} where the seeds differ"
     lines = [
-        f"Differences from {base} are tested {method}, with 95 % intervals (Student's t). Bold or "
+        f"Differences from {base} are tested {method}; intervals are 95 % (Student's t). Bold or "
         f"*: p below {LEVEL} after Holm's correction for {len(tested)} comparisons."
     ]
     if not any(change.is_significant for change in tested):
