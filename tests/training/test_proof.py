@@ -154,12 +154,11 @@ def built(parts: Parts | None = None, kind=Transformer, layer=None) -> Transform
 
 
 def differences(model: Transformer, max_length: int = 30, seed: int | None = 0) -> dict[str, float]:
-    sizes = (VOCAB, VOCAB)
     with torch.inference_mode():
         if seed is not None:
             proof.moved(model, seed)
-        faults = proof.translation_faults(model, sizes) | proof.context_faults(model, sizes)
-        return faults | proof.distance_faults(model, sizes, max_length, max_length)
+        faults = proof.translation_faults(model, VOCAB) | proof.context_faults(model, VOCAB)
+        return faults | proof.distance_faults(model, VOCAB, max_length, max_length)
 
 
 @pytest.mark.parametrize(
@@ -251,13 +250,16 @@ def test_distances_are_compared_over_a_whole_long_sentence_by_a_narrow_model_of_
         build = attention_of(kind)
     own = module_of(self_attention=build)
     parts = name_class(own)
-    checkpoint = Checkpoint(
-        1, replace(config, model=replace(config.model, parts=parts)), {}, TOKENIZER, "", 1, []
+    config = replace(
+        config,
+        model=replace(config.model, parts=parts),
+        data=replace(config.data, max_length=60),
     )
+    checkpoint = Checkpoint(1, config, {}, TOKENIZER, "", 1, [])
     torch.manual_seed(5)
     model = own.build_model(checkpoint.config, checkpoint.vocab_size).eval()
     with torch.inference_mode():
-        faults = proof.code_faults(checkpoint, proof.moved(model, 0), 60, 0, 0.5)
+        faults = proof.code_faults(checkpoint, proof.moved(model, 0), 0, 0.5)
 
     assert ("search" in faults) == (reach < (60 if has_other_sizes else proof.POSITIONS))
 

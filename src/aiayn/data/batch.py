@@ -81,9 +81,11 @@ class Batch(OnDevice, Counted):
         """Returns the number of positions of both sides that are computed, padding included."""
         return self.src.numel() + self.tgt_out.numel()
 
-    def few(self) -> tuple[Tensor, Tensor]:
-        """Returns src (b, S) and tgt_in (b, T) of the first one or two pairs."""
-        return self.src[:2], self.tgt_in[:2]
+    def few(self) -> "Batch":
+        """Returns the first one or two pairs."""
+        lengths = self.lengths[0][:2], self.lengths[1][:2]
+        ids = self.src[:2], self.tgt_in[:2], self.tgt_out[:2]
+        return Batch(self.number, *ids, lengths, self.step_tokens)
 
 
 class Slot(IntEnum):
@@ -170,10 +172,12 @@ class PackedBatch(OnDevice, Counted):
         """Returns the number of slots of both sides."""
         return 2 * self.slots.size(1)
 
-    def few(self) -> tuple[Tensor, Tensor]:
-        """Returns src (1, S) and tgt_in (1, T) of the first pair."""
-        source, target = (int(lengths[0]) for lengths in self.lengths)
-        return self.src[:, :source], self.tgt_in[:, :target]
+    def few(self) -> Batch:
+        """Returns the first pair, padded."""
+        lengths = self.lengths[0][:1], self.lengths[1][:1]
+        source, target = int(lengths[0][0]), int(lengths[1][0])
+        ids = self.src[:, :source], self.tgt_in[:, :target], self.tgt_out[:, :target]
+        return Batch(self.number, *ids, lengths, self.step_tokens)
 
     def _row(self, slot: Slot) -> Tensor:
         return self.slots[slot][None]

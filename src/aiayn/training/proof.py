@@ -18,10 +18,10 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 
-from aiayn.config.resolve import RunConfig
-from aiayn.data.batch import Batch, source_mask
+from aiayn.data.batch import TrainingBatch, source_mask
 from aiayn.errors import ConfigError, NonFiniteOutputError, UserError, summary_of
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
@@ -39,28 +39,22 @@ TOLERANCE = {"cpu": 1e-3, "cuda": 0.02}  # of log-probabilities in float32
 # same code does it 20 times as fast as the run's own.
 POSITIONS, NARROW_POSITIONS = 16, 256
 NARROW_HEAD = 8  # d_k and d_v
+NARROW_VOCAB = 300
 
 FAULTS = {
-    "reload": "the reloaded model gives different outputs (log-probabilities differ by "
-    "{:.2g}); move what changes the model into build_model, or into what a "
-    "checkpoint holds",
-    "forward": (
-        "forward gives different outputs from decode and output, which training and search use "
-        "(they differ by {:.2g}); let forward call them"
-    ),
-    "faster": (
-        "the faster form used for translation gives different outputs (log-probabilities differ "
-        "by {:.2g})"
-    ),
-    "future": (
-        "a target position depends on later ones (log-probabilities change by {:.2g}), which a "
-        "search does not know; attend only where the mask is True"
-    ),
+    "reload": "the reloaded model gives different outputs (log-probabilities differ by {:.2g}); "
+    "change the model in build_model, or store the change in the checkpoint",
+    "forward": "forward gives different outputs from decode and output, which training and search "
+    "use (they differ by {:.2g}); let forward call them",
+    "faster": "the faster form used for translation gives different outputs (log-probabilities "
+    "differ by {:.2g})",
+    "future": "a target position depends on later ones (log-probabilities change by {:.2g}), "
+    "which a search does not know; attend only where the mask is True",
     "padding": "padding changes the outputs (log-probabilities change by {:.2g}); attend only "
     "where the mask is True",
     "search": "decoding position by position gives different outputs from training "
-    "(log-probabilities differ by {:.2g}): in a search, rows are beams instead of "
-    "positions, so read positions only from mask, `position` and cache (docs/ideas.md)",
+    "(log-probabilities differ by {:.2g}): in a search, rows are beams instead of positions, so "
+    "read positions only from mask, `position` and cache (docs/ideas.md)",
 }
 NEIGHBOURS = (
     "warning  a sentence's outputs depend on the other sentences of its batch (log-probabilities "
@@ -68,7 +62,7 @@ NEIGHBOURS = (
 )
 
 
-def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
+def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch) -> None:
     """Reads a checkpoint of the present step as a translator does, and the states beside it as a
     resumed run does.
 
@@ -79,21 +73,19 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Bat
         try:
             checkpoint = checkpoints.load(path)
             model = load_model(checkpoint).eval()
-            states = checkpoints.read_tensors(checkpoint_folder.optimizer_path(path))["lightning"][
-                "optimizer_states"
-            ]
+            states = checkpoints.read_tensors(checkpoint_folder.optimizer_path(path))
         except UserError as error:
             raise ConfigError(
                 f"the checkpoint of the first step cannot be read back: {error}"
             ) from error
-        refuse_other_states(trainer.optimizers, states)
+        refuse_other_states(trainer.optimizers, states["lightning"]["optimizer_states"])
         builders = (checkpoint.config.model.parts or "").split(",")
         name = ", ".join(file_id.partition(":")[0] for file_id in builders)
         name = name or type(module).__name__
         try:
             with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
-                faults = reload_differences(model, module, batch, checkpoint.weights)
-                faults = faults or _search_faults(model, checkpoint, module)
+                faults = reload_faults(model, module, batch, checkpoint.weights)
+                faults = faults or search_faults(model, checkpoint, module)
         except Exception as error:  # whatever code of an extension raises
             raise ConfigError(
                 f"{name}: fails when it decodes position by position, as a search does "
@@ -117,22 +109,46 @@ def refuse_other_states(optimizers: Sequence[Optimizer], states: Sequence[dict[s
             )
 
 
-def _search_faults(
+def reload_faults(
+    model: Transformer, module: TranslationModule, batch: TrainingBatch, saved: dict[str, Tensor]
+) -> dict[str, float]:
+    """Compares a reloaded model with the one in training on one or two pairs. Returns the
+    faults.
+    """
+    weights = dict(module.model.state_dict())
+    if not same(weights, {name: weight.to(weights[name].dtype) for name, weight in saved.items()}):
+        return {}  # an `on_save_checkpoint` has saved others, such as running means
+    pairs = batch.few()
+    src, tgt_in, src_mask = pairs.src, pairs.tgt_in, pairs.src_mask
+    dtype = next(module.model.parameters()).dtype
+    with evaluating(module):
+        expected = module.model.output(module.states(pairs)).double().log_softmax(-1)
+    if not expected.isfinite().all():
+        return {}  # `NonFiniteGuard` ends such runs
+    model.to(src.device, dtype)
+    outputs = {
+        "reload": decoded(model, src, tgt_in),
+        "forward": model(src, tgt_in, src_mask).double().log_softmax(-1),
+    }
+    model.float()
+    tolerance = 0.1 if dtype in (torch.bfloat16, torch.float16) else TOLERANCE[src.device.type]
+    return differences(outputs, expected, tolerance)
+
+
+def search_faults(
     model: Transformer, checkpoint: Checkpoint, module: TranslationModule
 ) -> dict[str, float]:
     """Returns the faults that are found twice: a router may be undecided between experts once."""
-    vocab_sizes = (module.config.data.src_vocab_size or module.vocab_size, module.vocab_size)
     noise = 0.5
     faults: dict[str, float] = {}
     for seed in (0, 1):
         if seed:
             model = load_model(checkpoint).eval().to(module.device)
         try:
-            max_length = module.config.data.max_length
-            model = moved(model, seed, noise)
-            faults = code_faults(checkpoint, model, max_length, seed, noise)
+            moved(model, seed, noise)
+            faults = code_faults(checkpoint, model, seed, noise)
             if not faults.keys() - {"neighbours"}:
-                faults |= translation_faults(model, vocab_sizes)
+                faults |= translation_faults(model, smaller_vocabulary(checkpoint))
             if not faults:
                 break
         except NonFiniteOutputError:
@@ -140,206 +156,135 @@ def _search_faults(
     return faults
 
 
-def reload_differences(
-    model: Transformer, module: TranslationModule, batch: Batch, saved: dict[str, Tensor]
-) -> dict[str, float]:
-    """Compares a reloaded model with the one in training on one or two pairs. Returns the
-    faults.
-    """
-    trained = module.model
-    weights = trained.state_dict()
-    if not same(
-        dict(weights), {name: weight.to(weights[name].dtype) for name, weight in saved.items()}
-    ):
-        return {}  # an `on_save_checkpoint` has saved others, such as running means
-    src, tgt_in = batch.few()
-    tgt_out = F.pad(tgt_in[:, 1:], (0, 1), value=EOS_ID)
-    lengths = [(ids != PAD_ID).sum(1).cpu().numpy() for ids in (src, tgt_out)]
-    few = Batch(batch.number, src, tgt_in, tgt_out, (lengths[0], lengths[1]), int(lengths[1].sum()))
-    dtype = next(trained.parameters()).dtype
-    with evaluating(module):
-        expected = trained.output(module.states(few)).double().log_softmax(-1)
-    if not expected.isfinite().all():
-        return {}  # `NonFiniteGuard` ends such runs
-    other = model.to(src.device, dtype)
-    outputs = {
-        "reload": other.project(
-            other.decode(tgt_in, other.encode(src, few.src_mask), few.src_mask)
-        ),
-        "forward": other(src, tgt_in, few.src_mask),
-    }
-    model.float()
-    tolerance = 0.1 if dtype in (torch.bfloat16, torch.float16) else TOLERANCE[src.device.type]
-    return _faults(
-        {name: logits.double().log_softmax(-1) for name, logits in outputs.items()},
-        expected,
-        tolerance,
-    )
-
-
-def translation_faults(model: Transformer, vocab_sizes: tuple[int, int]) -> dict[str, float]:
-    """Compares the form of a model that translates with the one in training, on short sentences.
-    Returns the faults.
-
-    Accelerates the model for translation. Raises NonFiniteOutputError.
-    """
-    device = next(model.parameters()).device
-    draw = Drawn(vocab_sizes, device)
-    src, tgt_in = draw.sources(6, 9, 4), draw.targets(3, 5)
-    mask = source_mask(src)
-    whole = decoded(model, tgt_in, model.encode(src, mask), mask)
-    require_finite(whole)
-    accelerate(model, device, translates=True)
-    memory = model.encode(src, mask)
-    outputs = {
-        "faster": decoded(model, tgt_in, memory, mask),
-        "search": searched(model, tgt_in, memory, mask),
-    }
-    return _faults(outputs, whole, TOLERANCE[device.type])
-
-
 def code_faults(
-    checkpoint: Checkpoint, model: Transformer, max_length: int, seed: int, noise: float
+    checkpoint: Checkpoint, model: Transformer, seed: int, noise: float
 ) -> dict[str, float]:
     """Compares what other targets, padding, neighbours and distance change. Returns the faults.
 
     Of a narrow model of the same code, if that builds one, in a sentence of `max_length` subwords;
     else of the run's own, at the beginning of one. Raises NonFiniteOutputError.
     """
-    config = checkpoint.config
-    vocab_size = min(checkpoint.vocab_size, 300)
-    src_vocab_size = config.data.src_vocab_size and min(config.data.src_vocab_size, vocab_size)
-    sizes = (src_vocab_size or vocab_size, vocab_size)
-    device = next(model.parameters()).device
+    config, vocab_size = checkpoint.config, smaller_vocabulary(checkpoint)
+    max_length, device = config.data.max_length, next(model.parameters()).device
+    narrow_vocab, width = min(NARROW_VOCAB, vocab_size), NARROW_HEAD * config.model.n_heads
+    deep = replace(config.model, d_k=NARROW_HEAD, d_v=NARROW_HEAD, d_model=width, d_ff=2 * width)
+    shallow = replace(
+        deep,
+        n_layers=min(2, deep.n_layers),
+        n_decoder_layers=min(2, deep.decoder_layers),
+    )
+    data = replace(config.data, src_vocab_size=config.data.src_vocab_size and narrow_vocab)
     try:
-        deep, shallow = (
-            moved(build_model(options, vocab_size).eval(), seed, noise).to(device)
-            for options in narrowed(config, src_vocab_size)
+        narrow_deep, narrow_shallow = (
+            moved(
+                build_model(replace(config, model=options, data=data), narrow_vocab).eval(),
+                seed,
+                noise,
+            ).to(device)
+            for options in (deep, shallow)
         )
-        faults = context_faults(deep, sizes)
-        return faults | distance_faults(
-            shallow, sizes, max_length, min(max_length, NARROW_POSITIONS)
+        return context_faults(narrow_deep, narrow_vocab) | distance_faults(
+            narrow_shallow, narrow_vocab, max_length, NARROW_POSITIONS
         )
     except Exception:  # code of an extension for one size
-        sizes = (config.data.src_vocab_size or checkpoint.vocab_size, checkpoint.vocab_size)
-        faults = context_faults(model, sizes)
-        return faults | distance_faults(model, sizes, max_length, min(max_length, POSITIONS))
+        return context_faults(model, vocab_size) | distance_faults(
+            model, vocab_size, max_length, POSITIONS
+        )
 
 
-def context_faults(model: Transformer, vocab_sizes: tuple[int, int]) -> dict[str, float]:
+def context_faults(model: Transformer, vocab_size: int) -> dict[str, float]:
     """Compares what a model computes of short sentences beside other targets, padding and
     neighbours. Returns the faults. Raises NonFiniteOutputError.
     """
-    device = next(model.parameters()).device
-    draw = Drawn(vocab_sizes, device)
-
-    def decode(src: Tensor, *targets: Tensor) -> list[Tensor]:
-        mask = source_mask(src)
-        memory = model.encode(src, mask)
-        return [decoded(model, tgt_in, memory, mask) for tgt_in in targets]
-
-    src, tgt_in = draw.sources(6, 9, 4), draw.targets(3, 5)
-    later = torch.cat([tgt_in[:, :-2], draw.targets(3, 3)[:, 1:]], 1)
-    whole, other_later = decode(src, tgt_in, later)
-    require_finite(whole)
-    [padded] = decode(F.pad(src, (0, 5)), F.pad(tgt_in, (0, 3)))
-    [alone] = decode(src[:1, :6], tgt_in[:1])
-    tolerance = TOLERANCE[device.type]
+    src, tgt_in = sentences(model, vocab_size, (6, 9, 4), 5)
+    expected = decoded(model, src, tgt_in)
+    other_later = decoded(model, src, tgt_in[:, [0, 1, 2, 2, 1]])
+    padded = decoded(model, F.pad(src, (0, 5)), F.pad(tgt_in, (0, 3)))
+    alone = decoded(model, src[:1, :6], tgt_in[:1])
     return {
-        **_faults({"future": other_later[:, :-2]}, whole[:, :-2], tolerance),
-        **_faults({"padding": padded[:, :-3]}, whole, tolerance),
-        **_faults({"neighbours": alone}, whole[:1], tolerance),
+        **differences({"future": other_later[:, :3]}, expected[:, :3]),
+        **differences({"padding": padded[:, :5]}, expected),
+        **differences({"neighbours": alone}, expected[:1]),
     }
-
-
-def narrowed(config: RunConfig, src_vocab_size: int | None) -> tuple[RunConfig, RunConfig]:
-    """Returns the options of a model with as many layers and heads, which are narrow, and of one
-    with two layers a side.
-    """
-    sizes = {"d_k": NARROW_HEAD, "d_v": NARROW_HEAD, "d_model": NARROW_HEAD * config.model.n_heads}
-    layers = {
-        "n_layers": min(2, config.model.n_layers),
-        "n_decoder_layers": min(2, config.model.decoder_layers),
-    }
-    deep = replace(config.model, **sizes, d_ff=2 * sizes["d_model"])
-    data = replace(config.data, src_vocab_size=src_vocab_size)
-    return (
-        replace(config, model=deep, data=data),
-        replace(config, model=replace(deep, **layers), data=data),
-    )
 
 
 def distance_faults(
-    model: Transformer, vocab_sizes: tuple[int, int], max_length: int, positions: int
+    model: Transformer, vocab_size: int, max_length: int, n_positions: int
 ) -> dict[str, float]:
     """Compares search and training in the first positions of a long target. Returns the faults.
 
     Raises NonFiniteOutputError.
     """
-    device = next(model.parameters()).device
-    draw = Drawn(vocab_sizes, device)
-    src, tgt_in = draw.sources(max_length + 1), draw.targets(1, positions)
+    n_positions = min(n_positions, max_length)
+    src, tgt_in = sentences(model, vocab_size, (max_length + 1,), n_positions)
+    return differences({"search": searched(model, src, tgt_in)}, decoded(model, src, tgt_in))
+
+
+def translation_faults(model: Transformer, vocab_size: int) -> dict[str, float]:
+    """Compares the form of a model that translates with the one in training, on short sentences.
+    Returns the faults.
+
+    Accelerates the model for translation. Raises NonFiniteOutputError.
+    """
+    src, tgt_in = sentences(model, vocab_size, (6, 9, 4), 5)
+    expected = decoded(model, src, tgt_in)
+    accelerate(model, src.device, translates=True)
+    outputs = {"faster": decoded(model, src, tgt_in), "search": searched(model, src, tgt_in)}
+    return differences(outputs, expected)
+
+
+def smaller_vocabulary(checkpoint: Checkpoint) -> int:
+    """Returns how many ids both sides have."""
+    return min(
+        checkpoint.vocab_size, checkpoint.config.data.src_vocab_size or checkpoint.vocab_size
+    )
+
+
+def sentences(
+    model: Transformer, vocab_size: int, lengths: Sequence[int], n_positions: int
+) -> tuple[Tensor, Tensor]:
+    """Returns random sources of these lengths, eos included, and as many targets that start with
+    bos, the same in every proof.
+    """
+    device, generator = next(model.parameters()).device, torch.Generator().manual_seed(1)
+
+    def ids(*shape: int) -> Tensor:
+        return torch.randint(UNK_ID + 1, vocab_size, shape, generator=generator)
+
+    sources = [F.pad(ids(length - 1), (0, 1), value=EOS_ID) for length in lengths]
+    targets = F.pad(ids(len(lengths), n_positions - 1), (1, 0), value=BOS_ID)
+    src = pad_sequence(sources, batch_first=True, padding_value=PAD_ID)
+    return src.to(device), targets.to(device)
+
+
+def decoded(model: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
+    """Returns the log-probabilities (N, T, V) that training gives, in float64."""
     mask = source_mask(src)
-    memory = model.encode(src, mask)
-    whole = decoded(model, tgt_in, memory, mask)
-    require_finite(whole)
-    return _faults({"search": searched(model, tgt_in, memory, mask)}, whole, TOLERANCE[device.type])
+    logits = model.project(model.decode(tgt_in, model.encode(src, mask), mask))
+    return logits.double().log_softmax(-1)
 
 
-class Drawn:
-    """Sentences of random subwords, the same in every proof."""
-
-    def __init__(self, vocab_sizes: tuple[int, int], device: torch.device):
-        self.vocab_sizes, self.device = vocab_sizes, device
-        self.generator = torch.Generator().manual_seed(1)
-
-    def sources(self, *lengths: int) -> Tensor:
-        """Returns sources of these lengths, eos included."""
-        ids = self._ids(self.vocab_sizes[0], len(lengths), max(lengths))
-        ends, positions = torch.tensor(lengths)[:, None] - 1, torch.arange(max(lengths))
-        ended = ids.masked_fill(positions == ends, EOS_ID).masked_fill(positions > ends, PAD_ID)
-        return ended.to(self.device)
-
-    def targets(self, rows: int, length: int) -> Tensor:
-        """Returns targets that start with bos."""
-        ids = self._ids(self.vocab_sizes[1], rows, length)
-        return F.pad(ids[:, 1:], (1, 0), value=BOS_ID).to(self.device)
-
-    def _ids(self, vocab_size: int, *shape: int) -> Tensor:
-        return torch.randint(UNK_ID + 1, vocab_size, shape, generator=self.generator)
-
-
-def decoded(model: Transformer, tgt_in: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-    """Returns the log-probabilities (N, T, V) that training gives."""
-    return model.project(model.decode(tgt_in, memory, mask)).log_softmax(-1)
-
-
-def require_finite(outputs: Tensor) -> None:
-    """Raises NonFiniteOutputError for NaN or infinity among outputs."""
-    if not outputs.isfinite().all():
-        raise NonFiniteOutputError("with weights that were moved a little")
-
-
-def searched(model: Transformer, tgt_in: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
+def searched(model: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
     """Decodes given targets (N, T) position by position as a search does. Returns log-probabilities
-    (N, T, V).
+    (N, T, V) in float64.
 
     One of two beams holds the target and the other one rubbish; they change places at every step,
     and halfway the sentences change theirs.
     """
-    cache = model.init_cache(memory, mask, 2)
+    mask = source_mask(src)
+    cache = model.init_cache(model.encode(src, mask), mask, 2)
     order, states = torch.arange(len(tgt_in), device=tgt_in.device), []
     for position in range(tgt_in.size(1)):
         tokens, beam = tgt_in[order, position, None], position % 2
         if position:
             rubbish = tgt_in[order, position - 1, None]
             tokens = torch.cat([rubbish, tokens] if beam else [tokens, rubbish], 1)
-        states.append(model.step(tokens, cache)[order.argsort(), beam if position else 0])
-        cache.reorder(torch.full((len(tgt_in), 2), beam if position else 0, device=tgt_in.device))
+        states.append(model.step(tokens, cache)[order.argsort(), beam])
+        cache.reorder(torch.full((len(tgt_in), 2), beam, device=tgt_in.device))
         if position == tgt_in.size(1) // 2:
-            cache.select(torch.arange(len(tgt_in) - 1, -1, -1, device=tgt_in.device))
             order = order.flip(0)
-    return model.project(torch.stack(states, 1)).log_softmax(-1)
+            cache.select(order.argsort())
+    return model.project(torch.stack(states, 1)).double().log_softmax(-1)
 
 
 def moved(model: Transformer, seed: int, noise: float = 0.5) -> Transformer:
@@ -350,29 +295,30 @@ def moved(model: Transformer, seed: int, noise: float = 0.5) -> Transformer:
     for weight in model.parameters():
         if weight.is_floating_point():
             usual = weight.size(-1) ** -0.5 if weight.dim() > 1 else 0.5
-            scale = max(usual, float(weight.norm()) / max(1, weight.numel()) ** 0.5)
             n = weight.numel()
-            weight.add_(
-                values.repeat(-(-n // len(values)))[:n].view_as(weight).to(weight),
-                alpha=noise * scale,
-            )
+            scale = max(usual, float(weight.norm()) / max(1, n) ** 0.5)
+            repeated = values.repeat(n // len(values) + 1)[:n]
+            weight.add_(repeated.view_as(weight).to(weight), alpha=noise * scale)
     return model
 
 
-def _faults(outputs: dict[str, Tensor], expected: Tensor, tolerance: float) -> dict[str, float]:
+def differences(
+    outputs: dict[str, Tensor], expected: Tensor, tolerance: float | None = None
+) -> dict[str, float]:
     """Returns the largest differences that exceed the tolerance: NaN among them, shapes that differ
-    as infinity.
+    as infinity. Raises NonFiniteOutputError for NaN or infinity in what is expected.
     """
+    if not expected.isfinite().all():
+        raise NonFiniteOutputError("with weights that were moved a little")
+    tolerance = tolerance or TOLERANCE[expected.device.type]
     tolerance *= max(1.0, float(expected.std()))
-    differences = {
+    largest = {
         name: float((values - expected).abs().max())
         if values.shape == expected.shape
         else torch.inf
         for name, values in outputs.items()
     }
-    return {
-        name: difference for name, difference in differences.items() if not difference <= tolerance
-    }
+    return {name: value for name, value in largest.items() if not value <= tolerance}
 
 
 def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
@@ -381,14 +327,12 @@ def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
     A checkpoint holds the buffers of rank 0: the others would be lost, and no resumed run would be
     the same.
     """
-    mine = {
-        name: buffer.cpu() for name, buffer in module.named_buffers() if name in module.state_dict()
-    }
+    saved = module.state_dict()
+    mine = {name: buffer.cpu() for name, buffer in module.named_buffers() if name in saved}
     ranks = [mine] * world_size
     torch.distributed.all_gather_object(ranks, mine)
-    if unequal := [
-        name for name in mine if not all(same(mine[name], other[name]) for other in ranks)
-    ]:
+    unequal = [name for name in mine if not all(same(mine[name], other[name]) for other in ranks)]
+    if unequal:
         raise ConfigError(
             f"the buffers {', '.join(unequal[:3])} differ between the ranks, and a checkpoint "
             "holds those of rank 0: all-reduce them where they change, register them with "
@@ -399,17 +343,9 @@ def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
 def same(state: Any, other: Any) -> bool:
     """Returns whether two states hold the same keys and values, whatever device they are on."""
     if isinstance(state, Tensor):
-        return (
-            isinstance(other, Tensor)
-            and state.shape == other.shape
-            and bool(torch.equal(state.cpu(), other.cpu()))
-        )
+        return isinstance(other, Tensor) and torch.equal(state.cpu(), other.cpu())
     if isinstance(state, dict):
-        return (
-            isinstance(other, dict)
-            and state.keys() == other.keys()
-            and all(same(state[key], other[key]) for key in state)
-        )
+        return state.keys() == other.keys() and all(same(state[key], other[key]) for key in state)
     if isinstance(state, list | tuple):
         return len(state) == len(other) and all(map(same, state, other))
     return state == other
