@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from aiayn.model.embedding import TiedOutput
 from aiayn.model.overrides import is_exactly
@@ -65,7 +66,15 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
 
     logits (B, T, V), targets (B, T).
     """
-    return _LossOfLogits.apply(logits.flatten(0, 1), targets.flatten(), label_smoothing)
+    # In the type of sums: a gradient scaler's factor is multiplied in before the gradient is
+    # rounded.
+    return F.cross_entropy(
+        logits.flatten(0, 1).to(sum_dtype(logits)),
+        targets.flatten().long(),
+        ignore_index=PAD_ID,
+        reduction="sum",
+        label_smoothing=label_smoothing,
+    )
 
 
 def output_cross_entropy(
@@ -77,9 +86,12 @@ def output_cross_entropy(
     Where the output layer is a product, no more than a few rows of logits are in memory at once.
     """
     dtype = _product_dtype(states)
+    is_product = is_exactly(output, TiedOutput) or (
+        is_exactly(output, nn.Linear) and output.bias is None
+    )
     # Gradients in float16 would be computed before the gradient scaler's factor is known, and
     # underflow.
-    if not _is_product(output) or dtype == torch.float16:
+    if not is_product or dtype == torch.float16:
         return cross_entropy(output(states), targets, label_smoothing)
     real = targets != PAD_ID
     if states.device.type == "cpu":
@@ -118,28 +130,6 @@ def sum_dtype(values: Tensor) -> torch.dtype:
     return torch.promote_types(values.dtype, torch.float32)
 
 
-class _LossOfLogits(torch.autograd.Function):
-    """logits (N, V), targets (N,). Returns the summed loss."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-        # In the type of sums: a gradient scaler's factor is multiplied in before the gradient is
-        # rounded.
-        wide_copy = logits.to(sum_dtype(logits), copy=True)
-        losses = losses_of_rows(wide_copy, targets, label_smoothing, ctx.needs_input_grad[0])
-        real = targets != PAD_ID
-        if losses.gradient is not None:
-            ctx.save_for_backward(losses.gradient.mul_(real[:, None]))
-            ctx.dtype = logits.dtype
-        return (losses.smoothed * real).sum()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (gradient,) = ctx.saved_tensors
-        return (gradient * grad_output).to(ctx.dtype), None, None
-
-
 class _LossOfStates(torch.autograd.Function):
     """states (N, D), 0 where the target is padding, weight (V, D), targets (N,). Returns the summed
     loss.
@@ -159,7 +149,8 @@ class _LossOfStates(torch.autograd.Function):
         grad_enabled: bool,
     ) -> Tensor:
         w, x, real = weight.to(dtype), states.to(dtype), targets != PAD_ID
-        at_once = max(1, CPU_LOGITS // len(w)) if states.device.type == "cpu" else GPU_ROWS
+        on_cpu, vocab_size = states.device.type == "cpu", len(w)
+        at_once = max(1, CPU_LOGITS // vocab_size) if on_cpu else GPU_ROWS
         losses_of = losses_of_rows
         if _runs_in_triton(x):
             from aiayn.kernels.triton_loss import losses_of_rows as losses_of
@@ -171,7 +162,12 @@ class _LossOfStates(torch.autograd.Function):
         )
         for start in range(0, len(x), at_once):
             rows = slice(start, start + at_once)
-            logits = _logits(x[rows], w)
+            if on_cpu:
+                logits = x[rows] @ w.T
+            else:
+                # Rows begin at multiples of 16 numbers, so that a kernel reads them in vectors.
+                aligned = x.new_empty(len(x[rows]), -(-vocab_size // 16) * 16)
+                logits = torch.mm(x[rows], w.T, out=aligned[:, :vocab_size])
             smoothed, _, grad_z = losses_of(logits, targets[rows], label_smoothing, needs_gradient)
             loss += (smoothed * real[rows]).sum()
             if grad_z is not None:
@@ -188,11 +184,6 @@ class _LossOfStates(torch.autograd.Function):
         return grad_states * grad_output, grad_weight * grad_output, None, None, None, None
 
 
-def _is_product(output: nn.Module) -> bool:
-    """Returns whether the output layer is a product with its weight and nothing else."""
-    return is_exactly(output, TiedOutput) or (is_exactly(output, nn.Linear) and output.bias is None)
-
-
 def _product_dtype(x: Tensor) -> torch.dtype:
     """Returns the data type that products of x are computed in."""
     device = x.device.type
@@ -201,13 +192,3 @@ def _product_dtype(x: Tensor) -> torch.dtype:
 
 def _runs_in_triton(x: Tensor) -> bool:
     return x.device.type == "cuda" and x.dtype != torch.float64 and find_spec("triton") is not None
-
-
-def _logits(x: Tensor, w: Tensor) -> Tensor:
-    """Returns x @ w.T; on a GPU in rows that begin at multiples of 16 numbers, so that a kernel
-    reads them in vectors.
-    """
-    if x.device.type == "cpu":
-        return x @ w.T
-    z = x.new_empty(len(x), -(-len(w) // 16) * 16)[:, : len(w)]
-    return torch.mm(x, w.T, out=z)
