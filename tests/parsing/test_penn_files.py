@@ -70,7 +70,7 @@ def test_compressed_files_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("( (NN a) )\n(S (NN b)))", "line 2: a closing bracket closes nothing"),
+        ("( (NN a) )\n(S (NN b)))", r"line 2: \) is outside of brackets"),
         ("( (NN a) )\nWSJ_0001", "line 2: WSJ_0001 is outside of brackets"),
         (
             "\n( (S (NN a)\n  (NN b) )\n",

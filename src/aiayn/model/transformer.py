@@ -91,13 +91,13 @@ class Transformer(nn.Module):
         into_residual = {
             linear for part in sublayers for linear in last_linears(part, self.config.d_model)
         }
-        own: tuple[str, ...] = ()
+        drawn_by_parts: tuple[str, ...] = ()  # names of modules begin with these
         for name, module in self.named_modules():
-            if name.startswith(own):
+            if name.startswith(drawn_by_parts):
                 continue
             if module is not self and has_own_reset(module):
                 module.reset_parameters()
-                own += (f"{name}.",)
+                drawn_by_parts += (f"{name}.",)
             elif isinstance(module, SharedEmbedding | LearnedPositions) or (
                 name == "output" and list(module.parameters())
             ):

@@ -39,12 +39,9 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
                 start = start if stack else number
                 stack.append([])
             elif not stack:
-                what = (
-                    "a closing bracket closes nothing"
-                    if symbol == ")"
-                    else f"{symbol} is outside of brackets"
+                raise DataError(
+                    f"{path}: line {number}: {symbol} is outside of brackets; correct the file"
                 )
-                raise DataError(f"{path}: line {number}: {what}; correct the file")
             elif symbol != ")":
                 stack[-1].append(symbol)
             else:
