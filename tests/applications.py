@@ -351,12 +351,12 @@ def stopped_in(step: int, number: int = signal.SIGTERM) -> Iterator[pytest.Excep
     must end.
     """
     from aiayn.errors import InterruptedRunError
-    from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+    from aiayn.training.callbacks.monitors import ThroughputMonitor
 
     plain = ThroughputMonitor.on_micro_batch_end
 
     def on_micro_batch_end(self, outputs, batch):
-        if self.done == step - 1 and batch.number % 2 == 0:
+        if batch.number == 2 * (step - 1):  # of two micro-batches a step
             os.kill(os.getpid(), number)
         plain(self, outputs, batch)
 

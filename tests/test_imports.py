@@ -88,7 +88,6 @@ WALLS = {
 LEARNING = {
     "training/module",
     "training/loss",
-    "training/schedule",
 }
 
 # Library: the modules, or rooms, that may import it.

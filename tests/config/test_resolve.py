@@ -31,7 +31,7 @@ from aiayn.config.training import LoggerConfig, OptimConfig, TrainerConfig
 from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training import run
-from aiayn.training.schedule import learning_rate
+from aiayn.training.module import learning_rate
 
 TINY_TEXT = (*TINY_OF_TEXT, *TINY)
 TEXT = ("data=files", "data.train=x", "data.val=x", "name=mine")

@@ -25,7 +25,6 @@ from aiayn.runs import checkpoints
 from aiayn.runs.continuation import ValidationHistory
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
 from aiayn.search.translator import Translator
-from aiayn.training.callbacks.validate import Validate
 from aiayn.training.finish import is_worse
 from aiayn.training.module import TranslationModule
 
@@ -41,14 +40,13 @@ OPTIONS = (
 
 def scripted() -> None:
     """A prelude: validations find LOSSES, which depend on the step alone."""
-    validate, losses, at = Validate._validate, Validate._losses, [0]
+    means = TranslationModule._means
 
-    def validated(self, trainer, module, step):
-        at[0] = step
-        validate(self, trainer, module, step)
+    def scripted_means(self, split):
+        step = self.trainer.global_step  # 0 in the validation of the average
+        return means(self, split) | ({"val/loss": LOSSES[step]} if step else {})
 
-    Validate._validate = validated
-    Validate._losses = lambda *arguments: losses(*arguments) | {"val/loss": LOSSES[at[0]]}
+    TranslationModule._means = scripted_means
 
 
 def both(*preludes):

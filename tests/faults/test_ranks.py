@@ -36,10 +36,10 @@ from aiayn.search.translator import Translator
 from aiayn.training import run
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.distributed import failures
-from aiayn.training.distributed.control_group import ControlGroup
+from aiayn.training.distributed.ranks import ControlGroup
 from aiayn.training.graphed import GraphedModule
 from aiayn.training.module import TranslationModule
-from aiayn.training.step_form import StepForm
+from aiayn.training.start import StepForm
 
 TERM = signal.SIGTERM
 

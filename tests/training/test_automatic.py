@@ -14,7 +14,7 @@ from aiayn.config.resolve import CorpusSize, infer_sizes, open_options
 from aiayn.errors import RefusedError
 from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.training import log_start
-from aiayn.training.callbacks import throughput_monitor
+from aiayn.training.callbacks import monitors
 from aiayn.training.log_start import unusual_options
 from aiayn.training.resume import fill_as_stored
 from aiayn.training.run import train
@@ -123,8 +123,8 @@ def test_a_run_whose_peak_rate_is_set_over_a_scale_continues_with_this_peak_only
 def test_a_loss_that_stays_at_the_unigram_loss_is_named_once_after_the_warm_up(
     small, tmp_path, caplog, monkeypatch, level, named
 ):
-    monkeypatch.setattr(throughput_monitor, "unigram_loss", lambda *_: level)
-    monkeypatch.setattr(throughput_monitor.ThroughputMonitor, "EARLIEST", 5)
+    monkeypatch.setattr(monitors, "unigram_loss", lambda *_: level)
+    monkeypatch.setattr(monitors.ThroughputMonitor, "EARLIEST", 5)
     caplog.set_level(logging.INFO, "aiayn")
     trainer = replace(small.trainer, max_steps=12, log_every=2)
 

@@ -40,7 +40,9 @@ def test_no_file_is_written_once_the_folder_is_lost(tmp_path, tiny_config, lost)
         "loops": {"fit_loop": {}},
     }
     RunCheckpointIO(run, services).save_checkpoint(
-        state | {"optimizer_states": []}, folder.checkpoints / "step_3.ckpt"
+        state | {"optimizer_states": []},
+        folder.checkpoints / "step_3.ckpt",
+        {"with_state": True},
     )
     try:
         writer.wait()

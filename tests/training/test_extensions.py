@@ -32,7 +32,7 @@ from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json, with_stored
 from aiayn.search.build import build_model
 from aiayn.token_ids import BOS_ID, EOS_ID
-from aiayn.training.callbacks import throughput_monitor
+from aiayn.training.callbacks import monitors
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
 
@@ -415,7 +415,7 @@ def test_a_schedule_that_reads_the_last_step_is_not_continued_with_another(text,
 
 
 def test_a_module_and_callbacks_may_be_given_in_python(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(throughput_monitor, "peak_rate", lambda *_: 1e6)
+    monkeypatch.setattr(monitors, "peak_rate", lambda *_: 1e6)
 
     class Doubled(TranslationModule):
         def training_loss(self, batch):
@@ -614,9 +614,9 @@ class Manual(TranslationModule):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (Several, "Several: configure_optimizers returns 2 optimizers; return one"),
-        (SeveralWithSchedules, "returns 2 optimizers"),
-        (Without, "Without: configure_optimizers returns 0 optimizers"),
+        (Several, "Several: configure_optimizers returns several optimizers; return one"),
+        (SeveralWithSchedules, "returns several optimizers"),
+        (Without, "Without: configure_optimizers returns none"),
         (Manual, "Manual: manual optimization is not supported"),
     ],
 )

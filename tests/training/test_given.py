@@ -11,7 +11,7 @@ from aiayn.errors import RefusedError
 from aiayn.reports.groups import training_options
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import UNKNOWN, RunFolder
-from aiayn.training.given import LONGEST, description
+from aiayn.training.research import LONGEST, description
 from aiayn.training.run import train
 
 

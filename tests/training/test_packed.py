@@ -29,7 +29,7 @@ from aiayn.training import graphed
 from aiayn.training.module import TranslationModule, compile_layers
 from aiayn.training.research import Research
 from aiayn.training.run import train
-from aiayn.training.step_form import StepForm, step_form
+from aiayn.training.start import StepForm, step_form
 
 VOCAB, SLOTS, MAX_LENGTH = 23, 128, 12
 BF16 = Hardware("gpu", "bf16-mixed")
@@ -190,7 +190,7 @@ def test_the_pairs_of_a_packed_step_are_dealt_to_micro_batches_of_about_one_size
 def test_a_step_has_the_fastest_form_that_is_possible_and_says_what_is_not(
     monkeypatch, hardware, options, missing, expected
 ):
-    monkeypatch.setattr("aiayn.training.step_form.missing_for_compiling", lambda: missing)
+    monkeypatch.setattr("aiayn.training.start.missing_for_compiling", lambda: missing)
     form = step_form(composed("model=base", *options), hardware, Research())
     for reason, words in zip(form, expected, strict=True):
         assert reason is None if words is None else words in reason
@@ -209,7 +209,7 @@ class Own(TranslationModule):
 
 
 def test_code_of_an_extension_sees_rows_of_sentences_unless_told_otherwise(monkeypatch):
-    monkeypatch.setattr("aiayn.training.step_form.missing_for_compiling", lambda: None)
+    monkeypatch.setattr("aiayn.training.start.missing_for_compiling", lambda: None)
     config, research = composed("model=base"), Research(module=Own)
     assert "extension" in (step_form(config, BF16, research).why_padded or "")
     asked = replace(config, trainer=replace(config.trainer, packed=True))

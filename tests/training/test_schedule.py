@@ -7,8 +7,7 @@ import pytest
 import torch
 from applications import composed
 
-from aiayn.training.module import TranslationModule
-from aiayn.training.schedule import learning_rate
+from aiayn.training.module import TranslationModule, learning_rate
 
 # d_model, step, rate: equation (3) with 4000 steps of warm-up.
 BY_HAND = [

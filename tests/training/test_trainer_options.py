@@ -15,7 +15,7 @@ from aiayn.errors import ConfigError, DivergedError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl
 from aiayn.token_ids import EOS_ID, PAD_ID
-from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.callbacks.monitors import ThroughputMonitor
 from aiayn.training.module import TranslationModule
 from aiayn.training.run import train
 

@@ -21,7 +21,7 @@ from aiayn.runs import checkpoints
 from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import RunFolder, read_jsonl
 from aiayn.training import wandb_run
-from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.callbacks.monitors import ThroughputMonitor
 from aiayn.training.run import train
 
 KEY, TOKEN = "0123456789" * 4, "token-of-a-git-remote"

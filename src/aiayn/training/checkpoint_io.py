@@ -12,7 +12,7 @@ from torch import Tensor
 from aiayn.config.training import TrainerConfig
 from aiayn.errors import ConfigError
 from aiayn.runs import checkpoint_folder, checkpoints
-from aiayn.runs.checkpoint_folder import BEST, PROOF, step_path
+from aiayn.runs.checkpoint_folder import BEST, PROOF
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import saved_steps
 from aiayn.training.callbacks.steps import due
@@ -45,61 +45,48 @@ class RunCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
-        """Copies the checkpoint and has it written in the background: step_N.optim, unless the
-        options are without it, step_N.ckpt and last.ckpt; then older ones are pruned.
+        """Copies the checkpoint and has it written in the background: step_N.optim, if the options
+        of `CheckpointSaver` ask for it, step_N.ckpt and last.ckpt; then older ones are pruned.
 
         On rank 0 only. Raises ConfigError for a state that a checkpoint cannot hold.
         """
-        path, ours, step = Path(path), self.services.folder.checkpoints, checkpoint["global_step"]
-        if path.parent != ours or path.name not in (step_path(ours, step).name, PROOF, BEST):
-            super().save_checkpoint(checkpoint, path, storage_options)
+        if storage_options is None:
+            super().save_checkpoint(checkpoint, path)
             return
-        weights = {
-            name: value
-            for name, value in checkpoint["state_dict"].items()
-            if name.startswith(MODEL)
-        }
+        path, folder, step = Path(path), self.services.folder.checkpoints, checkpoint["global_step"]
+        weights: dict[str, Tensor] = {}
+        others: dict[str, Tensor] = {}  # outside the model, of a subclass of the module
+        for name, value in checkpoint["state_dict"].items():
+            section = weights if name.startswith(MODEL) else others
+            section[name.removeprefix(MODEL)] = value
         states: dict[str, Any] = {}
-        if not storage_options or storage_options["with_state"]:
+        if storage_options["with_state"]:
             lightning = {key: value for key, value in checkpoint.items() if key not in ELSEWHERE}
-            # Parameters outside the model, of a subclass of the module, are needed only to resume.
-            others = {
-                name: value
-                for name, value in checkpoint["state_dict"].items()
-                if name not in weights
-            }
-            states = {"lightning": lightning, "module": others}
             refuse_unsavable(lightning)
-        copies = self.services.writer.copied({"states": states, "weights": weights})
-        if states := copies["states"]:
             # Data loaders have no state: the step says what comes next.
-            states["lightning"]["loops"]["fit_loop"]["state_dict"] = {}
-        weights = {name.removeprefix(MODEL): weight for name, weight in copies["weights"].items()}
-
-        then = self.services.writer.submit
-        if path.name != BEST:
-            then(checkpoint_folder.set_aside_average, ours)
-        if (
-            states
-        ):  # before the checkpoint: training goes on from the newest checkpoint that has them
-            then(checkpoints.write_tensors, checkpoint_folder.optimizer_path(path), states)
+            lightning["loops"]["fit_loop"]["state_dict"] = {}
+            states = {"lightning": lightning, "module": others}
+        copies = self.services.writer.copied({"states": states, "weights": weights})
         complete = Checkpoint(
             step=step,
             config=self.run.config,
-            weights=weights,
+            weights=copies["weights"],
             tokenizer=self.run.corpus.tokenizer.to_json(),
             corpus=self.run.corpus.fingerprint,
             micro_batches=self.run.plan.micro_batches,
             averaged=[],
         )
+        then = self.services.writer.submit
+        if path.name != BEST:
+            then(checkpoint_folder.set_aside_average, folder)
+        if states:  # first, because training goes on from the newest checkpoint that has them
+            optimizer_path = checkpoint_folder.optimizer_path(path)
+            then(checkpoints.write_tensors, optimizer_path, copies["states"])
         then(checkpoints.save, path, complete)
         if path.name not in (PROOF, BEST):
-            then(checkpoint_folder.update_last, ours, step)
-            then(
-                lambda: checkpoint_folder.prune(
-                    ours, steps_to_average(ours, self.run.config.trainer)
-                )
-            )
+            trainer = self.run.config.trainer
+            then(checkpoint_folder.update_last, folder, step)
+            then(lambda: checkpoint_folder.prune(folder, steps_to_average(folder, trainer)))
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
@@ -129,17 +116,15 @@ class RunCheckpointIO(TorchCheckpointIO):
         per_step = self.run.plan.micro_batches // self.run.config.trainer.world_size
         begun = epoch + (step_of_epoch > 0)
         epochs = {"ready": begun, "started": begun, "processed": epoch, "completed": epoch}
-        total, current = (
-            dict.fromkeys(epochs, steps * per_step) for steps in (step, step_of_epoch)
-        )
+        batches = {
+            "total": dict.fromkeys(epochs, step * per_step),
+            "current": dict.fromkeys(epochs, step_of_epoch * per_step),
+            "is_last_batch": False,
+        }
         fit_loop = {
             **loops["fit_loop"],
             "epoch_progress": {"total": epochs, "current": dict(epochs)},
-            "epoch_loop.batch_progress": {
-                "total": total,
-                "current": current,
-                "is_last_batch": False,
-            },
+            "epoch_loop.batch_progress": batches,
             "epoch_loop.state_dict": {"_batches_that_stepped": step},
         }
         return {**loops, "fit_loop": fit_loop}

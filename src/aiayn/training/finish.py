@@ -20,20 +20,15 @@ from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
 from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average
-from aiayn.training.distributed.control_group import StopRequest
-from aiayn.training.distributed.ranks import global_rank
+from aiayn.training.distributed.ranks import StopRequest, global_rank
 from aiayn.training.start import RunServices, RunSpec
 from aiayn.training.trainer import quiet_trainer
 
 log = logging.getLogger(__name__)
 
 
-def finish(
-    run: RunSpec, services: RunServices, datamodule: TranslationDataModule, *, summarizes: bool
-) -> None:
+def finish(run: RunSpec, services: RunServices, datamodule: TranslationDataModule) -> None:
     """Averages the last checkpoints, validates the average and writes the report, in this order.
-
-    `summarizes`: also logs the summary, whose next command needs the run's folder.
 
     For a run that is finished it does what an earlier start could not do, and nothing else.
     Raises ConfigError if `trainer.max_time` was over before the first step.
@@ -61,7 +56,7 @@ def finish(
             from aiayn.training.wandb_run import upload
 
             upload(run.config, folder)
-    if summarizes:
+    if not run.config.trainer.fast_dev_run:  # the summary's next command needs the run's folder
         with optional("the summary"):
             log.info(summary(folder.path))
 

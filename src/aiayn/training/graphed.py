@@ -46,6 +46,7 @@ class GraphedModule(TranslationModule):
 
     def __init__(self, *arguments: Any, **settings: Any):
         super().__init__(*arguments, **settings)
+        self.is_plain = True
         self.static_batch: PackedBatch | None = None
         self.gradients_are_used = True  # by an update: the next micro-batch begins a step
         self.replayed: dict[str, Callable[[], None]] = {}
@@ -103,9 +104,6 @@ class GraphedModule(TranslationModule):
     @property
     def _adam(self) -> Optimizer:
         return self.trainer.optimizers[0]
-
-    def flops(self, batch: TrainingBatch) -> float:
-        return self.plain_flops(batch)
 
     def _allocate(self, batch: PackedBatch) -> None:
         """Makes the tensors that stay where they are."""

@@ -2,6 +2,7 @@
 it.
 """
 
+import inspect
 import logging
 from pathlib import Path
 
@@ -29,41 +30,37 @@ def log_start(
     """Logs run, model, data, device, steps and the source of the weights, and a warning for each
     option that rarely works.
     """
-    config, pairs = run.config, len(run.corpus.train)
+    config, plan, pairs = run.config, run.plan, len(run.corpus.train)
     vocab_size = run.corpus.tokenizer.vocab_size
     start = f"continued at step {run.start_step}" if run.start_step else "new"
     log.info("run      %s, %s", folder, start)
     weights = sum(parameter.numel() for parameter in module.model.parameters())
     sizes = " and ".join(str(size) for size in (config.data.src_vocab_size, vocab_size) if size)
     log.info("model    %.1f M parameters, vocabulary %s", weights / 1e6, sizes)
-    padding = 100 * run.plan.padding.mean()
-    log.info("data     %s, %s, %.1f %% padding", counted(pairs, "pair"), steps_text(run), padding)
+    count = plan.micro_batches
+    *fewer, most = [str(devices) for devices in range(1, count + 1) if count % devices == 0]
+    devices = f"{', '.join(fewer)} or {most}" if fewer else most
+    log.info(
+        "data     %s, %d steps an epoch, micro-batches a step: %d (devices: %s), %.1f %% padding",
+        *(counted(pairs, "pair"), run.epoch_steps, count, devices, 100 * plan.padding.mean()),
+    )
     log_hardware(run)
     log_rate(config, module)
-    for line in unusual_options(config, pairs, run.plan.steps_per_epoch, vocab_size):
+    for line in unusual_options(config, pairs, plan.steps_per_epoch, vocab_size):
         log.warning("warning  %s", line)
     if source and not run.checkpoint:
         log_source(config, source)
 
 
-def steps_text(run: RunSpec) -> str:
-    """Returns how an epoch is divided, and on how many devices it can be trained."""
-    count = run.plan.micro_batches
-    devices = [str(n_devices) for n_devices in range(1, count + 1) if count % n_devices == 0]
-    counts = " or ".join(filter(None, [", ".join(devices[:-1]), devices[-1]]))
-    return f"{run.epoch_steps} steps an epoch, micro-batches a step: {count} (devices: {counts})"
-
-
 def log_hardware(run: RunSpec) -> None:
     """Logs device and precision; warns of a training that takes days, and of emulated bfloat16."""
     (accelerator, precision), trainer = run.hardware, run.config.trainer
-    reason = ""
-    if trainer.precision == "auto":
-        abilities = {
-            "bf16-mixed": "computes in bfloat16",
-            "16-mixed": "has tensor cores for float16 only",
-        }
-        reason = f" (this hardware {abilities.get(precision, 'has no bfloat16 arithmetic')})"
+    abilities = {
+        "bf16-mixed": "computes in bfloat16",
+        "16-mixed": "has tensor cores for float16 only",
+        "32-true": "has no bfloat16 arithmetic",
+    }
+    reason = f" (this hardware {abilities[precision]})" if trainer.precision == "auto" else ""
     threads = f", threads: {torch.get_num_threads()}" if accelerator == "cpu" else ""
     log.info(
         "device   %d x %s%s, precision %s%s",
@@ -71,12 +68,19 @@ def log_hardware(run: RunSpec) -> None:
     )
     if accelerator == "gpu":
         log.info("         a step: %s", run.form)
-    elif (days := estimated_days(run)) > 0.5:
-        log.warning(
-            "warning  on these CPUs %s steps take about %s; train on a GPU, or choose a smaller "
-            "model",
-            *(f"{trainer.max_steps:,}", counted(round(float(f"{max(days, 1):.0e}")), "day")),
-        )
+    else:
+        config, train = run.config, run.corpus.train
+        src, tgt = (float(side.lengths.mean()) for side in (train.src, train.tgt))
+        pair_flops = training_flops(config.model, run.corpus.tokenizer.vocab_size, src, tgt)
+        step_flops = pair_flops * config.data.tokens_per_step / max(src, tgt)
+        flops = step_flops * (trainer.max_steps - run.start_step)
+        days = days_on_cpus(flops, torch.get_num_threads() * trainer.world_size)
+        if days > 0.5:
+            log.warning(
+                "warning  on these CPUs %s steps take about %s; train on a GPU, or choose a "
+                "smaller model",
+                *(f"{trainer.max_steps:,}", counted(round(float(f"{max(days, 1):.0e}")), "day")),
+            )
     if precision.startswith("bf16") and not has_bfloat16(accelerator):
         log.warning(
             "warning  trainer.precision=%s: this hardware only emulates bfloat16, many times "
@@ -85,80 +89,44 @@ def log_hardware(run: RunSpec) -> None:
         )
 
 
-def estimated_days(run: RunSpec) -> float:
-    """Returns about how many days the remaining steps take on CPUs."""
-    config, train = run.config, run.corpus.train
-    src, tgt = (float(side.lengths.mean()) for side in (train.src, train.tgt))
-    pair_flops = training_flops(config.model, run.corpus.tokenizer.vocab_size, src, tgt)
-    step_flops = pair_flops * config.data.tokens_per_step / max(src, tgt)
-    steps = config.trainer.max_steps - run.start_step
-    return days_on_cpus(step_flops * steps, torch.get_num_threads() * config.trainer.world_size)
-
-
 def log_rate(config: RunConfig, module: TranslationModule) -> None:
-    """Logs the number of steps and the highest learning rate, which an extension may decide."""
-    own_schedule = any(
-        getattr(type(module), name) is not getattr(TranslationModule, name)
-        for name in ("rate", "configure_optimizers")
-    )
-    for line in options_without_effect(config, module):
-        log.warning("warning  %s", line)
-    if own_schedule:
-        log.info("steps    %d, learning rates of an extension", config.trainer.max_steps)
-        return
-    peak = module.rate(config.optim.warmup_steps)
-    log.info(
-        "steps    %d, peak learning rate %.2g at step %d",
-        *(config.trainer.max_steps, peak, config.optim.warmup_steps),
-    )
-    warn_of_unusual_rate(config, peak)
-
-
-def options_without_effect(config: RunConfig, module: TranslationModule) -> list[str]:
-    """Returns a line for each option of Adam that was changed and that an extension's optimizer
-    does not read.
+    """Logs the number of steps and the highest learning rate, which an extension may decide. Warns
+    of a rate at which a model of this width rarely learns, and of options of Adam that were changed
+    and that an extension's optimizer does not read.
     """
-    configure = type(module).configure_optimizers
-    code = getattr(configure, "__code__", None)
-    if configure is TranslationModule.configure_optimizers or code is None:
-        return []
-    names, usual = {*code.co_names, *code.co_freevars}, default_values("train")
-    if "super" in names or "configure_optimizers" in names:  # it builds on Adam
-        return []
-    changed = {
-        f"optim.{name}": getattr(config.optim, name)
-        for name in ("beta1", "beta2", "eps", "weight_decay")
-        if not {"optim", name} <= names
-    }
-    return [
-        f"{key}={value} has no effect: {type(module).__name__}.configure_optimizers, of an "
-        "extension, does not read it"
-        for key, value in changed.items()
-        if value != usual[key]
-    ]
-
-
-def warn_of_unusual_rate(config: RunConfig, peak: float) -> None:
-    """Logs a warning for a peak learning rate at which a model of this width rarely learns."""
-    d_model, usual = config.model.d_model, usual_peak(config.model.d_model)
-    lowest, highest = (limit * 512 / d_model for limit in (LOWEST_PEAK, HIGHEST_PEAK))
-    if not lowest <= peak <= highest:
-        option = "peak_lr" if config.optim.peak_lr is not None else "lr_scale"
+    optim, steps, module_class = config.optim, config.trainer.max_steps, type(module)
+    configure = module_class.configure_optimizers
+    names_read = {*inspect.unwrap(configure).__code__.co_names}
+    for name in ("beta1", "beta2", "eps", "weight_decay"):
+        key, value = f"optim.{name}", getattr(optim, name)
+        # With super() it builds on Adam.
+        is_read = {"optim", name} <= names_read or "super" in names_read
+        if not is_read and value != default_values("train")[key]:
+            log.warning(
+                "warning  %s=%s has no effect: %s.configure_optimizers, of an extension, does not "
+                "read it",
+                *(key, value, module_class.__name__),
+            )
+    ours = TranslationModule
+    if configure is not ours.configure_optimizers or module_class.rate is not ours.rate:
+        log.info("steps    %d, learning rates of an extension", steps)
+        return
+    peak, d_model = module.rate(optim.warmup_steps), config.model.d_model
+    log.info("steps    %d, peak learning rate %.2g at step %d", steps, peak, optim.warmup_steps)
+    if not LOWEST_PEAK <= peak * d_model / 512 <= HIGHEST_PEAK:
+        usual = usual_peak(d_model)
+        name = "lr_scale" if optim.peak_lr is None else "peak_lr"
         log.warning(
             "warning  optim.%s=%g: the learning rate rises to %.2g; usual for d_model %d is "
             "about %.2g, optim.peak_lr=%.1g",
-            *(option, getattr(config.optim, option), peak, d_model, usual, usual),
+            *(name, getattr(optim, name), peak, d_model, usual, usual),
         )
 
 
 def log_source(config: RunConfig, source: Checkpoint) -> None:
     """Logs where the weights come from (`init_from`)."""
-    log.info(
-        "from     %s, step %d%s",
-        config.init_from,
-        source.step,
-        ", averaged" if source.averaged else "",
-    )
+    averaged = ", averaged" if source.averaged else ""
+    log.info("from     %s, step %d%s", config.init_from, source.step, averaged)
     path = Path(config.init_from or "").expanduser()
     if config.init_from and path.is_dir() and not RunFolder(path).averaged.exists():
         log.warning(
@@ -170,8 +138,11 @@ def log_source(config: RunConfig, source: Checkpoint) -> None:
     )
     if theirs != ours:
         log.info("         that model translates %s, this text is %s", theirs, ours)
-    tags = [tagged(name)[0] for name in listed(source.config.data.train)]
-    if tags and all(tags) and not any(tagged(name)[0] for name in listed(config.data.train)):
+    tags, own_tags = (
+        [tagged(name)[0] for name in listed(side.train)]
+        for side in (source.config.data, config.data)
+    )
+    if all(tags) and tags and not any(own_tags):
         log.warning(
             "warning  its source sentences began with %s; write a tag before the file "
             "names of data.train",
@@ -186,11 +157,12 @@ def unusual_options(
     remedy.
     """
     trainer, lines = config.trainer, []
-    epochs, usual = trainer.max_steps / steps_per_epoch, usual_steps(pairs, steps_per_epoch)
-    if epochs > 5 * preset_for(pairs).epochs:
+    usual_epochs = preset_for(pairs).epochs
+    if (epochs := trainer.max_steps / steps_per_epoch) > 5 * usual_epochs:
         lines.append(
             f"trainer.max_steps={trainer.max_steps} is {epochs:,.0f} epochs of these {pairs:,} "
-            f"pairs; {preset_for(pairs).epochs} epochs are usual (trainer.max_steps={usual})"
+            f"pairs; {usual_epochs} epochs are usual "
+            f"(trainer.max_steps={usual_steps(pairs, steps_per_epoch)})"
         )
     if config.optim.warmup_steps >= trainer.max_steps:
         lines.append(
@@ -202,11 +174,10 @@ def unusual_options(
             f"trainer.val_every={trainer.val_every}: the run validates only at its last step "
             f"({trainer.max_steps})"
         )
-    parts, pairs_per_step = config.data.parts_per_step, pairs / steps_per_epoch
-    if pairs_per_step < parts:
+    if (pairs_per_step := pairs / steps_per_epoch) < config.data.parts_per_step:
         lines.append(
-            f"data.parts_per_step={parts}: a step has about {pairs_per_step:.0f} pairs, so most "
-            "micro-batches are empty; 4 is usual"
+            f"data.parts_per_step={config.data.parts_per_step}: a step has about "
+            f"{pairs_per_step:.0f} pairs, so most micro-batches are empty; 4 is usual"
         )
     if pairs < FEW_PAIRS and config.init_from is None and config.data.task == "translation":
         lines.append(

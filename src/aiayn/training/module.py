@@ -38,7 +38,6 @@ from aiayn.search.beam_search import Hypothesis, beam_search
 from aiayn.search.build import build_from_parts
 from aiayn.search.constraint import Constraint
 from aiayn.training.loss import evaluate_output, output_cross_entropy
-from aiayn.training.schedule import learning_rate
 
 
 class TranslationModule(pl.LightningModule):
@@ -79,8 +78,9 @@ class TranslationModule(pl.LightningModule):
         # Over the current validation or test, see `evaluation_sums`
         self.sums = torch.zeros(4, dtype=torch.float64)
         self.model = self.build_model(self.config, vocab_size)
-        self.rates: dict[int, list[float]] | None = None  # see `rate_table`
-        self.at, self.batch_tokens = "before its first batch", 0  # for the out-of-memory message
+        self.rates: dict[int, list[float]] | None = None  # see `check_rates`
+        # For the out-of-memory message, see `note`
+        self.at, self.batch_tokens, self.in_validation = "before its first batch", 0, False
         self.applied_rate = math.nan  # the learning rate of the last step
         self.compiles = False  # whether `configure_model` compiles the layers, for packed sentences
         self.compiled = False
@@ -125,23 +125,18 @@ class TranslationModule(pl.LightningModule):
         same to gradients.
         """
         optim, betas = self.config.optim, (self.config.optim.beta1, self.config.optim.beta2)
-        scaled = self._trainer is not None and self.trainer.scaler is not None
         # A fused step skips itself on the device, see `configure_gradient_clipping`; a gradient
         # scaler does that, too.
-        settings: dict[str, Any] = {
-            "lr": 1.0,
-            "betas": betas,
-            "eps": optim.eps,
-            "fused": not scaled,
-        }
+        fused = self._trainer is None or self.trainer.scaler is None
+        settings: dict[str, Any] = {"lr": 1.0, "betas": betas, "eps": optim.eps, "fused": fused}
+        adam: Optimizer
         if optim.weight_decay:
-            vectors = [weight for weight in self.parameters() if weight.dim() < 2]
-            matrices = [weight for weight in self.parameters() if weight.dim() >= 2]
-            groups = [
-                {"params": matrices, "weight_decay": optim.weight_decay},
-                {"params": vectors, "weight_decay": 0.0},
-            ]
-            adam: Optimizer = torch.optim.AdamW(groups, **settings)
+            weights = [*self.parameters()]
+            matrices = [weight for weight in weights if weight.dim() >= 2]
+            vectors = [weight for weight in weights if weight.dim() < 2]
+            decays = ((matrices, optim.weight_decay), (vectors, 0.0))
+            groups = [{"params": group, "weight_decay": decay} for group, decay in decays]
+            adam = torch.optim.AdamW(groups, **settings)
         else:
             adam = torch.optim.Adam(self.parameters(), **settings)
         return {"optimizer": adam, "lr_scheduler": self.schedule(adam)}
@@ -156,27 +151,27 @@ class TranslationModule(pl.LightningModule):
         }
 
     def flops(self, batch: TrainingBatch) -> float | None:
-        """Returns the useful FLOPs of a training step with this batch, for `perf/mfu`; None: not
-        known.
+        """Returns the useful FLOPs of a training step with this batch, for `perf/mfu`: of one pass,
+        forward and back, over its real tokens. None: not known.
 
-        Known for the paper's model and loss only (`plain_flops`); override it for others.
+        Known for the paper's model and loss only; override it for others.
         """
-        return self.plain_flops(batch) if self._is_plain else None
+        if not self.is_plain:
+            return None
+        src, tgt = (lengths.astype(float) for lengths in batch.lengths)
+        return float(training_flops(self.config.model, self.vocab_size, src, tgt).sum())
 
     @cached_property
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
         """Returns whether model and loss are the paper's, as far as their FLOPs go."""
-        module_class = type(self)
-        plain = module_class.training_step is TranslationModule.training_step
-        plain &= (
-            module_class.training_loss is TranslationModule.training_loss
-            and type(self.model) is Transformer
-        )
         # Parts of extensions are noticed by their number of weights; rotary positions have none,
         # and cost no products.
-        n = sum(weight.numel() for weight in self.parameters())
-        return plain and n == n_parameters(
-            self.config.model, self.vocab_size, self.config.data.src_vocab_size
+        return (
+            type(self).training_step is TranslationModule.training_step
+            and type(self).training_loss is TranslationModule.training_loss
+            and type(self.model) is Transformer
+            and sum(weight.numel() for weight in self.parameters())
+            == n_parameters(self.config.model, self.vocab_size, self.config.data.src_vocab_size)
         )
 
     # Lightning's hooks.
@@ -214,9 +209,7 @@ class TranslationModule(pl.LightningModule):
         # Dropout depends on the micro-batch alone, neither on what ran before nor on how many
         # devices share the step.
         seed_device(dropout_seed(self.config.seed, batch.number), self.device)
-        shapes = tuple(batch.src.shape), tuple(batch.tgt_out.shape)
-        self.at = f"in a batch of {shapes[0]} source and {shapes[1]} target tokens"
-        self.batch_tokens = max(math.prod(shape) for shape in shapes)
+        self.note(batch)
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
         if batch.micro_batches not in (None, micro_batches):
             raise ConfigError(
@@ -291,12 +284,9 @@ class TranslationModule(pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         self.log_dict(self._means("val"))
 
-    def on_test_epoch_start(self) -> None:
-        self.on_validation_epoch_start()
-
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Measures `test/loss`, `test/ppl` and `test/accuracy`, as `validation_step` does."""
-        self.sums += self.evaluation_sums(batch)
+    # `test/loss`, `test/ppl` and `test/accuracy` in the same way
+    on_test_epoch_start = on_validation_epoch_start
+    test_step = validation_step
 
     def on_test_epoch_end(self) -> None:
         self.log_dict(self._means("test"))
@@ -332,22 +322,31 @@ class TranslationModule(pl.LightningModule):
         self.check_rates()
 
     def check_rates(self) -> None:
-        """Raises RefusedError if the learning rates to come are not those that the training began
-        with.
+        """Notes the learning rates of a few steps to come. Raises RefusedError if they are not
+        those that the training began with.
+
+        Only schedules that are functions of the step are asked; others keep their state in the
+        checkpoint.
         """
-        rates, planned_rates = (
-            rate_table(self.trainer, self.config.trainer.max_steps, self.rates),
-            self.rates,
-        )
-        for step, planned in (planned_rates or {}).items():
-            if rates[step] != planned:
+        end, planned_rates = self.config.trainer.max_steps, self.rates or {}
+        steps = planned_rates or {max(1, end * eighth // 8) for eighth in range(9)}
+        factors = [
+            factor
+            for config in self.trainer.lr_scheduler_configs
+            if isinstance(config.scheduler, LambdaLR)
+            for factor in config.scheduler.lr_lambdas
+        ]
+        self.rates = {
+            step: [float(factor(step - 1)) for factor in factors] for step in sorted(steps)
+        }
+        for step, planned in planned_rates.items():
+            if self.rates[step] != planned:
                 raise RefusedError(
                     f"the schedule gave step {step} {planned} times the base learning rate when "
-                    f"this training began, and gives {rates[step]} times now, because it reads an "
-                    "option that has changed, such as trainer.max_steps; set it back, or give a "
-                    "new run another name="
+                    f"this training began, and gives {self.rates[step]} times now, because it "
+                    "reads an option that has changed, such as trainer.max_steps; set it back, or "
+                    "give a new run another name="
                 )
-        self.rates = rates
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["rates"] = self.rates or {}
@@ -385,6 +384,13 @@ class TranslationModule(pl.LightningModule):
         sums = evaluate_output(self.states(batch), self.model.output, batch.tgt_out, smoothing)
         return torch.cat([sums, sums.new_tensor([batch.n_tokens])])
 
+    def note(self, batch: TrainingBatch, in_validation: bool = False) -> None:
+        """Notes the shapes of a batch, for the message of an error for want of memory."""
+        src, tgt = tuple(batch.src.shape), tuple(batch.tgt_out.shape)
+        self.at = f"in a batch of {src} source and {tgt} target tokens"
+        self.batch_tokens = max(math.prod(src), math.prod(tgt))
+        self.in_validation = in_validation
+
     def _means(self, split: str) -> dict[str, float]:
         """Returns loss, perplexity and accuracy over all tokens of all ranks; a collective call."""
         loss, nll, right, tokens = self.trainer.strategy.reduce(
@@ -399,12 +405,12 @@ class TranslationModule(pl.LightningModule):
         }
         return {f"{split}/{name}": value for name, value in means.items()}
 
-    def plain_flops(self, batch: TrainingBatch) -> float:
-        """Returns the FLOPs of one pass, forward and back, over the real tokens of a batch: padding
-        is not useful.
-        """
-        src, tgt = (lengths.astype(float) for lengths in batch.lengths)
-        return float(training_flops(self.config.model, self.vocab_size, src, tgt).sum())
+
+def learning_rate(step: int, d_model: int, warmup_steps: int, lr_scale: float = 1.0) -> float:
+    """Returns equation (3) of section 5.3 for step 1, 2, ...: d_model^-0.5 * min(step^-0.5, step *
+    warmup_steps^-1.5), times lr_scale.
+    """
+    return lr_scale * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
 def scaled_loss(loss_sum: Tensor, scale: float | Tensor) -> Tensor:
@@ -441,24 +447,3 @@ def dropout_seed(seed: int, number: int) -> int:
     """Returns a seed for micro-batch `number` of a run, of 63 well-mixed bits."""
     digest = hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
-
-
-def rate_table(
-    trainer: pl.Trainer, max_steps: int | None, like: Mapping[int, Any] | None
-) -> dict[int, list[float]]:
-    """Returns the factors of all learning rates at a few steps of the training; at the same steps
-    as `like` has.
-
-    Only schedules that are functions of the step are asked; others keep their state in the
-    checkpoint.
-    """
-    end = max_steps or 1000
-    steps = like or {max(1, end * eighth // 8) for eighth in range(9)}
-    schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
-    factors = [
-        factor
-        for scheduler in schedulers
-        if isinstance(scheduler, LambdaLR)
-        for factor in scheduler.lr_lambdas
-    ]
-    return {step: [float(factor(step - 1)) for factor in factors] for step in sorted(steps)}

@@ -1,15 +1,25 @@
 """Replacements and additions of extensions and callers in Python: module, callbacks, metrics, model
-parts.
+parts. A run stores what callers gave, and runs with other arguments differ.
 """
 
+import enum
+import functools
+import hashlib
+import inspect
 import logging
-from collections.abc import Iterator, Sequence
+import re
+import types
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import PurePath
 from traceback import walk_tb
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import (
     BatchSizeFinder,
     GradientAccumulationScheduler,
@@ -34,19 +44,13 @@ from aiayn.config.schema import Config
 from aiayn.config.tasks import TASKS
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError, UserError, summary_of
-from aiayn.training.given import description
+from aiayn.runs.run_folder import UNKNOWN
 from aiayn.training.module import TranslationModule
 
 log = logging.getLogger(__name__)
 
-BRINGS = (
-    "PARTS",
-    "Module",
-    "DataModule",
-    "callbacks",
-    "METRICS",
-    "constraint",
-)  # what a file may define
+# What a file may define
+BRINGS = ("PARTS", "Module", "DataModule", "callbacks", "METRICS", "constraint")
 FINDERS = (
     "the rate follows equation (3), and a step has data.tokens_per_step tokens; sweep "
     "optim.peak_lr=0.0005,0.001, and if memory runs out, set data.max_tokens_per_device"
@@ -65,6 +69,17 @@ UNSUPPORTED: dict[type[pl.Callback], str] = {
 }
 
 
+LONGEST = 2000  # characters of a description; of a longer one its hash is stored
+# In names of attributes: only a hash is stored
+SECRET = re.compile("key|token|secret|passw|credential", re.IGNORECASE)
+PLAIN = (
+    *(types.NoneType, bool, int, float, complex, str, bytes, PurePath, enum.Enum),
+    *(torch.dtype, torch.device, torch.Size),
+)
+LIBRARIES = ("aiayn", "torch", "pytorch_lightning", "lightning")
+_described: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
+
+
 @dataclass(frozen=True)
 class Research:
     """The module that is trained, and what is added to it."""
@@ -78,11 +93,10 @@ class Research:
     def ids(self) -> list[str]:
         """Returns FILE:SHA-256 of all the code, as a run stores it."""
         ids = ids_of_files(self.extensions)
-        for cls in dict.fromkeys([self.module, self.datamodule, *map(type, self.callbacks)]):
-            if cls.__module__.partition(".")[0] not in ("aiayn", "pytorch_lightning", "lightning"):
-                file_id = id_of_class(cls)
-                ids += [file_id] if file_id not in ids else []
-        return ids
+        for cls in (self.module, self.datamodule, *map(type, self.callbacks)):
+            if not _is_library(cls):
+                ids.append(id_of_class(cls))
+        return list(dict.fromkeys(ids))
 
     @property
     def metrics(self) -> Metrics:
@@ -92,12 +106,10 @@ class Research:
         """Returns the instances and what functions of extensions make for this run. Raises
         ConfigError.
         """
-        makers = [
-            extension.module.callbacks
-            for extension in self.extensions
-            if hasattr(extension.module, "callbacks")
-        ]
-        callbacks = [*self.callbacks, *(callback for make in makers for callback in make(run))]
+        callbacks = list(self.callbacks)
+        for extension in self.extensions:
+            if hasattr(extension.module, "callbacks"):
+                callbacks += extension.module.callbacks(run)
         refuse_unsupported(callbacks)
         return callbacks
 
@@ -125,7 +137,7 @@ def research_of(
     )
     warn_of_unused_code(research)
     ids = research.ids
-    components = [part for part in (module, datamodule, *callbacks) if part is not None]
+    components = filter(None, (module, datamodule, *callbacks))
     descriptions = [description(component) for component in components]
     if options.extensions_sha256 not in ([], ids):
         raise RefusedError(
@@ -135,14 +147,15 @@ def research_of(
     metrics += [f"val/{name}" for name in research.metrics]
     one_of("trainer.best_metric", options.trainer.best_metric, tuple(metrics))
     parts = ids_of_builders(extensions, research.module)
-    # `aiayn.train` has not checked it yet
-    extension = check_extensions(options.extensions, options.extension)
-    seen = (options.extensions_sha256, options.given, options.extension, options.model.parts)
-    if seen != (ids, descriptions, extension, parts):
-        model = replace(options.model, parts=parts)
-        options = replace(
-            options, extensions_sha256=ids, given=descriptions, extension=extension, model=model
-        )
+    stored = {
+        "extensions_sha256": ids,
+        "given": descriptions,
+        # `aiayn.train` has not checked it yet
+        "extension": check_extensions(options.extensions, options.extension),
+        "model": replace(options.model, parts=parts),
+    }
+    if stored != {name: getattr(options, name) for name in stored}:
+        options = replace(options, **stored)
     return options, research
 
 
@@ -168,38 +181,9 @@ def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
     """Raises ConfigError for callbacks of Lightning that would change what a step is, or whose work
     would be lost.
     """
-    for callback in callbacks:
-        for unsupported, instead in UNSUPPORTED.items():
-            if isinstance(callback, unsupported):
-                raise ConfigError(f"{type(callback).__name__} is not supported: {instead}")
-
-
-def refuse_other_optimization(module: TranslationModule) -> None:
-    """Raises ConfigError for manual optimization, and has `configure_optimizers` raise it for
-    several optimizers.
-    """
-    name, configure = type(module).__name__, module.configure_optimizers
-    if not module.automatic_optimization:
-        raise ConfigError(
-            f"{name}: manual optimization is not supported (accumulation, clipping and resuming "
-            "are by step); override training_loss and configure_optimizers"
-        )
-
-    def configure_one() -> Any:
-        configured = configure()
-        optimizers: Any = configured or []
-        if not isinstance(optimizers, list | tuple):
-            optimizers = [optimizers]
-        if optimizers and isinstance(optimizers[0], list | tuple):  # then lists of schedules
-            optimizers = optimizers[0]
-        if len(optimizers) != 1:
-            raise ConfigError(
-                f"{name}: configure_optimizers returns {len(optimizers)} optimizers; return one, "
-                "with parameter groups"
-            )
-        return configured
-
-    module.configure_optimizers = configure_one
+    for callback, (unsupported, instead) in product(callbacks, UNSUPPORTED.items()):
+        if isinstance(callback, unsupported):
+            raise ConfigError(f"{type(callback).__name__} is not supported: {instead}")
 
 
 @contextmanager
@@ -223,11 +207,8 @@ def _chosen(name: str, extensions: Sequence[Extension], from_caller: type | None
     """Returns the class of this name that an extension or the caller brings. Raises ConfigError for
     two of them.
     """
-    classes = [
-        getattr(extension.module, name)
-        for extension in extensions
-        if hasattr(extension.module, name)
-    ]
+    modules = [extension.module for extension in extensions]
+    classes = [getattr(module, name) for module in modules if hasattr(module, name)]
     classes += [from_caller] if from_caller else []
     if len(classes) > 1:
         raise ConfigError(
@@ -235,3 +216,93 @@ def _chosen(name: str, extensions: Sequence[Extension], from_caller: type | None
             "file"
         )
     return next(iter(classes), None)
+
+
+def description(component: Any) -> str:
+    """Returns class, attributes and closures of an object as text that is the same in every
+    process.
+
+    Raises nothing: `UNKNOWN` stands where something has no such text. An object that is given again
+    keeps its first description: a training changes the state of callbacks.
+    """
+    try:
+        text = _described.setdefault(component, _text(component, ()))
+    except TypeError:  # no hash, or no weak references
+        text = _text(component, ())
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:80]}... {_sha256(text)}{UNKNOWN * (UNKNOWN in text)}"
+
+
+def _text(value: Any, within: tuple[int, ...]) -> str:
+    """Describes a value; those that contain it are `within`, by id."""
+    if isinstance(value, PLAIN):
+        return repr(value)
+    if id(value) in within:
+        return "..."
+    within = (*within, id(value))
+    if isinstance(value, torch.Tensor):
+        return f"tensor({value.dtype}, {tuple(value.shape)}, {_sha256(str(value.tolist()))})"
+    if isinstance(value, Mapping):
+        entries = (f"{_text(key, within)}: {_text(value[key], within)}" for key in value)
+        return f"{{{', '.join(entries)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_text(element, within) for element in value)}]"
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(_text(element, within) for element in value))}}}"
+    if isinstance(value, types.MethodType):
+        return f"{_text(value.__func__, within)} of {_text(value.__self__, within)}"
+    if isinstance(value, functools.partial):
+        return f"partial({_text([value.func, value.args, value.keywords], within)})"
+    if isinstance(value, type):  # its code is stored by SHA-256 of its file
+        members = {
+            name: member
+            for name, member in vars(value).items()
+            if getattr(member, "__closure__", None)
+            or (isinstance(member, PLAIN) and not name.startswith("__"))
+        }
+        name = _name(value)
+        return f"{name}({_attributes(members, within)})" if members else name
+    if isinstance(value, types.FunctionType):
+        members = dict(inspect.getclosurevars(value).nonlocals)
+        members.pop("__class__", None)
+        if value.__defaults__:
+            members["defaults"] = value.__defaults__
+        if "site-packages" not in value.__code__.co_filename:
+            members["code"] = _sha256(_code(value.__code__))
+        return f"{_name(value)}({_attributes(members, within)})"
+    if isinstance(value, types.BuiltinFunctionType):
+        return _name(value)
+    if not hasattr(value, "__dict__"):
+        return UNKNOWN
+    cls = type(value)
+    class_name = _name(cls) if _is_library(cls) else _text(cls, within)
+    return f"{class_name}({_attributes(vars(value), within)})"
+
+
+def _name(named: Any) -> str:
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _attributes(values: Mapping[str, Any], within: tuple[int, ...]) -> str:
+    texts = {name: _text(value, within) for name, value in sorted(values.items())}
+    return ", ".join(
+        f"{name}={_sha256(text) if SECRET.search(name) else text}" for name, text in texts.items()
+    )
+
+
+def _code(code: types.CodeType) -> str:
+    constants = [
+        _code(constant) if isinstance(constant, types.CodeType) else repr(constant)
+        for constant in code.co_consts
+    ]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def _is_library(cls: type) -> bool:
+    """Returns whether a class comes with this program, torch or Lightning."""
+    return cls.__module__.partition(".")[0] in LIBRARIES

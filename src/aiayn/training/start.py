@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from aiayn.config.extensions import constraint_of, metric_falls, own_options
 from aiayn.config.model import ModelConfig
@@ -23,7 +24,13 @@ from aiayn.data.raw_text import RawText
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, counted
-from aiayn.hardware import Hardware, gpu_memory, machine_memory, tokens_per_device
+from aiayn.hardware import (
+    Hardware,
+    gpu_memory,
+    machine_memory,
+    missing_for_compiling,
+    tokens_per_device,
+)
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import ValidationHistory, check_unchanged
@@ -31,14 +38,28 @@ from aiayn.runs.run_folder import RunFolder
 from aiayn.search.translator import Translator
 from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
-from aiayn.training.distributed.control_group import StopRequest
-from aiayn.training.distributed.ranks import global_rank
+from aiayn.training.distributed.ranks import StopRequest, global_rank
 from aiayn.training.module import TranslationModule
 from aiayn.training.research import Research
 from aiayn.training.resume import ResumeState, fill_as_stored
-from aiayn.training.step_form import StepForm
 
 log = logging.getLogger(__name__)
+
+WIDE = 512  # d_model from which compiled layers gain more than compiling takes
+
+
+class StepForm(NamedTuple):
+    """Why a step does without each of the faster forms; None if it uses that form."""
+
+    why_padded: str | None  # not packed
+    why_not_compiled: str | None
+    why_not_graphed: str | None  # called kernel by kernel
+
+    def __str__(self) -> str:
+        fast = ("packed sentences", "compiled layers", "two CUDA graphs")
+        plain = ("padded", "not compiled", "no CUDA graphs")
+        forms = zip(fast, plain, self, strict=True)
+        return ", ".join(f"{slower} ({why})" if why else faster for faster, slower, why in forms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +128,60 @@ class RunServices:
     display: Display
 
 
+def step_form(config: SizedConfig, hardware: Hardware, research: Research) -> StepForm:
+    """Chooses the form of a step. Raises ConfigError where one is asked for and impossible."""
+    trainer, model, missing = config.trainer, config.model, missing_for_compiling()
+    has_code = research.module is not TranslationModule or research.callbacks or research.extensions
+    why_padded = _why_not(
+        "packed",
+        trainer.packed,
+        (hardware.accelerator != "gpu", "packing needs a GPU"),
+        (missing, f"there is no {missing}"),
+        (hardware.precision == "64-true", "packing does not support trainer.precision=64-true"),
+        (model.attention_dropout, "packing does not support model.attention_dropout"),
+        (model.parts, "the model has parts of an extension"),
+        (
+            trainer.packed == "auto" and research.ids,
+            "extension code may need padded batches; if not, set trainer.packed=true",
+        ),
+    )
+    many_shapes = why_padded, "padded batches have many shapes"
+    why_not_compiled = _why_not(
+        "compile",
+        trainer.compile,
+        many_shapes,
+        (
+            trainer.compile == "auto" and model.d_model < WIDE,
+            "compiling a narrow model takes longer than it gains",
+        ),
+    )
+    why_not_graphed = _why_not(
+        "graphs",
+        trainer.graphs,
+        many_shapes,
+        (has_code, "extension code may not work in a CUDA graph"),
+        (
+            hardware.precision == "16-mixed",
+            "the gradient scaler of trainer.precision=16-mixed is asked at every step",
+        ),
+        (
+            trainer.strategy == "ddp_find_unused_parameters_true",
+            f"trainer.strategy={trainer.strategy}",
+        ),
+    )
+    return StepForm(why_padded, why_not_compiled, why_not_graphed)
+
+
+def _why_not(name: str, value: bool | str, *obstacles: tuple[object, str]) -> str | None:
+    """Returns why a form is not taken: impossible, or not wanted. Raises ConfigError if it is
+    both.
+    """
+    reason = next((reason for is_met, reason in obstacles if is_met), None)
+    if value is True and reason:
+        raise ConfigError(f"trainer.{name}=true: {reason}; set trainer.{name}=auto")
+    return reason if value else f"trainer.{name}=false"
+
+
 def sized_options(
     options: Config, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
 ) -> tuple[SizedConfig, Checkpoint | None]:
@@ -150,26 +225,6 @@ def make_data(
     else:
         datamodule.wait_for_data(config.trainer.timeout)
     return datamodule
-
-
-def make_services(
-    run: RunSpec,
-    folder: RunFolder,
-    check_folder: Callable[[], None],
-    stop: StopRequest,
-    validations: ValidationHistory,
-) -> RunServices:
-    """Returns what acts for this start of a run."""
-    trainer = run.config.trainer
-    return RunServices(
-        folder=folder,
-        check_folder=check_folder,
-        writer=BackgroundWriter(check_folder),
-        stop=stop,
-        validations=validations,
-        clock=TrainingClock(),
-        display=Display(trainer.max_steps, trainer.enable_progress_bar),
-    )
 
 
 def begin(
@@ -263,18 +318,13 @@ def check_size(
         available = " with gradients and Adam's moments, and this GPU has"
     if 4 * copies * n > memory:
         names = ["n_layers", "n_decoder_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v"]
-        if model.positions == "learned":
-            names.append("max_positions")
-        sizes = [
-            f"model.{name}={getattr(model, name)}"
-            for name in names
-            if getattr(model, name) is not None
-        ]
-        sizes += [f"data.src_vocab_size={src_vocab_size}"] if src_vocab_size else []
+        names += ["max_positions"] * (model.positions == "learned")
+        sizes = {f"model.{name}": getattr(model, name) for name in names}
+        sizes |= {"data.src_vocab_size": src_vocab_size, "data.vocab_size": vocab_size}
+        set_sizes = [f"{key}={value}" for key, value in sizes.items() if value is not None]
         raise ConfigError(
             f"model: its {n / 1e9:,.1f} billion parameters take {4 * copies * n / 1e9:,.0f} "
-            f"GB{available} {memory / 1e9:,.0f}; lower the largest of {', '.join(sizes)}, "
-            f"data.vocab_size={vocab_size}"
+            f"GB{available} {memory / 1e9:,.0f}; lower the largest of {', '.join(set_sizes)}"
         )
 
 
@@ -293,16 +343,15 @@ def check_positions(config: Config, prepared: PreparedCorpus, validation: RawTex
     sides = config.data.src_lang, config.data.tgt_lang
     pairs = list(zip(*validation.read(), strict=True))
     chosen = {*validated_lines(config, len(pairs))}
-    for number, pair in enumerate(pairs, 1):
+    for index, pair in enumerate(pairs):
         # The end mark takes a position; a translation may have max_extra_tokens more than its
         # source.
-        translated = number - 1 in chosen
-        limits = most - 1 - extra * translated, most - 1
+        limits = most - 1 - extra * (index in chosen), most - 1
         tokenizers = prepared.tokenizer.source, prepared.tokenizer
         for side, tokenizer, line, limit in zip(sides, tokenizers, pair, limits, strict=True):
             if (length := len(tokenizer.encode([tokenizer.normalise(line)])[0])) > limit:
                 raise DataError(
-                    f"data.val={config.data.val}: line {number} ({side}) has {length} subwords, "
+                    f"data.val={config.data.val}: line {index + 1} ({side}) has {length} subwords, "
                     f"model.max_positions={most} learned positions allow {limit} "
                     f"(search.max_extra_tokens={extra}); raise model.max_positions, or split or "
                     "remove the line on both sides"

@@ -19,7 +19,6 @@ from aiayn.config.training import TrainerOptions
 from aiayn.hardware import Hardware, has_own_gpu
 from aiayn.training.checkpoint_io import RunCheckpointIO
 from aiayn.training.distributed.ranks import global_rank
-from aiayn.training.graphed import SameStart
 from aiayn.training.start import RunServices, RunSpec
 
 NCCL_GRACE = 300  # seconds
@@ -32,16 +31,18 @@ def make_trainer(
 ) -> pl.Trainer:
     """Returns the Trainer of a run."""
     settings, hardware = run.config.trainer, run.hardware
-    graphed = run.form.why_not_graphed is None  # its module adds up the gradients of the ranks
+    strategy = DDPStrategy
+    if not run.form.why_not_graphed:  # the module adds up the gradients of the ranks
+        from aiayn.training.graphed import SameStart
+
+        strategy = SameStart
     accumulate = run.plan.micro_batches // settings.world_size
     own_gpu = hardware.accelerator == "gpu" and has_own_gpu(settings)
     trainer = quiet_trainer(
         hardware,
         devices=1 if own_gpu else settings.devices,  # that this process sees
         num_nodes=settings.num_nodes,
-        strategy=_strategy(
-            settings, hardware.accelerator, own_gpu, SameStart if graphed else DDPStrategy
-        ),
+        strategy=_strategy(settings, hardware.accelerator, own_gpu, strategy),
         max_steps=settings.max_steps,
         max_time=settings.max_time,
         accumulate_grad_batches=accumulate,

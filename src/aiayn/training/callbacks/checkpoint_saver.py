@@ -9,9 +9,10 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint, Timer
 from pytorch_lightning.utilities.types import STEP_OUTPUT
 
-from aiayn.data.batch import Batch
+from aiayn.data.batch import TrainingBatch
+from aiayn.errors import ConfigError
 from aiayn.runs import checkpoint_folder, checkpoints
-from aiayn.training.callbacks.steps import due, translation_module
+from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import prove, refuse_unequal_buffers
@@ -37,9 +38,8 @@ class CheckpointSaver(Checkpoint):
 
     SMALL = 100e6  # bytes of an optimizer's state that is saved every time
 
-    def __init__(self, run: RunSpec, services: RunServices):
-        self.run, self.services = run, services
-        self.done = run.start_step  # optimizer steps
+    def __init__(self, run: RunSpec, services: RunServices, validate: Validate):
+        self.run, self.services, self.validate = run, services, validate
         self.is_asked = False  # to stop, by another callback
         self.state_saved = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
 
@@ -49,7 +49,9 @@ class CheckpointSaver(Checkpoint):
         """
         step, best = self.run.start_step, self.services.validations.best_step
         folder = self.services.folder.checkpoints
-        # What refuses a changed option comes before it is stored.
+        # What refuses an option or a module comes before they are stored.
+        if not trainer.optimizers[0].state_dict():  # Lightning's stand-in for none
+            raise ConfigError(f"{type(pl_module).__name__}: configure_optimizers returns none")
         translation_module(pl_module).check_rates()
         if trainer.is_global_zero:  # all ranks have read the checkpoint
             self.services.check_folder()
@@ -73,21 +75,21 @@ class CheckpointSaver(Checkpoint):
         trainer: pl.Trainer,
         pl_module: pl.LightningModule,
         outputs: STEP_OUTPUT,
-        batch: Batch,
+        batch: TrainingBatch,
         batch_idx: int,
     ) -> None:
         """Defers a stop that is asked for between micro-batches to the end of the step: half a step
         cannot be saved.
         """
-        is_step_end = trainer.global_step > self.done
+        is_step_end = ends_step(trainer, batch_idx)
         self.is_asked = self.is_asked or trainer.should_stop
         trainer.should_stop = self.is_asked and is_step_end
         if is_step_end:
-            self.done = trainer.global_step
-            self.on_step_end(trainer, translation_module(pl_module), batch, self.done)
+            module = translation_module(pl_module)
+            self.on_step_end(trainer, module, batch, trainer.global_step)
 
     def on_step_end(
-        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
+        self, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch, step: int
     ) -> None:
         """Saves the step if it is due, and says whether the training stops after it."""
         settings, folder = self.run.config.trainer, self.services.folder.checkpoints
@@ -100,9 +102,7 @@ class CheckpointSaver(Checkpoint):
         is_out_of_patience = self.services.validations.is_out_of_patience()
         stopping = bool(signal or is_out_of_patience or trainer.should_stop)
         if stopping and not signal and step < settings.max_steps:
-            callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-            [validate] = (c for c in callbacks if isinstance(c, Validate))
-            validate.validate_end(trainer, module, step)
+            self.validate.validate_end(trainer, module, step)
             signal = self.services.stop.signal_of_any_rank()  # which may have interrupted that
         saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
         if saving:
@@ -110,9 +110,9 @@ class CheckpointSaver(Checkpoint):
                 with_state = self._saves_state(trainer, last=stopping or step == settings.max_steps)
                 self._save(trainer, checkpoint_folder.step_path(folder, step), with_state)
         self._save_best(trainer, step, saving)
-        ends_early = stopping and not signal and step < settings.max_steps
+        is_early = stopping and not signal and step < settings.max_steps
         if (
-            ends_early
+            is_early
             and trainer.is_global_zero
             and not self.services.validations.is_out_of_patience()
         ):
@@ -128,17 +128,11 @@ class CheckpointSaver(Checkpoint):
         this start's last chance.
         """
         seconds, minutes = time.monotonic(), self.run.config.trainer.optimizer_state_minutes
-        small = (
-            checkpoints.n_bytes([optimizer.state for optimizer in trainer.optimizers]) <= self.SMALL
-        )
-        due = (
-            last
-            or small
-            or self.services.stop.on_any_rank(seconds - self.state_saved >= 60 * minutes)
-        )
-        if due:
+        size = checkpoints.n_bytes([optimizer.state for optimizer in trainer.optimizers])
+        is_late = seconds - self.state_saved >= 60 * minutes
+        if saves := last or size <= self.SMALL or self.services.stop.on_any_rank(is_late):
             self.state_saved = seconds
-        return due
+        return saves
 
     def _save_best(self, trainer: pl.Trainer, step: int, saved: bool) -> None:
         """Makes this step's weights best.ckpt if its validation is the best so far; `saved` if it
@@ -163,7 +157,7 @@ class CheckpointSaver(Checkpoint):
         """
         trainer.save_checkpoint(path, storage_options={"with_state": with_state})
 
-    def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: Batch) -> None:
+    def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch) -> None:
         """Writes a checkpoint, reads it back and removes it."""
         path = self.services.folder.checkpoints / checkpoint_folder.PROOF
         with self.services.clock.paused():

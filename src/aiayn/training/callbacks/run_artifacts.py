@@ -6,15 +6,14 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.utilities.types import STEP_OUTPUT
 
-from aiayn.data.batch import Batch
+from aiayn.data.batch import TrainingBatch
 from aiayn.data.batch_plan import describe_corpus
 from aiayn.errors import optional
 from aiayn.files import lines_sha256
 from aiayn.hardware import describe_machine
 from aiayn.runs.run_folder import read_json, write_json
-from aiayn.training.callbacks.steps import due, translation_module
+from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.loggers import send_facts, send_picture, send_samples
-from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunServices, RunSpec
 
 
@@ -30,72 +29,60 @@ class RunArtifacts(Checkpoint):
 
     def __init__(self, run: RunSpec, services: RunServices):
         self.run, self.services = run, services
-        self.done = run.start_step  # optimizer steps
         sentences = [line for line in run.validation_text[0][:5] if line.strip()]
         self.sentence = min(sentences, key=len, default=None)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
             return
-        folder = self.services.folder
+        folder, prepared = self.services.folder, self.run.corpus
         with self.services.clock.paused():
             machine = describe_machine(pl_module.device, trainer.precision, trainer.world_size)
             write_json(folder.machine, machine)
             corpus = read_json(folder.corpus)
             if "fingerprint" not in corpus:
-                corpus = describe_corpus(self.run.corpus, self.run.plan) | self._fingerprints()
+                subwords = prepared.val.src.flat.tobytes() + prepared.val.tgt.flat.tobytes()
+                # Only runs of the same text are seeds of each other (`reports/groups.py`).
+                corpus = describe_corpus(prepared, self.run.plan) | {
+                    "fingerprint": prepared.fingerprint,
+                    "tokenizer_sha256": prepared.tokenizer.fingerprint,
+                    "val_sha256": hashlib.sha256(subwords).hexdigest(),
+                    "val_text_sha256": lines_sha256(*self.run.validation_text),
+                }
                 write_json(folder.corpus, corpus)
             facts = {"corpus": corpus["splits"], "padding": corpus["padding"], "machine": machine}
             with optional("the description of data and machine for the dashboard"):
                 send_facts(trainer.loggers, facts)
-
-    def _fingerprints(self) -> dict[str, str]:
-        """Returns fingerprints of the text's content: only runs of the same text are seeds of each
-        other (`reports/groups.py`).
-        """
-        prepared, validation = self.run.corpus, self.run.corpus.val
-        subwords = validation.src.flat.tobytes() + validation.tgt.flat.tobytes()
-        return {
-            "fingerprint": prepared.fingerprint,
-            "tokenizer_sha256": prepared.tokenizer.fingerprint,
-            "val_sha256": hashlib.sha256(subwords).hexdigest(),
-            "val_text_sha256": lines_sha256(*self.run.validation_text),
-        }
 
     def on_train_batch_end(
         self,
         trainer: pl.Trainer,
         pl_module: pl.LightningModule,
         outputs: STEP_OUTPUT,
-        batch: Batch,
+        batch: TrainingBatch,
         batch_idx: int,
     ) -> None:
-        step, module = trainer.global_step, translation_module(pl_module)
-        if step == self.done or not trainer.is_global_zero:
+        if not (ends_step(trainer, batch_idx) and trainer.is_global_zero):
             return
-        self.done = step
-        settings, sends_text = self.run.config.trainer, self.run.config.logger.samples
-        is_end = trainer.should_stop and not self.services.stop.signal
-        if not (is_end or due(step, settings.val_every, settings.max_steps)):
+        step, settings, logger = (
+            trainer.global_step,
+            self.run.config.trainer,
+            self.run.config.logger,
+        )
+        ends = trainer.should_stop and not self.services.stop.signal
+        if not (ends or due(step, settings.val_every, settings.max_steps)):
             return
+        # A dashboard has a slider of pictures over the steps. They hold text.
+        is_shown = "tensorboard" in logger.kinds or ("wandb" in logger.kinds and logger.samples)
         with self.services.clock.paused():
             with optional("the translations for the dashboard"):
-                send_samples(trainer.loggers, self.services.folder.samples, step, sends_text)
-            if self.sentence and (is_end or step == settings.max_steps or self._is_shown()):
-                with optional(self.services.folder.attention_picture):
-                    self._draw_attention(trainer, module, step, self.sentence)
+                send_samples(trainer.loggers, self.services.folder.samples, step, logger.samples)
+            if self.sentence and (ends or step == settings.max_steps or is_shown):
+                path = self.services.folder.attention_picture
+                with optional(path):
+                    from aiayn.visualize.heatmaps import draw_cross_attention
+                    from aiayn.visualize.maps import attention_maps
 
-    def _draw_attention(
-        self, trainer: pl.Trainer, module: TranslationModule, step: int, sentence: str
-    ) -> None:
-        from aiayn.visualize.heatmaps import draw_cross_attention
-        from aiayn.visualize.maps import attention_maps
-
-        path = self.services.folder.attention_picture
-        draw_cross_attention(attention_maps(self.run.translator(module), sentence), path)
-        send_picture(trainer.loggers, "attention", path, step, self.run.config.logger.samples)
-
-    def _is_shown(self) -> bool:
-        """Returns whether a dashboard has a slider of pictures over the steps. They hold text."""
-        settings = self.run.config.logger
-        return "tensorboard" in settings.kinds or ("wandb" in settings.kinds and settings.samples)
+                    translator = self.run.translator(translation_module(pl_module))
+                    draw_cross_attention(attention_maps(translator, self.sentence), path)
+                    send_picture(trainer.loggers, "attention", path, step, logger.samples)

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
-from aiayn.data.batch import Batch
+from aiayn.data.batch import TrainingBatch
 from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunSpec
 
@@ -17,29 +17,28 @@ from aiayn.training.start import RunSpec
 class StepCallback(pl.Callback):
     """A callback with a hook for optimizer steps: Lightning's own hooks count micro-batches."""
 
-    def __init__(self, run: RunSpec) -> None:
-        self.run = run
-        self.done = run.start_step  # optimizer steps
+    def __init__(self, run: RunSpec):
+        self.run, self.settings = run, run.config.trainer
 
     def on_train_batch_end(
         self,
         trainer: pl.Trainer,
         pl_module: pl.LightningModule,
         outputs: STEP_OUTPUT,
-        batch: Batch,
+        batch: TrainingBatch,
         batch_idx: int,
     ) -> None:
         assert isinstance(outputs, Mapping)
         self.on_micro_batch_end(outputs, batch)
-        if trainer.global_step > self.done:
-            self.done = trainer.global_step
-            self.on_step_end(trainer, translation_module(pl_module), batch, self.done)
+        if ends_step(trainer, batch_idx):
+            module = translation_module(pl_module)
+            self.on_step_end(trainer, module, batch, trainer.global_step)
 
-    def on_micro_batch_end(self, outputs: Mapping[str, Tensor], batch: Batch) -> None:
+    def on_micro_batch_end(self, outputs: Mapping[str, Tensor], batch: TrainingBatch) -> None:
         """Is called after every micro-batch."""
 
     def on_step_end(
-        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
+        self, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch, step: int
     ) -> None:
         """Is called after optimizer step `step` = 1, 2, ...; `batch` is its last micro-batch."""
 
@@ -48,6 +47,11 @@ def translation_module(module: pl.LightningModule) -> TranslationModule:
     """Returns the module of a Trainer, which is always ours, with its own type."""
     assert isinstance(module, TranslationModule)
     return module
+
+
+def ends_step(trainer: pl.Trainer, batch_idx: int) -> bool:
+    """Returns whether this micro-batch of an epoch is the last one of its step."""
+    return trainer.is_last_batch or (batch_idx + 1) % trainer.accumulate_grad_batches == 0
 
 
 def due(step: int, every: int, max_steps: int) -> bool:

@@ -10,16 +10,14 @@ from pytorch_lightning.utilities.types import LRSchedulerConfig
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from aiayn.config.extensions import measure
-from aiayn.data.batch import Batch
+from aiayn.data.batch import Batch, TrainingBatch
 from aiayn.data.languages import target_language
-from aiayn.errors import ConfigError, ResourceError
+from aiayn.errors import ConfigError
 from aiayn.evaluation.translation_task import task_of
-from aiayn.hardware import is_out_of_memory, tokens_per_device
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.search.translator import evaluating
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
-from aiayn.training.distributed.control_group import ValidationInterrupted
-from aiayn.training.distributed.ranks import global_rank
+from aiayn.training.distributed.ranks import ValidationInterrupted, global_rank
 from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunServices, RunSpec, validated_lines
 
@@ -38,8 +36,6 @@ class ValidationScores(pl.Callback):
         lines = validated_lines(run.config, len(run.validation_text[0]))
         self.sources, self.references = ([side[n] for n in lines] for side in run.validation_text)
         self.hypotheses: list[str] = []  # of the current validation
-        # Metrics that gave no number in it; Lightning keeps their last ones
-        self.failed: list[str] = []
         self.task = task_of(run.config.data.task)
         self.language = target_language(self.sources, run.config.data.tgt_lang)
         # Refused before training
@@ -53,33 +49,27 @@ class ValidationScores(pl.Callback):
             return
         if self.services.stop.signal_of_any_rank():
             raise ValidationInterrupted(agreed=True)
-        if self.sources:
-            self.hypotheses = self._translate(trainer, translation_module(pl_module))
-            scores = self.task.val_scores(
-                self.hypotheses, self.sources, self.references, self.language
-            )
-            metrics = self.run.research.metrics if trainer.is_global_zero else {}
-            # One rank's for all: of a metric that draws samples each would have its own, and stop
-            # at its own step.
-            extension_scores = trainer.strategy.broadcast(
-                measure(metrics, self.hypotheses, self.references, self.sources)
-            )
-            scores |= {
-                f"val/{name}": value
-                for name, value in extension_scores.items()
-                if value is not None
-            }
-            self.failed = [
-                f"val/{name}" for name, value in extension_scores.items() if value is None
-            ]
-            trainer.callback_metrics.update(
-                {name: torch.tensor(value) for name, value in scores.items()}
-            )
+        if not self.sources:
+            return
+        self.hypotheses = self._translate(trainer, translation_module(pl_module))
+        scores = self.task.val_scores(self.hypotheses, self.sources, self.references, self.language)
+        metrics = self.run.research.metrics if trainer.is_global_zero else {}
+        own_scores = measure(metrics, self.hypotheses, self.references, self.sources)
+        # One rank's for all: of a metric that draws samples each would have its own, and stop at
+        # its own step.
+        for name, value in trainer.strategy.broadcast(own_scores).items():
+            if value is None:  # Lightning would keep the last one
+                trainer.callback_metrics.pop(f"val/{name}", None)
+            else:
+                scores[f"val/{name}"] = value
+        trainer.callback_metrics.update(
+            {name: torch.tensor(value) for name, value in scores.items()}
+        )
 
     def _translate(self, trainer: pl.Trainer, module: TranslationModule) -> list[str]:
         """Translates each rank's share of the sentences; all ranks get all translations."""
         rank, world_size = trainer.global_rank, trainer.world_size
-        share: list[str] = []
+        share: list[str] = []  # where a validation is interrupted
         with self.services.stop.interruptible_validation():
             share = self.run.translator(module).translate(
                 self.sources[rank::world_size], self._after_batch
@@ -113,7 +103,6 @@ class Validate(StepCallback):
         super().__init__(run)
         self.services = services
         self.scores = scores
-        self.batch: Batch | None = None  # the current validation batch
         self.repeated = False  # a validation before the first step of this start
         self.plateaus: list[LRSchedulerConfig] = []
 
@@ -148,7 +137,7 @@ class Validate(StepCallback):
             self._step_plateaus(trainer)
 
     def on_step_end(
-        self, trainer: pl.Trainer, module: TranslationModule, batch: Batch, step: int
+        self, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch, step: int
     ) -> None:
         if self._is_due(step):
             with self.services.clock.paused(), suppress(ValidationInterrupted):
@@ -178,18 +167,8 @@ class Validate(StepCallback):
         return settings.limit_val_batches > 0 and due(step, settings.val_every, settings.max_steps)
 
     def _validate(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
+        """Validates on all ranks in Lightning's validation loop, and logs what the module logs."""
         self.scores.hypotheses = []
-        metrics = self._losses(trainer, module)
-        self.services.check_folder()
-        log_metrics(trainer, metrics, step)
-        self.services.validations.add(step, metrics)
-        if trainer.is_global_zero:
-            self.services.display.show_validation(step, metrics)
-            if self.scores.hypotheses:
-                self._show(step)
-
-    def _losses(self, trainer: pl.Trainer, module: TranslationModule) -> dict[str, float]:
-        """Returns what the module logs in Lightning's validation loop, on all ranks."""
         try:
             run_validation_loop(trainer)
         except ValidationInterrupted as interrupted:
@@ -198,27 +177,27 @@ class Validate(StepCallback):
                 self.services.stop.signal_of_any_rank()
             # What others have put in place at the start of the validation, such as averaged
             # weights, goes.
-            for callback in getattr(
-                trainer, "callbacks", []
-            ):  # an attribute that Lightning declares nowhere
+            for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
                 if callback is not self.scores:
                     callback.on_validation_epoch_end(trainer, module)
-            raise
-        except (RuntimeError, MemoryError) as error:
-            if is_out_of_memory(error) and self.batch:
-                raise ResourceError(f"out of memory {self._where(self.batch)}") from error
             raise
         metrics = {
             name: float(value)
             for name, value in trainer.callback_metrics.items()
-            if name.startswith("val/") and name not in self.scores.failed
+            if name.startswith("val/")
         }
         if "val/loss" not in metrics:
             raise ConfigError(
                 f"{type(module).__name__} does not log val/loss: call super() in its "
                 "validation_step and validation hooks, or log it there"
             )
-        return metrics
+        self.services.check_folder()
+        log_metrics(trainer, metrics, step)
+        self.services.validations.add(step, metrics)
+        if trainer.is_global_zero:
+            self.services.display.show_validation(step, metrics)
+            if self.scores.hypotheses:
+                self._show(step)
 
     def on_validation_batch_start(
         self,
@@ -228,25 +207,14 @@ class Validate(StepCallback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        self.batch = batch
+        translation_module(pl_module).note(batch, in_validation=True)
         if not trainer.sanity_checking:
             self.services.stop.interrupt_if_requested()
 
-    def _where(self, batch: Batch) -> str:
-        """Says which validation batch did not fit, and what to do about it."""
-        source, target = (lengths.max(initial=1) for lengths in batch.lengths)
-        return (
-            f"in validation, with {len(batch.lengths[0])} pairs of up to {source} source and "
-            f"{target} target subwords: split the longest lines of "
-            f"data.val={self.run.config.data.val} on both sides, or lower "
-            f"data.max_tokens_per_device (now {tokens_per_device(self.run.config)})"
-        )
-
     def _show(self, step: int) -> None:
-        texts = zip(
-            self.scores.sources, self.scores.references, self.scores.hypotheses, strict=True
-        )
-        names = ("source", "reference", "hypothesis")
+        """Stores some translations, and shows the first one."""
+        scores, names = self.scores, ("source", "reference", "hypothesis")
+        texts = zip(scores.sources, scores.references, scores.hypotheses, strict=True)
         samples = [{"step": step} | dict(zip(names, sentence, strict=True)) for sentence in texts]
         append_jsonl(self.services.folder.samples, samples[: self.SHOWN])
         log.info(

@@ -9,21 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
 
 import pytorch_lightning as pl
 
 from aiayn.errors import ConfigError, RefusedError, ResourceError, UserError, summary_of
 from aiayn.hardware import is_out_of_memory
-from aiayn.training.distributed.control_group import (
+from aiayn.training.distributed.ranks import (
     LOST_RANK_GRACE,
     RUN_AGAIN,
     StopRequest,
     exit_after,
     exit_at_once,
+    global_rank,
     lost_contact,
 )
-from aiayn.training.distributed.ranks import global_rank
 from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunSpec
 
@@ -38,8 +37,6 @@ class ConnectRanks(pl.Callback):
 
     def __init__(self, run: RunSpec, stop: StopRequest):
         self.run, self.stop = run, stop
-        # whether this micro-batch is the step's last, after which ranks exchange gradients
-        self.exchanges = False
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.world_size > 1:
@@ -52,15 +49,6 @@ class ConnectRanks(pl.Callback):
                     "what fits into the smallest"
                 )
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        waits = (
-            trainer.world_size > 1
-            and self.run.config.trainer.strategy != "ddp_find_unused_parameters_true"
-        )
-        self.exchanges = waits and (batch_idx + 1) % trainer.accumulate_grad_batches == 0
-
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Ends the run where a step left parameters out: the other ranks wait for their gradients,
         inside DDP.
@@ -68,7 +56,9 @@ class ConnectRanks(pl.Callback):
         Raises ConfigError on rank 0. Another rank prints it and ends, because rank 0 may be
         waiting.
         """
-        if not self.exchanges:
+        waits = self.run.config.trainer.strategy != "ddp_find_unused_parameters_true"
+        micro_batch = trainer.fit_loop.epoch_loop.batch_idx + 1
+        if trainer.world_size == 1 or not waits or micro_batch % trainer.accumulate_grad_batches:
             return
         unused = [
             name
@@ -77,12 +67,11 @@ class ConnectRanks(pl.Callback):
         ]
         if not unused:
             return
+        others = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
         message = (
             f"step {trainer.global_step + 1} left parameters out on rank {trainer.global_rank} "
-            f"({', '.join(unused[:3])}"
-            f"{f' and {len(unused) - 3} more' if len(unused) > 3 else ''}), and other ranks wait "
-            "for their gradients: set trainer.strategy=ddp_find_unused_parameters_true, or use "
-            "all of them"
+            f"({', '.join(unused[:3])}{others}), and other ranks wait for their gradients: set "
+            "trainer.strategy=ddp_find_unused_parameters_true, or use all of them"
         )
         if trainer.is_global_zero:
             raise ConfigError(message)
@@ -137,22 +126,32 @@ class ExplainFailures(pl.Callback):
         no explanation.
         """
         config = self.run.config
-        if config.trainer.world_size > 1 and lost_contact(error):
-            lost_rank = self._lost_rank(error, step)
-            if lost_rank:
-                return lost_rank
+        if (
+            config.trainer.world_size > 1
+            and lost_contact(error)
+            and (lost_rank := self._lost_rank(error, step))
+        ):
+            return lost_rank
+        if "multiple optimizers" in str(error):  # Lightning advises manual optimization
+            return ConfigError(
+                f"{type(module).__name__}: configure_optimizers returns several optimizers; return "
+                "one, with parameter groups"
+            )
         if is_out_of_memory(error):
             remedy = (
-                f"lower data.max_tokens_per_device below {module.batch_tokens}, the size of "
-                "that batch's longer side"
+                f"lower data.max_tokens_per_device below {module.batch_tokens}, the size of that "
+                "batch's longer side"
             )
-            has_checkpoint = self.run.start_step or step >= config.trainer.checkpoint_every
-            if has_checkpoint:  # or it is being written
+            if module.in_validation:
+                remedy = f"split the longest lines of data.val={config.data.val}, or {remedy}"
+            elif self.run.start_step or step >= config.trainer.checkpoint_every:
+                # There is a checkpoint, or it is being written.
                 remedy = (
                     f"use more devices, or {remedy} and choose another name=: a run keeps its "
                     "micro-batches"
                 )
-            return ResourceError(f"out of memory at step {step + 1}, {module.at}: {remedy}")
+            phase = "in validation" if module.in_validation else f"at step {step + 1}"
+            return ResourceError(f"out of memory {phase}, {module.at}: {remedy}")
         # A worker that is killed while it hands over a batch shows as a broken connection.
         broken = isinstance(error, ConnectionError | EOFError) and config.data.num_workers
         if broken or str(error).startswith("DataLoader worker"):

@@ -11,8 +11,8 @@ from aiayn.hardware import describe_machine, peak_memory
 from aiayn.model.flops import training_flops
 from aiayn.runs.run_folder import read_jsonl
 from aiayn.token_ids import PAD_ID
-from aiayn.training.callbacks import throughput_monitor
-from aiayn.training.callbacks.throughput_monitor import ThroughputMonitor
+from aiayn.training.callbacks import monitors
+from aiayn.training.callbacks.monitors import ThroughputMonitor
 from aiayn.training.run import train
 from aiayn.training.start import TrainingClock
 
@@ -41,7 +41,7 @@ def test_mfu_and_padding_are_those_of_the_tokens_that_the_interval_really_had(
 ):
     ticks = iter(range(0, 10_000, 7))  # every look at the clock is 7 seconds later
     monkeypatch.setattr(TrainingClock, "now", lambda self: next(ticks))
-    monkeypatch.setattr(throughput_monitor, "peak_rate", lambda *_: 1e6)
+    monkeypatch.setattr(monitors, "peak_rate", lambda *_: 1e6)
     settings = replace(config, trainer=replace(config.trainer, log_every=5))
 
     folder = train(settings, tmp_path)
