@@ -112,10 +112,10 @@ def multi30k() -> dict[str, str]:
     of_mean = half_width(reported)
     of_next = of_mean * math.sqrt(reported.n + 1)
     about = (
-        "The authors of Transformer-Tiny (Wu et al. 2021) published one run with lower-cased "
-        f"tokenised BLEU {PUBLISHED_MULTI30K['multi30k_wu2021'][0]}. The {reported.n} seeds here "
-        f"have the mean {reported.mean:.2f} ± {of_mean:.2f} (95 % interval), and one more run "
-        f"would lie within ± {of_next:.2f} of it (95 % prediction interval)."
+        f"Wu et al. published {PUBLISHED_MULTI30K['multi30k_wu2021'][0]} lower-cased tokenised BLEU "
+        f"for one run. The {reported.n} seeds here have {reported.mean:.2f} ± {of_mean:.2f} (95 % "
+        f"interval of the mean). One more run would lie within ± {of_next:.2f} of it (95 % "
+        "prediction interval)."
     )
     return {
         "captions": scores_by_seed("captions", "2016 test set"),
