@@ -407,7 +407,7 @@ def performance() -> dict[str, str]:
             "A server with the model of the [manuals](manuals.md) answered all "
             f"{soak['honest requests']} honest requests correctly beside {soak['other requests']:,} "
             f"such requests. Its memory grew from {soak['MB before']:.0f} to {soak['MB after']:.0f} "
-            "MB; it depends on the [model and on what was translated](../serve.md#memory)."
+            "MB; a server with the quickstart model [takes less](../serve.md#memory)."
         ),
         "first-step": f"The tiny model's first step on a prepared corpus comes {first_step['seconds']:.1f} "
         "s after the command.",
