@@ -29,7 +29,7 @@ from aiayn.config.resolve import run_config
 from aiayn.data.batch import collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedSplit
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 
 WORDS = 2_000_000  # that a language has
 COMMON = 10_000  # words by Zipf's law; beyond them it falls faster
@@ -120,7 +120,7 @@ def preparation(
     config = run_config(aiayn.compose(*options, f"data.prepare_processes={processes}"))
 
     def work() -> Row:
-        prepared = prepare(config.data)
+        prepared = prepare_corpus(config.data)
         found = prepared.report["train"]
         tokens = found["src_tokens"] + found["tgt_tokens"]
         helpers = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -25,7 +25,7 @@ from aiayn.config.schema import Config
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedCorpus
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.training.loss import output_cross_entropy
@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
         f"data.tokens_per_step={options.tokens}",
     ]
     config: Config = run_config(aiayn.compose("data=files", *text, *fixed))
-    prepared, model = prepare(config.data), replace(config.model, dropout=0.1)
+    prepared, model = prepare_corpus(config.data), replace(config.model, dropout=0.1)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in INITIALISATIONS}
     for seed in options.seeds:
         for name, initialise in INITIALISATIONS.items():

@@ -26,7 +26,7 @@ from aiayn.config.schema import Config
 from aiayn.data.batch import collate, pack
 from aiayn.data.batch_plan import BatchPlan, MicroBatch
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.masks import causal_mask
@@ -214,7 +214,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in options.sizes:
         usual = [] if name == "quickstart" else text
         config = run_config(aiayn.compose(*usual, *SIZES[name]))
-        corpus = prepare(config.data)
+        corpus = prepare_corpus(config.data)
         forms = {
             form: training(config, corpus, micro_batches, not options.float32)
             for form, micro_batches in FORMS.items()

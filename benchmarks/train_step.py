@@ -28,7 +28,7 @@ from aiayn.config.resolve import run_config
 from aiayn.config.schema import Config
 from aiayn.data.batch import Batch, collate
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
@@ -43,7 +43,7 @@ def first_steps(config: Config, count: int) -> tuple[list[list[Batch]], int]:
     """Returns the first steps of a run, each as its micro-batches, and the size of the
     vocabulary.
     """
-    prepared = prepare(config.data)
+    prepared = prepare_corpus(config.data)
     tokens, parts, split = config.data.tokens_per_step, config.data.parts_per_step, prepared.train
     plan = BatchPlan(
         split.src.lengths, split.tgt.lengths, tokens_per_step=tokens, parts=parts, seed=0

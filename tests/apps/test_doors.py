@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from applications import ROOT, composed, run_application
 
-from aiayn.data.pair_files import FileText
+from aiayn.data.sources import FileText
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, save

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiayn.data.batch_plan import BatchPlan, evaluation_batches
-from aiayn.data.loaders import RankSampler, numbers_from
+from aiayn.data.datamodule import RankSampler, numbers_from
 
 LENGTHS = st.integers(1, 40)
 CORPORA = st.lists(st.tuples(LENGTHS, LENGTHS), min_size=1, max_size=120).map(np.array)

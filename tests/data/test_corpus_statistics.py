@@ -11,7 +11,7 @@ from applications import composed, write_pairs
 from aiayn.data.batch_plan import BINS, BatchPlan, describe_corpus
 from aiayn.data.corpus import PreparedSplit, unigram_loss
 from aiayn.data.encode import Sentences
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def prepared(tmp_path_factory):
         "data.src_lang=en",
     ]
     options += ["data.tgt_lang=de", f"data.folder={folder}/data", "data.vocab_size=280"]
-    return prepare(composed(*options).data)
+    return prepare_corpus(composed(*options).data)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 3])

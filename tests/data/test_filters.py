@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from texts import data_config, write_lines
 
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 from aiayn.errors import ConfigError
 
 PAIRS = [
@@ -45,7 +45,7 @@ def config(tmp_path):
 
 @pytest.mark.parametrize(("option", "value"), EXPECTED)
 def test_a_rule_drops_what_it_names_counts_it_and_leaves_the_rest(config, option, value):
-    plain, found = prepare(config), prepare(replace(config, **{option: value}))
+    plain, found = prepare_corpus(config), prepare_corpus(replace(config, **{option: value}))
     dropped = EXPECTED[option, value]
     report = found.report["train"]
     assert report["dropped"] == {"control_characters": 1} | {
@@ -60,13 +60,13 @@ def test_a_rule_drops_what_it_names_counts_it_and_leaves_the_rest(config, option
 
 def test_pairs_that_are_dropped_for_their_length_are_not_counted_as_normalised(config):
     write_lines(Path(config.train), ["a\u00a0b", "c\u00a0d " + "e " * 99, "f"], ["g", "h", "i"])
-    report = prepare(replace(config, vocab_size=261)).report["train"]
+    report = prepare_corpus(replace(config, vocab_size=261)).report["train"]
     assert (report["kept"], report["dropped"], report["normalised"]) == (2, {"too_long": 1}, 1)
 
 
 def test_a_pair_that_is_dropped_for_its_length_does_not_hide_its_twin(config):
     write_lines(Path(config.train), ["one" + "!" * 99, "one", "One."], ["eins", "eins", "Eins"])
-    prepared = prepare(replace(config, vocab_size=261, drop_duplicates="normalised"))
+    prepared = prepare_corpus(replace(config, vocab_size=261, drop_duplicates="normalised"))
     assert prepared.report["train"]["dropped"] == {"length_ratio": 1, "duplicate": 1}
     assert prepared.tokenizer.decode([prepared.train.src[0].tolist()]) == ["one"]
 
@@ -74,13 +74,15 @@ def test_a_pair_that_is_dropped_for_its_length_does_not_hide_its_twin(config):
 def test_a_text_of_which_most_is_dropped_is_warned_of_as_is_one_in_letters_that_a_vocabulary_lacks(
     config, caplog
 ):
-    tokenizer = prepare(config).tokenizer
+    tokenizer = prepare_corpus(config).tokenizer
     write_lines(
         Path(config.train), ["house 12", "house 13", "house 14"], ["घर " * 4, "घर " * 5, "Haus 14"]
     )
     for ratio in (100, 4):
         assert "most pairs" not in caplog.text
-        prepare(replace(config, vocab_size=tokenizer.vocab_size, max_length_ratio=ratio), tokenizer)
+        prepare_corpus(
+            replace(config, vocab_size=tokenizer.vocab_size, max_length_ratio=ratio), tokenizer
+        )
     assert (
         f"warning: most pairs of data.train={config.train} are dropped, mainly as length_ratio"
         in caplog.text
@@ -90,7 +92,7 @@ def test_a_text_of_which_most_is_dropped_is_warned_of_as_is_one_in_letters_that_
 def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config, caplog):
     caplog.set_level("INFO", "aiayn")
     rules = {option: value for option, value in EXPECTED if value != "exact"}
-    report = prepare(replace(config, **rules, tokenizer_pairs=45)).report["train"]
+    report = prepare_corpus(replace(config, **rules, tokenizer_pairs=45)).report["train"]
     assert {
         reason: count
         for reason, count in report["dropped"].items()
@@ -110,10 +112,10 @@ def test_all_rules_together_and_a_vocabulary_of_fewer_pairs(config, caplog):
 
 def test_every_dropped_pair_is_written_on_demand_also_for_a_corpus_that_is_there(config):
     ruled = replace(config, drop_duplicates="exact", drop_placeholder_mismatch=True)
-    prepared = prepare(ruled)
+    prepared = prepare_corpus(ruled)
     path = prepared.folder / "dropped.jsonl"
     assert not path.exists()
-    again = prepare(replace(ruled, write_dropped=True))
+    again = prepare_corpus(replace(ruled, write_dropped=True))
     assert again.fingerprint == prepared.fingerprint
     found = [json.loads(line) for line in path.read_text("utf-8").split("\n")[:-1]]
     found.sort(key=lambda one: int(one["place"].rsplit(" ")[-1]))
@@ -130,7 +132,7 @@ def test_every_dropped_pair_is_written_on_demand_also_for_a_corpus_that_is_there
         "line 11",
     ]
     assert len(found) == sum(prepared.report["train"]["dropped"].values())
-    assert prepare(ruled).fingerprint == prepared.fingerprint
+    assert prepare_corpus(ruled).fingerprint == prepared.fingerprint
 
 
 def test_another_kind_of_duplicates_is_refused():

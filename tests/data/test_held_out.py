@@ -11,7 +11,7 @@ from aiayn.cli.texts import file_chunks
 from aiayn.config.compose import compose_training
 from aiayn.data import held_out
 from aiayn.data.cleaning import normalised
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
 
@@ -147,7 +147,7 @@ def test_split_training_and_translation_count_the_same_lines_and_drop_the_same_p
     prefix = write_bytes(tmp_path / "all", src, tgt + b"\n")  # one without a last line end
     _, _, report = held_out.hold_out([prefix], ("en", "de"), (5, 5), 0, tmp_path / "parts")
     config = data_config(train=prefix, val=prefix, folder=str(tmp_path / "data"), max_length=99)
-    trained = prepare(config).report["train"]
+    trained = prepare_corpus(config).report["train"]
     assert report.read == trained["read"] == file_chunks(Path(f"{prefix}.de"))[0] == 64
     assert dict(report.dropped) == trained["dropped"]
     assert report.dropped == {"empty": 2, "control_characters": 1, "too_many_bytes": 1}

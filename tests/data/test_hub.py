@@ -6,7 +6,7 @@ import pytest
 from texts import data_config, read_pairs
 
 from aiayn.config.data import DataConfig
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 from aiayn.data.sources import HubText, text_of
 from aiayn.errors import DataError
 
@@ -126,9 +126,9 @@ def test_a_prepared_corpus_is_opened_without_its_text(tmp_path, offline, monkeyp
             "".join(json.dumps(row) + "\n" for row in rows)
         )
     config = hub(tmp_path / "set", hub_name=None, vocab_size=270, folder=str(tmp_path / "data"))
-    built = prepare(config)
+    built = prepare_corpus(config)
     monkeypatch.setattr(HubText, "_load", lambda self, name: pytest.fail(f"it loads {name}"))
-    assert prepare(config).fingerprint == built.fingerprint
+    assert prepare_corpus(config).fingerprint == built.fingerprint
     assert offline == []
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from texts import data_config, write_lines
 
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 
 OF_HELD_OUT = re.compile("leakage|listed twice")
 TRAIN = [f"line {number} of many" for number in range(60)]
@@ -28,7 +28,7 @@ def warnings_for(tmp_path, caplog, **changes) -> list[str]:
         folder=str(tmp_path / "data"),
     )
     caplog.set_level(logging.INFO, "aiayn")
-    prepare(replace(config, **changes))
+    prepare_corpus(replace(config, **changes))
     return [
         record.getMessage() for record in caplog.records if OF_HELD_OUT.search(record.getMessage())
     ]

@@ -17,7 +17,7 @@ from texts import SEPARATORS, data_config, read_pairs, write_bytes, write_lines
 
 from aiayn.apps.localisation.readers import read_memory_pairs
 from aiayn.data.cleaning import CleaningReport, clean
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 from aiayn.data.sources import text_of
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
@@ -109,7 +109,7 @@ def test_pairs_are_cleaned_counted_and_prepared_as_those_of_two_files(tmp_path):
     spoilt = [*pairs[:30], ("", "leer"), ("a\x00b", "c"), ("x" * 32_769, "y"), *pairs[30:]]
     val = write_lines(tmp_path / "val", *([side[n] for side in pairs[:9]] for n in (0, 1)))
     two = write_lines(tmp_path / "two", [src for src, _ in spoilt], [tgt for _, tgt in spoilt])
-    expected = prepare(data_config(train=two, val=val, folder=str(tmp_path / "data")))
+    expected = prepare_corpus(data_config(train=two, val=val, folder=str(tmp_path / "data")))
     assert expected.report["train"]["dropped"] == {
         "empty": 1,
         "control_characters": 1,
@@ -117,7 +117,7 @@ def test_pairs_are_cleaned_counted_and_prepared_as_those_of_two_files(tmp_path):
     }
     for write in (tsv, jsonl):
         path = stored(tmp_path / f"x.{write.__name__}.gz", write(spoilt))
-        found = prepare(data_config(train=path, val=val, folder=str(tmp_path / "data")))
+        found = prepare_corpus(data_config(train=path, val=val, folder=str(tmp_path / "data")))
         assert found.fingerprint != expected.fingerprint
         assert {
             reason: [place.rsplit(": ")[1] for place in first]
@@ -354,7 +354,7 @@ def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_p
         tmp_path / "two", ["", *(src for src, _ in pairs)], ["leer", *(tgt for _, tgt in pairs)]
     )
     val = write_lines(tmp_path / "val", [src for src, _ in pairs], [tgt for _, tgt in pairs])
-    found = prepare(
+    found = prepare_corpus(
         data_config(train=[two, table, records, memory], val=val, folder=str(tmp_path / "data"))
     )
     assert found.report["train"]["dropped"] == {

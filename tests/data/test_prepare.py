@@ -19,11 +19,11 @@ from texts import data_config, write_lines
 from aiayn.config.data import DataConfig
 from aiayn.data import corpus as corpus_store
 from aiayn.data import encode as encoding
-from aiayn.data import prepare as prepare_module
+from aiayn.data import preparation as prepare_module
 from aiayn.data.cleaning import FILTERS
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.data.pair_files import FileText
-from aiayn.data.prepare import SHAPING, check_text, infer_from_text, prepare
+from aiayn.data.preparation import SHAPING, check_text, infer_from_text, prepare_corpus
+from aiayn.data.sources import FileText
 from aiayn.errors import DataError
 
 WORDS = [
@@ -73,7 +73,7 @@ def visible(folder: str) -> list[str]:
 
 
 def test_flat_arrays_hold_the_ids_of_every_pair_in_the_order_of_the_text(config):
-    found = prepare(config)
+    found = prepare_corpus(config)
     for split, seeds, count in ((found.train, (1, 2), 211), (found.val, (3, 4), 13)):
         src, tgt = (found.tokenizer.encode(sentences(seed, count)) for seed in seeds)
         assert rows(split) == list(zip(src, tgt, strict=True))
@@ -107,7 +107,7 @@ def test_a_corpus_prepared_by_an_earlier_version_is_found_again(config, tmp_path
 
     train = write_lines(tmp_path / "t", fixed(1, 211), fixed(2, 211))
     val = write_lines(tmp_path / "v", fixed(3, 13), fixed(4, 13))
-    found = prepare(replace(config, train=train, val=val))
+    found = prepare_corpus(replace(config, train=train, val=val))
     assert found.fingerprint == STORED
     files = json.loads((found.folder / "manifest.json").read_text())["files"]
     apart = ("tokenizer.json", "report.json")  # which say more than they once did
@@ -124,17 +124,17 @@ def test_a_corpus_prepared_by_an_earlier_version_is_found_again(config, tmp_path
 
 
 def test_chunks_do_not_show_in_the_files(config, monkeypatch):
-    whole = contents(prepare(config).folder)
+    whole = contents(prepare_corpus(config).folder)
     monkeypatch.setattr(encoding, "CHUNK_PAIRS", 17)
-    assert contents(prepare(replace(config, folder=config.folder + "2")).folder) == whole
+    assert contents(prepare_corpus(replace(config, folder=config.folder + "2")).folder) == whole
     monkeypatch.setattr(encoding, "SEVERAL", 2)
-    assert contents(prepare(replace(config, folder=config.folder + "3")).folder) == whole
+    assert contents(prepare_corpus(replace(config, folder=config.folder + "3")).folder) == whole
 
 
 def test_vocabularies_beyond_16_bits_take_32(config, monkeypatch):
-    narrow = prepare(config)
+    narrow = prepare_corpus(config)
     monkeypatch.setattr(prepare_module.Tokenizer, "vocab_size", 65_537)
-    wide = prepare(replace(config, folder=config.folder + "2"))
+    wide = prepare_corpus(replace(config, folder=config.folder + "2"))
     assert wide.train.tgt.flat.dtype == np.uint32
     assert wide.train.tgt.flat.tolist() == narrow.train.tgt.flat.tolist()
 
@@ -145,7 +145,9 @@ def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tm
     src[1:6], tgt[1:6] = ["", "a", long, "haus " * 9, "x\u2028y"], ["b", " ", long, short, "\x00"]
     train = write_lines(tmp_path / "t", src, tgt)
     val = write_lines(tmp_path / "v", [long, "haus " * 9, ""], [long, short, "leer"])
-    found = prepare(replace(config, train=train, val=val, max_length=22, max_length_ratio=3.0))
+    found = prepare_corpus(
+        replace(config, train=train, val=val, max_length=22, max_length_ratio=3.0)
+    )
     files, train = f"{train}.en and {train}.de", found.report["train"]
     size = found.tokenizer.encode(["haus " * 9, short])
     assert len(size[0]) > 3 * len(size[1]) + 5, "the example must break the ratio"
@@ -161,11 +163,11 @@ def test_length_rules_drop_training_pairs_only_and_the_report_adds_up(config, tm
 
 
 def test_a_second_start_reads_neither_text_nor_writes(config, monkeypatch):
-    first = prepare(config)
+    first = prepare_corpus(config)
     before = {p: p.stat().st_mtime_ns for p in first.folder.iterdir()}
     monkeypatch.setattr(FileText, "pairs", None)
-    monkeypatch.setattr("aiayn.data.prepare._locked", None)
-    again = prepare(config)
+    monkeypatch.setattr("aiayn.data.preparation._locked", None)
+    again = prepare_corpus(config)
     assert again.fingerprint == first.fingerprint
     assert {p: p.stat().st_mtime_ns for p in first.folder.iterdir()} == before
 
@@ -185,7 +187,7 @@ def test_whatever_shapes_the_corpus_changes_its_fingerprint(config, option, valu
     if option == "src_lang":
         for name in ("train", "val"):
             (tmp_path / f"{name}.fr").write_bytes((tmp_path / f"{name}.en").read_bytes())
-    first, second = prepare(config), prepare(replace(config, **{option: value}))
+    first, second = prepare_corpus(config), prepare_corpus(replace(config, **{option: value}))
     assert first.fingerprint != second.fingerprint
     assert first.folder != second.folder
 
@@ -236,9 +238,9 @@ def test_a_fitted_vocabulary_is_as_large_as_a_repetitive_text_supports(tmp_path,
     fitted = infer_from_text(given).data
     assert f"fitted   to few different words: data.vocab_size={fitted.vocab_size}" in caplog.text
     assert 260 < fitted.vocab_size < 300
-    assert prepare(fitted).tokenizer.vocab_size == fitted.vocab_size
+    assert prepare_corpus(fitted).tokenizer.vocab_size == fitted.vocab_size
     with pytest.raises(DataError, match=f"supports at most {fitted.vocab_size};"):
-        prepare(replace(fitted, vocab_size=fitted.vocab_size + 1))
+        prepare_corpus(replace(fitted, vocab_size=fitted.vocab_size + 1))
 
 
 def test_a_fitted_vocabulary_is_that_of_the_number_of_pairs_where_words_are_enough(tmp_path):
@@ -249,7 +251,7 @@ def test_a_fitted_vocabulary_is_that_of_the_number_of_pairs_where_words_are_enou
 
 
 def test_a_lower_cased_corpus_is_another_corpus_of_lower_case_only(config):
-    kept, lowered = prepare(config), prepare(replace(config, lowercase=True))
+    kept, lowered = prepare_corpus(config), prepare_corpus(replace(config, lowercase=True))
     assert kept.folder != lowered.folder
     texts = [
         corpus.tokenizer.decode([tgt for _, tgt in rows(corpus.train)])
@@ -272,7 +274,7 @@ def test_a_parser_can_learn_xx_for_every_tag_while_its_references_keep_theirs(co
         max_length_ratio=20,
     )
 
-    kept, xx = prepare(parsing), prepare(replace(parsing, tags="xx"))
+    kept, xx = prepare_corpus(parsing), prepare_corpus(replace(parsing, tags="xx"))
 
     def targets(corpus):
         return set(corpus.tokenizer.decode([tgt for _, tgt in rows(corpus.train)]))
@@ -289,13 +291,13 @@ def test_a_parser_can_learn_xx_for_every_tag_while_its_references_keep_theirs(co
 
 
 def test_the_text_decides_not_its_name_nor_its_compression(config, tmp_path):
-    first = prepare(config)
+    first = prepare_corpus(config)
     moved = write_lines(tmp_path / "elsewhere", sentences(1, 211), sentences(2, 211))
-    assert prepare(replace(config, train=moved)).fingerprint == first.fingerprint
+    assert prepare_corpus(replace(config, train=moved)).fingerprint == first.fingerprint
     (tmp_path / "train.en").write_bytes(
         (tmp_path / "train.en").read_bytes().replace(b"haus", b"maus", 1)
     )
-    assert prepare(config).fingerprint != first.fingerprint
+    assert prepare_corpus(config).fingerprint != first.fingerprint
 
 
 def test_the_bpe_is_learned_on_evenly_spread_pairs(config, monkeypatch):
@@ -308,7 +310,7 @@ def test_the_bpe_is_learned_on_evenly_spread_pairs(config, monkeypatch):
         return train(kept, vocab_size, **options)
 
     monkeypatch.setattr(prepare_module.Tokenizer, "train", spy)
-    assert len(prepare(replace(config, tokenizer_pairs=50)).train) == 211
+    assert len(prepare_corpus(replace(config, tokenizer_pairs=50)).train) == 211
     assert len(seen) == 100
 
 
@@ -316,7 +318,7 @@ def test_the_bpe_is_learned_on_evenly_spread_pairs(config, monkeypatch):
 def test_a_damaged_corpus_is_built_again_to_the_same_bytes_and_a_warning_says_so(
     config, harm, caplog
 ):
-    first = prepare(config)
+    first = prepare_corpus(config)
     whole, path = contents(first.folder), first.folder / "train.tgt.bin"
     data = path.read_bytes()
     if harm == "shorter":
@@ -328,7 +330,7 @@ def test_a_damaged_corpus_is_built_again_to_the_same_bytes_and_a_warning_says_so
     else:
         (first.folder / "manifest.json").write_text('{"files": ')
     with caplog.at_level(logging.WARNING):
-        again = prepare(config)
+        again = prepare_corpus(config)
     assert contents(again.folder) == whole
     assert "is damaged" in caplog.text
     assert ("manifest.json" if harm == "manifest" else "train.tgt.bin") in caplog.text
@@ -344,10 +346,10 @@ def changed_by_hand(folder: Path, name: str, content: bytes) -> None:
 
 
 def test_a_corpus_changed_by_hand_is_built_again(config):
-    first = prepare(config)
+    first = prepare_corpus(config)
     whole = contents(first.folder)
     changed_by_hand(first.folder, "val.src.bin", (first.folder / "val.src.bin").read_bytes()[:-3])
-    assert contents(prepare(config).folder) == whole
+    assert contents(prepare_corpus(config).folder) == whole
 
 
 def build_in_child_killed_at(config: DataConfig, event: int) -> bool:
@@ -364,14 +366,14 @@ def build_in_child_killed_at(config: DataConfig, event: int) -> bool:
 
         try:
             sys.addaudithook(kill)
-            prepare(config)
+            prepare_corpus(config)
         finally:
             os._exit(0)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 def test_a_build_killed_anywhere_leaves_no_corpus_and_the_next_one_gives_the_same_bytes(config):
-    expected = contents(prepare(replace(config, folder=config.folder + "2")).folder)
+    expected = contents(prepare_corpus(replace(config, folder=config.folder + "2")).folder)
     event, step = 0, 4
     while build_in_child_killed_at(config, event):
         found = visible(config.folder) if Path(config.folder).exists() else []
@@ -382,14 +384,14 @@ def test_a_build_killed_anywhere_leaves_no_corpus_and_the_next_one_gives_the_sam
             break
         event += step
     assert event > 10 * step
-    found = prepare(config)
+    found = prepare_corpus(config)
     assert contents(found.folder) == expected
     assert visible(config.folder) == [found.folder.name]
 
 
 @pytest.mark.slow
 def test_a_rebuild_killed_anywhere_still_leads_to_the_same_bytes(config):
-    target = prepare(config).folder
+    target = prepare_corpus(config).folder
     expected = contents(target)
     for event in itertools.count(0, 5):
         if target.exists():
@@ -400,7 +402,7 @@ def test_a_rebuild_killed_anywhere_still_leads_to_the_same_bytes(config):
             assert (target / "report.json").read_text() == "{}", (
                 "a damaged corpus is replaced at once or not at all"
             )
-    assert contents(prepare(config).folder) == expected
+    assert contents(prepare_corpus(config).folder) == expected
 
 
 def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
@@ -415,32 +417,32 @@ def test_text_that_changes_while_it_is_read_is_refused(config, monkeypatch):
 
     monkeypatch.setattr(prepare_module, "learn_tokenizer", grow)
     with pytest.raises(DataError, match="changed while being read"):
-        prepare(config)
+        prepare_corpus(config)
     assert visible(config.folder) == []
 
 
 def test_unusable_text_is_refused_with_the_reasons(config, tmp_path):
     nothing = write_lines(tmp_path / "n", ["", "a"], ["b", " "])
     with pytest.raises(DataError, match=r"data\.train=.*none of 2 pairs is usable \(2 empty\)"):
-        prepare(replace(config, train=nothing))
+        prepare_corpus(replace(config, train=nothing))
     with pytest.raises(DataError, match=r"data\.val=.*none of 2 pairs"):
-        prepare(replace(config, val=nothing))
+        prepare_corpus(replace(config, val=nothing))
     with pytest.raises(
         DataError, match=r"none of 211 pairs is usable \(211 too_long\); data\.max_length=1,"
     ):
-        prepare(replace(config, max_length=1))
+        prepare_corpus(replace(config, max_length=1))
     with pytest.raises(DataError, match=r"data\.vocab_size=9000: this text supports at most"):
-        prepare(replace(config, vocab_size=9000))
+        prepare_corpus(replace(config, vocab_size=9000))
 
 
 def test_a_few_bad_lines_are_dropped_but_another_encoding_is_refused(config, tmp_path):
     path = tmp_path / "train.de"
     lines = path.read_bytes().split(b"\n")
     path.write_bytes(b"\n".join([b"\xe4", *lines[1:]]))
-    assert prepare(config).report["train"]["dropped"] == {"not_utf8": 1}
+    assert prepare_corpus(config).report["train"]["dropped"] == {"not_utf8": 1}
     path.write_bytes(path.read_bytes()[1:].decode().encode("iso-8859-1"))
     with pytest.raises(DataError, match=r"are not UTF-8 .*iconv"):
-        prepare(config)
+        prepare_corpus(config)
 
 
 def test_another_encoding_is_found_in_the_first_pairs_before_anything_is_learnt(
@@ -459,7 +461,7 @@ def test_another_encoding_is_found_in_the_first_pairs_before_anything_is_learnt(
 
 
 def test_copies_for_other_processes_are_small_and_map_the_same_files(config):
-    found = prepare(config)
+    found = prepare_corpus(config)
     pickled = pickle.dumps((found, found.train))
     assert len(pickled) < 2000
     copy, split = pickle.loads(pickled)
@@ -499,7 +501,7 @@ def saved(array: np.ndarray) -> bytes:
 def test_a_corpus_whose_checksums_are_right_but_whose_content_is_not_is_built_again(
     config, tmp_path, caplog, name, reason
 ):
-    found = prepare(config)
+    found = prepare_corpus(config)
     before, path = contents(found.folder), found.folder / name
     if name == "train.tgt.bin":
         content = found.train.tgt.flat.copy()
@@ -522,9 +524,9 @@ def test_a_corpus_whose_checksums_are_right_but_whose_content_is_not_is_built_ag
     else:
         english = [f"the {word} sat on the mat with that other {word}" for word in WORDS * 20]
         other = write_lines(tmp_path / "other", english, english)
-        tokenizer = prepare(replace(config, train=other)).tokenizer
+        tokenizer = prepare_corpus(replace(config, train=other)).tokenizer
         assert tokenizer.vocab_size == 300
         forged(found.folder, name, tokenizer.to_json().encode())
-    assert contents(prepare(config).folder) == before
+    assert contents(prepare_corpus(config).folder) == before
     assert reason in caplog.text
     assert "building it again" in caplog.text

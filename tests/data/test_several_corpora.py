@@ -18,8 +18,7 @@ from aiayn import phrasebook
 from aiayn.apps.documents.texts import Texts, translate_texts
 from aiayn.data.batch_plan import BatchPlan, repetitions
 from aiayn.data.cleaning import CleaningReport, clean, training_rules
-from aiayn.data.pair_files import FileText
-from aiayn.data.sources import text_of
+from aiayn.data.sources import FileText, text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, RefusedError
 from aiayn.runs import checkpoints

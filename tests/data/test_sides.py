@@ -14,9 +14,9 @@ from texts import data_config, write_lines
 
 from aiayn import phrasebook
 from aiayn.config.data import DataConfig
-from aiayn.data import identify
-from aiayn.data.identify import wrong_languages
-from aiayn.data.prepare import check_text, prepare
+from aiayn.data import languages
+from aiayn.data.languages import wrong_languages
+from aiayn.data.preparation import check_text, prepare_corpus
 from aiayn.data.survey import Survey, remarks
 from aiayn.errors import ConfigError, DataError
 
@@ -115,7 +115,7 @@ def test_sides_that_are_those_of_the_other_language_are_refused_before_anything_
     config = corpus(
         **texts | {split: prefix(tmp_path, "wrong", *languages)}, folder=str(tmp_path / "data")
     )
-    for refuse in (check_text, prepare):
+    for refuse in (check_text, prepare_corpus):
         with pytest.raises(DataError, match=message) as refusal:
             refuse(config)
         assert str(refusal.value).startswith(f"data.{split}=")
@@ -163,7 +163,7 @@ def test_columns_in_the_other_order_are_read_by_their_names_or_refused(tmp_path,
         with pytest.raises(DataError, match="are swapped"):
             check_text(config)
     else:
-        report = prepare(config).report["train"]
+        report = prepare_corpus(config).report["train"]
         assert report["kept"] == 90
         assert report["dropped"].get("columns", 0) == 0
 
@@ -185,7 +185,7 @@ def test_the_report_counts_what_looks_wrong_once_and_names_the_option(tmp_path, 
     config = corpus(
         train=train, val=prefix(tmp_path, "val", "en", "de", 1), folder=str(tmp_path / "data")
     )
-    survey = prepare(config).report["train"]["survey"]
+    survey = prepare_corpus(config).report["train"]["survey"]
     expected = {"pairs": 113, "duplicates": 20, "equal_sides": 3, "without_letters": 1}
     assert {name: survey[name] for name in expected} == expected
     assert (
@@ -197,10 +197,10 @@ def test_the_report_counts_what_looks_wrong_once_and_names_the_option(tmp_path, 
         in caplog.text
     )
     caplog.clear()
-    assert prepare(config).report["train"]["survey"] == survey
+    assert prepare_corpus(config).report["train"]["survey"] == survey
     assert "sampled training pairs" not in caplog.text
     assert (
-        json.loads((prepare(config).folder / "report.json").read_text())["train"]["survey"]
+        json.loads((prepare_corpus(config).folder / "report.json").read_text())["train"]["survey"]
         == survey
     )
 
@@ -228,11 +228,11 @@ def test_pairs_in_a_third_language_are_counted_and_dropped_on_demand(tmp_path, c
     config = corpus(
         train=train, val=prefix(tmp_path, "val", "en", "de", 1), folder=str(tmp_path / "data")
     )
-    survey = prepare(config).report["train"]["survey"]
+    survey = prepare_corpus(config).report["train"]["survey"]
     assert set(survey["languages"]) <= {"fr-es", "fr-?", "?-es"}
     assert survey["wrong_language"] == 13
     assert "): 13 of 283 sampled training pairs; " in caplog.text
-    report = prepare(replace(config, drop_wrong_language=True)).report["train"]
+    report = prepare_corpus(replace(config, drop_wrong_language=True)).report["train"]
     assert (report["kept"], report["dropped"]) == (270, {"wrong_language": 13})
 
 
@@ -257,9 +257,9 @@ def identifier(monkeypatch):
     module.MODEL_FILE, module.LanguageIdentifier = "model", LanguageIdentifier
     monkeypatch.setitem(sys.modules, "py3langid", ModuleType("py3langid"))
     monkeypatch.setitem(sys.modules, "py3langid.langid", module)
-    identify._identifier.cache_clear()
+    languages._identifier.cache_clear()
     yield
-    identify._identifier.cache_clear()
+    languages._identifier.cache_clear()
 
 
 def test_a_pair_is_in_other_languages_only_where_the_identifier_is_sure_and_the_side_is_long(
@@ -289,13 +289,13 @@ def test_pairs_in_a_third_language_are_counted_and_dropped_on_demand_by_any_iden
         for name, pairs in (("train", right + wrong), ("val", right[:20]))
     )
     config = corpus(train=train, val=val, folder=str(tmp_path / "data"), check_sides=False)
-    survey = prepare(config).report["train"]["survey"]
+    survey = prepare_corpus(config).report["train"]["survey"]
     assert (survey["wrong_language"], survey["languages"]) == (3, {"fr-de": 3})
     assert (
         "wrong language (fr-de): 3 of 83 sampled training pairs; data.drop_wrong_language=true"
         in caplog.text
     )
-    report = prepare(replace(config, drop_wrong_language=True)).report["train"]
+    report = prepare_corpus(replace(config, drop_wrong_language=True)).report["train"]
     assert (report["kept"], report["dropped"]) == (80, {"wrong_language": 3})
     assert report["survey"]["wrong_language"] == 0
 
@@ -310,9 +310,9 @@ def test_languages_that_the_library_does_not_know_are_not_judged():
 
 def test_the_option_that_needs_the_library_says_so(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "py3langid.langid", None)
-    from aiayn.data import identify
+    from aiayn.data import languages
 
-    identify._identifier.cache_clear()
+    languages._identifier.cache_clear()
     with pytest.raises(
         ConfigError, match=r"data\.drop_wrong_language=true: pip install 'aiayn\[text\]'"
     ):

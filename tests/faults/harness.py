@@ -28,7 +28,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config.data import DataConfig
 from aiayn.config.schema import Config
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 from aiayn.errors import InterruptedRunError, UserError
 from aiayn.reports import report
 from aiayn.runs import checkpoint_folder, checkpoints
@@ -389,7 +389,7 @@ def prepare_in_child(
 
     def work() -> None:
         prelude()
-        prepare(config)
+        prepare_corpus(config)
 
     return Child(work, log)
 

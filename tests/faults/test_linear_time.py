@@ -23,7 +23,7 @@ from aiayn.apps.server.requests import read_fields
 from aiayn.data.cleaning import normalise, normalised
 from aiayn.data.placeholders import has_letters, placeholders
 from aiayn.data.raw_text import RawPair
-from aiayn.data.sides import profile_of
+from aiayn.data.survey import profile_of
 from aiayn.data.tables import header_columns, read_json_lines, read_table
 from aiayn.data.text_files import decode_document
 from aiayn.errors import DataError

@@ -29,8 +29,8 @@ from faults.harness import (
 from texts import data_config
 
 from aiayn.config.data import DataConfig
-from aiayn.data import prepare as preparation
-from aiayn.data.prepare import prepare, wait_for
+from aiayn.data import preparation as preparation
+from aiayn.data.preparation import prepare_corpus, wait_for
 from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError
 
@@ -70,7 +70,7 @@ def test_killed_twenty_times_at_random_moments_preparation_still_gives_the_same_
             )
             shutil.rmtree(Path("data", name))
 
-    assert content_of_corpus(prepare(config).folder) == expected
+    assert content_of_corpus(prepare_corpus(config).folder) == expected
     assert corpora("data") == [whole]
     assert not list(Path("data").glob(".*.tmp")), "what the killed ones left is swept"
 
@@ -107,11 +107,11 @@ def without_writing(folder: str) -> None:
 
 
 def test_a_complete_corpus_on_a_read_only_disk_is_used_as_it_is(config):
-    prepare(config)
+    prepare_corpus(config)
 
     def work() -> None:
         without_writing("data")
-        assert len(prepare(config).train) == 400
+        assert len(prepare_corpus(config).train) == 400
 
     assert Child(work, LOG).wait().code == 0
 
@@ -129,7 +129,7 @@ def test_a_disk_that_fills_up_is_exit_code_3_and_the_next_start_completes(config
 
     assert prepare_in_child(config, nowhere, disk_is_full_beyond(room)).wait().code == 3
     assert corpora("data") == []
-    assert len(prepare(config).train) == 400
+    assert len(prepare_corpus(config).train) == 400
 
 
 def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy(config):
@@ -145,8 +145,8 @@ def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy
         with pytest.raises(
             DataError, match=r"data\.folder=data: No such file.*data\.folder=FOLDER"
         ):
-            prepare(config)
-    assert len(prepare(config).train) == 400
+            prepare_corpus(config)
+    assert len(prepare_corpus(config).train) == 400
 
 
 @pytest.mark.quick("vanished text")

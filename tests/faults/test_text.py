@@ -9,7 +9,7 @@ import pytest
 from applications import TEXT, TINY, run_application, write_pairs
 from texts import SEPARATORS, data_config, write_bytes
 
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 
 OPTIONS = (*TEXT, *TINY, "name=run")
 
@@ -112,7 +112,7 @@ def test_a_separator_on_one_side_shifts_no_pair(separator):
     tgt = "".join(f"{i}{separator * 2}{i}\n" if i % 2 else f"{i} {i}\n" for i in numbers)
     write_bytes("numbered", src.encode(), tgt.encode())
 
-    prepared = prepare(
+    prepared = prepare_corpus(
         data_config(train="numbered", val="numbered", vocab_size=261, max_length_ratio=9.0)
     )
 

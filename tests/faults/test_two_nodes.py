@@ -26,7 +26,7 @@ from faults.harness import (
 )
 
 from aiayn.config.schema import Config
-from aiayn.data import prepare as preparation
+from aiayn.data import preparation as preparation
 
 NODES = ("a1", "b2")
 CLONE_NEWNET = 0x40000000

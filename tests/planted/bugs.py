@@ -84,7 +84,7 @@ BUGS = [
     ),
     Bug(
         "every_rank_takes_the_same_micro_batches",
-        "data/loaders.py",
+        "data/datamodule.py",
         "self.numbers()[self.rank ::",
         "self.numbers()[0 ::",
         "data/test_batch_plan.py::test_all_ranks_together_see_every_pair_once_an_epoch_in_equally_many_batches",
@@ -154,7 +154,7 @@ BUGS = [
     ),
     Bug(
         "count_of_lines_not_compared",
-        "data/pair_files.py",
+        "data/sources.py",
         "if n_src != n_tgt:",
         "if False:",
         "data/test_text_files.py::test_unequal_line_counts_are_refused_before_the_first_pair_with_both_counts",

@@ -16,7 +16,7 @@ from applications import run_application, stopped_in
 from aiayn.config.compose import chosen_options, compose_training
 from aiayn.config.schema import Config
 from aiayn.config.stored import changed_options, to_dict
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError
@@ -331,7 +331,9 @@ def test_a_corpus_is_prepared_anew_for_another_tokenizer_of_equal_size(child, pa
     other = Tokenizer.train(
         [["completely other words", "ganz andere Wörter, viele verschiedene"]], 290
     )
-    learnt, first, second = (prepare(child.data, tokenizer) for tokenizer in (None, ours, other))
+    learnt, first, second = (
+        prepare_corpus(child.data, tokenizer) for tokenizer in (None, ours, other)
+    )
     assert len({found.fingerprint for found in (learnt, first, second)}) == 3
     assert [found.tokenizer.to_json() for found in (first, second)] == [
         ours.to_json(),
@@ -341,7 +343,7 @@ def test_a_corpus_is_prepared_anew_for_another_tokenizer_of_equal_size(child, pa
     assert sorted(first.val.pair(number)[0].tolist() for number in range(len(lines))) == sorted(
         ours.encode(lines)
     )
-    assert prepare(child.data, ours).folder == first.folder
+    assert prepare_corpus(child.data, ours).folder == first.folder
 
 
 def chosen(*overrides: str) -> set[str]:

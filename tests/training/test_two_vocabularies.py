@@ -27,7 +27,7 @@ from aiayn.apps.server.options import ServeOptions
 from aiayn.apps.server.service import Served, Service
 from aiayn.config.stored import changed_options
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.data.prepare import prepare
+from aiayn.data.preparation import prepare_corpus
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, DivergedError, RefusedError
 from aiayn.reports.runs import read_run
@@ -91,7 +91,7 @@ def log_prob_by_hand(translator, source: str, target: str) -> float:
 
 def test_each_side_is_learnt_and_stored_in_its_own_subwords(run, text):
     options_ = checkpoints.load(RunFolder(run).last).config.data
-    corpus = prepare(options_)
+    corpus = prepare_corpus(options_)
     tokenizer = corpus.tokenizer
     assert (tokenizer.source.vocab_size, tokenizer.vocab_size) == (290, 270)
     for side, own in (("en", tokenizer.source), ("el", tokenizer)):
@@ -280,13 +280,13 @@ def test_the_tokenizer_of_another_corpus_is_given_whole(run, text, tmp_path):
     stored = checkpoints.load(RunFolder(run).last).tokenizer
     given.write_text(stored, "utf-8")
     data = aiayn.compose(*options(text, tmp_path, "name=given", f"data.tokenizer={given}")).data
-    assert prepare(data).tokenizer.to_json() == stored
+    assert prepare_corpus(data).tokenizer.to_json() == stored
     for size in (None, 280):
         with pytest.raises(DataError, match="set 290, as in the given tokenizer"):
-            prepare(replace(data, src_vocab_size=size))
+            prepare_corpus(replace(data, src_vocab_size=size))
     given.write_text(Tokenizer.from_json(stored).source.to_json(), "utf-8")
     with pytest.raises(DataError, match="set null, as in the given tokenizer"):
-        prepare(replace(data, vocab_size=290))
+        prepare_corpus(replace(data, vocab_size=290))
 
 
 def test_a_validation_line_that_is_too_long_is_measured_in_the_subwords_of_its_side(text, tmp_path):

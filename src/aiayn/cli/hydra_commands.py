@@ -71,7 +71,7 @@ def _train_checked(options: Config, chosen: Collection[str]) -> None:
     check_typed_options(options)
     # With init_from the prepared corpus depends on that run's tokenizer, and is checked later.
     if options.init_from is None:
-        from aiayn.data.prepare import check_text
+        from aiayn.data.preparation import check_text
 
         check_text(options.data)
     # Imports torch: only once configuration and text are checked

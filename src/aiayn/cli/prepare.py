@@ -17,8 +17,7 @@ def prepare(
     Downloads and cleans the text, learns the vocabulary and encodes, on all cores of this machine.
     """
     from aiayn.config.compose import compose_training
-    from aiayn.data.prepare import check_text, infer_from_text
-    from aiayn.data.prepare import prepare as prepare_corpus
+    from aiayn.data.preparation import check_text, infer_from_text, prepare_corpus
     from aiayn.errors import ConfigError
 
     composed = compose_training(options or [])

@@ -53,7 +53,7 @@ def score(
     one_of("--format", style, ("text", "jsonl"))
     if each_token and style != "text":
         raise ConfigError("--per-token prints one number for each pair; leave out --format")
-    from aiayn.data.pair_files import FileText, is_pair_file
+    from aiayn.data.sources import FileText, is_pair_file
 
     if tgt is None and not is_pair_file(src.name):
         raise ConfigError(

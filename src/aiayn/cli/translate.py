@@ -249,7 +249,7 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     if file is None or str(file) == "-":
         return "stream"
     from aiayn.data.languages import LANGUAGE_CODES, short_code
-    from aiayn.data.pair_files import OTHER_FORMATS
+    from aiayn.data.sources import OTHER_FORMATS
     from aiayn.data.text_files import suffix
     from aiayn.doors import is_behind
 

@@ -12,7 +12,7 @@ from functools import cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiayn.data.identify import wrong_languages
+from aiayn.data.languages import wrong_languages
 from aiayn.data.placeholders import placeholders
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import MAX_LINE_BYTES

@@ -13,8 +13,8 @@ from aiayn.config.data import DataConfig
 from aiayn.data.cleaning import CleaningReport, clean, normalised
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.encode import Sentences, encode
-from aiayn.data.pair_files import FileText
 from aiayn.data.raw_text import RawText
+from aiayn.data.sources import FileText
 from aiayn.errors import DataError, RefusedError, writing
 from aiayn.files import atomic_write_text
 

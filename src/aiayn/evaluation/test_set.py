@@ -8,8 +8,7 @@ from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import Paths, listed, tagged
 from aiayn.data.languages import target_language
-from aiayn.data.pair_files import FileText
-from aiayn.data.sources import text_of
+from aiayn.data.sources import FileText, text_of
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError, RefusedError
 from aiayn.files import lines_sha256

@@ -258,7 +258,7 @@ def check_texts(jobs: Sequence[SweepJob]) -> None:
     for job in jobs:
         if job.config.data in checked_texts or job.config.init_from or is_finished(job):
             continue
-        from aiayn.data.prepare import check_text
+        from aiayn.data.preparation import check_text
         from aiayn.data.sources import text_of
 
         checked_texts.append(job.config.data)

@@ -19,7 +19,7 @@ from aiayn.config.training import TrainerOptions
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.data.prepare import infer_from_text
+from aiayn.data.preparation import infer_from_text
 from aiayn.data.raw_text import RawText
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer

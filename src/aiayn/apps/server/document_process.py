@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from aiayn.apps.documents.document import READERS, Document, parse_document
 from aiayn.apps.documents.placement import Attention
 from aiayn.apps.documents.texts import Texts
-from aiayn.data.pair_files import OTHER_FORMATS
+from aiayn.data.sources import OTHER_FORMATS
 from aiayn.data.text_files import suffix
 from aiayn.errors import DataError, ResourceError
 from aiayn.search.translations import Translation

@@ -16,7 +16,7 @@ from aiayn.config.resolve import usual_peak
 from aiayn.config.training import OptimConfig
 from aiayn.data.batch import TrainingBatch
 from aiayn.data.corpus import unigram_loss
-from aiayn.data.loaders import numbers_from
+from aiayn.data.datamodule import numbers_from
 from aiayn.errors import DivergedError
 from aiayn.files import atomic_write_text
 from aiayn.hardware import peak_memory, peak_rate

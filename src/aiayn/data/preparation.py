@@ -36,9 +36,8 @@ from aiayn.data.corpus import (
 from aiayn.data.encode import encode_split
 from aiayn.data.held_out import warn_of_leakage
 from aiayn.data.raw_text import RawPair, RawText
-from aiayn.data.sides import check_sides
 from aiayn.data.sources import text_of
-from aiayn.data.survey import Survey, remarks
+from aiayn.data.survey import Survey, check_sides, remarks
 from aiayn.data.tokenizer import (
     Tokenizer,
     given_tokenizer,
@@ -104,7 +103,7 @@ def infer_from_text(options: Config) -> SizedConfig:
     )
 
 
-def prepare(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
+def prepare_corpus(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
     """Opens the prepared corpus of this configuration; builds it first if there is none.
 
     Without a tokenizer, one is learned from the training text. Raises DataError for text that
@@ -132,8 +131,8 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
     """Opens the prepared corpus as soon as another process, of any machine, has built it on a disk
     that all share.
 
-    Raises DataError if that process shows no sign of life for `silence` seconds, and as `prepare`
-    does.
+    Raises DataError if that process shows no sign of life for `silence` seconds, and as
+    `prepare_corpus` does.
     """
     wanted = _wanted(config, tokenizer)
     target = wanted.target
