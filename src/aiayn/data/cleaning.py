@@ -8,9 +8,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiayn.data.languages import wrong_languages
 from aiayn.data.placeholders import placeholders
@@ -35,8 +35,8 @@ CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
 # In the linear form of a tree: a symbol that is not a bracket
 TREE_TAG = re.compile(r"(?<!\S)[^()\s]\S*")
 
-# Source and target; returns the reason why a pair is dropped, None to keep it
-Rule = Callable[[str, str], str | None]
+# Of source and target: true if the pair is to be dropped
+Rule = Callable[[str, str], Any]
 
 
 class CleanPair(NamedTuple):
@@ -45,9 +45,7 @@ class CleanPair(NamedTuple):
     raw: RawPair
     src: str
     tgt: str
-    is_normalised: bool = (
-        False  # its blanks, line ends, invisible characters or Unicode form were changed
-    )
+    is_normalised: bool  # its blanks, line ends, invisible characters or Unicode form were changed
 
 
 @dataclass
@@ -63,17 +61,16 @@ class CleaningReport:
     # Training pairs of each name of the option
     corpora: Counter[int] = field(default_factory=Counter)
     read_by_file: Counter[str] = field(default_factory=Counter, compare=False)
-    not_utf8_by_file: Counter[str] = field(default_factory=Counter, compare=False)
-    first_not_utf8: dict[str, str] = field(default_factory=dict, compare=False)  # file: place
-    on_drop: Callable[[RawPair, str], None] | None = (
-        None  # called with every dropped pair and its reason
-    )
+    # file: pairs, and the place of the first
+    not_utf8: dict[str, tuple[int, str]] = field(default_factory=dict, compare=False)
+    # Called with every dropped pair and its reason
+    on_drop: Callable[[RawPair, str], None] | None = None
 
     def drop(self, pair: RawPair, reason: str) -> None:
         self.dropped[reason] += 1
         if reason == "not_utf8":
-            self.not_utf8_by_file[pair.file] += 1
-            self.first_not_utf8.setdefault(pair.file, pair.place)
+            pairs, first = self.not_utf8.get(pair.file, (0, pair.place))
+            self.not_utf8[pair.file] = pairs + 1, first
         if self.dropped[reason] <= 5:
             self.first_dropped.setdefault(reason, []).append(pair.place)
         if self.on_drop:
@@ -85,22 +82,20 @@ class CleaningReport:
         Then the file is in another encoding, and dropping bad lines would lose exactly the
         sentences with accents. A share of all files together would hide a small one.
         """
-        for file, bad in self.not_utf8_by_file.items():
+        for file, (bad, first) in self.not_utf8.items():
             read = self.read_by_file[file]
             if bad >= 20 and bad > most * read:
                 raise DataError(
                     f"{text.option}: {bad} of {read} pairs read are not UTF-8 (the first: "
-                    f"{self.first_not_utf8[file]}); convert the file, for example iconv -f "
-                    "ISO-8859-1 -t UTF-8"
+                    f"{first}); convert the file, for example iconv -f ISO-8859-1 -t UTF-8"
                 )
 
     def reasons(self) -> str:
         """Returns why pairs were dropped, how many, and the place of the first: `3 empty (FILE:
         line 7), ...`.
         """
-        first_dropped = self.first_dropped
         return ", ".join(
-            f"{count:,} {reason} ({first_dropped[reason][0]})"
+            f"{count:,} {reason} ({self.first_dropped[reason][0]})"
             for reason, count in self.dropped.items()
         )
 
@@ -108,9 +103,8 @@ class CleaningReport:
         """Raises DataError if no pair is usable, and if over 5 % of a file are not UTF-8."""
         self.check_encoding(text)
         if not self.kept:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items())
             raise DataError(
-                f"{text.option}: none of {self.read} pairs is usable ({reasons}); "
+                f"{text.option}: none of {self.read} pairs is usable: {self.reasons()}; "
                 f"data.max_length={config.max_length}, "
                 f"data.max_length_ratio={config.max_length_ratio:g}"
             )
@@ -181,7 +175,10 @@ def normalise(text: str) -> str:
 
 
 def clean(
-    pairs: Iterable[RawPair], report: CleaningReport, rules: Sequence[Rule] = (), tags: str = "kept"
+    pairs: Iterable[RawPair],
+    report: CleaningReport,
+    rules: Sequence[tuple[str, Rule]] = (),
+    tags: str = "kept",
 ) -> Iterator[CleanPair]:
     """Yields the usable pairs as text and counts the others in `report`. One bad side drops the
     pair.
@@ -192,13 +189,13 @@ def clean(
     for pair in pairs:
         report.read += 1
         report.read_by_file[pair.file] += 1
-        (src, src_changed, src_flaw), (tgt, tgt_changed, tgt_flaw) = (
-            _usable(pair.src),
-            _usable(pair.tgt),
-        )
+        src, src_changed, src_flaw = _usable(pair.src)
+        tgt, tgt_changed, tgt_flaw = _usable(pair.tgt)
         reason = pair.flaw or src_flaw or tgt_flaw
-        for rule in rules:
-            reason = reason or rule(src, tgt)
+        for fault, is_faulty in () if reason else rules:
+            if is_faulty(src, tgt):
+                reason = fault
+                break
         if reason:
             report.drop(pair, reason)
             continue
@@ -248,56 +245,52 @@ def _usable(raw: bytes) -> tuple[str, bool, str]:
     return plain, plain != text, "" if plain else "empty"
 
 
-# Filters of training pairs, each an option.
-FILTERS = ("drop_duplicates", "drop_equal", "drop_placeholder_mismatch")
-
-
-def training_rules(config: "DataOptions") -> list[Rule]:
-    """Returns the rules that the options ask for, made anew for one pass over the training text.
+def training_rules(config: "DataOptions") -> list[tuple[str, Rule]]:
+    """Returns the rules that the options ask for and their reasons, made anew for one pass over the
+    training text.
 
     Duplicates are asked for last: a pair that another rule drops does not count as the first of its
     kind. They take some 70 bytes of memory a pair.
     """
-    symbols = "|".join(map(re.escape, config.all_symbols))
     # The tag of a corpus, which only sources have, is no content.
-    plain: Callable[[str], str] = partial(re.compile(symbols).sub, "") if symbols else str
-    rules: list[Rule] = []
+    symbols = re.compile("|".join(map(re.escape, config.all_symbols)) or "(?!)")
+    rules: list[tuple[str, Rule]] = []
+
+    def add(reason: str, is_faulty: Rule) -> None:
+        rules.append(
+            (reason, lambda src, tgt: is_faulty(symbols.sub("", src), symbols.sub("", tgt)))
+        )
+
     if config.drop_equal:
-        rules.append(
-            lambda src, tgt: (
-                "equal_sides" if normalised(plain(src)) == normalised(plain(tgt)) else None
-            )
-        )
+        add("equal_sides", equal_sides)
     if config.drop_placeholder_mismatch:
-        rules.append(
-            lambda src, tgt: (
-                "placeholders" if placeholders(plain(src)) != placeholders(plain(tgt)) else None
-            )
-        )
+        add("placeholders", lambda src, tgt: placeholders(src) != placeholders(tgt))
     if config.drop_without_letters:
-        rules.append(
-            lambda src, tgt: "without_letters" if lacks_letters(plain(src), plain(tgt)) else None
-        )
+        add("without_letters", lacks_letters)
     if config.drop_wrong_language:
-        languages = wrong_languages((config.src_lang, config.tgt_lang))
-        rules.append(
-            lambda src, tgt: "wrong_language" if languages(plain(src), plain(tgt)) else None
-        )
+        add("wrong_language", wrong_languages((config.src_lang, config.tgt_lang)))
     if config.drop_duplicates:
-        seen: set[int] = set()
-        ignoring_case = config.drop_duplicates == "normalised"
+        seen = set[int]()
+        compared = normalised if config.drop_duplicates == "normalised" else str
 
-        def duplicate(src: str, tgt: str) -> str | None:
-            text = f"{normalised(src)}\n{normalised(tgt)}" if ignoring_case else f"{src}\n{tgt}"
-            # 64 bits: ten million pairs have a collision with probability 3e-6.
-            key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-            if key in seen:
-                return "duplicate"
+        def is_duplicate(src: str, tgt: str) -> bool:
+            key = pair_hash(compared(src), compared(tgt))
+            is_known = key in seen
             seen.add(key)
-            return None
+            return is_known
 
-        rules.append(duplicate)
+        rules.append(("duplicate", is_duplicate))
     return rules
+
+
+def pair_hash(src: str, tgt: str) -> int:
+    """Returns 64 bits: ten million pairs have a collision with probability 3e-6."""
+    digest = hashlib.blake2b(f"{src}\n{tgt}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def equal_sides(src: str, tgt: str) -> bool:
+    return normalised(src) == normalised(tgt)
 
 
 def lacks_letters(*sides: str) -> bool:
