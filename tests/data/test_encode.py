@@ -60,7 +60,7 @@ def test_every_line_gets_the_ids_that_the_tokenizer_gives_it_whatever_came_befor
 def pairs_of(count: int) -> list[CleanPair]:
     raw = RawPair("file", 1, b"", b"")
     return [
-        CleanPair(raw, f"house {number} small", f"Haus {number * 7} klein")
+        CleanPair(raw, f"house {number} small", f"Haus {number * 7} klein", False)
         for number in range(count)
     ]
 

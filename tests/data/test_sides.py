@@ -212,7 +212,8 @@ def test_a_large_text_is_surveyed_by_a_sample_that_keeps_duplicates_together(mon
     monkeypatch.setattr(module, "SAMPLE", 100)
     survey = Survey(("xx", "yy"))
     survey.add(
-        CleanPair(None, f"word {number % 4000}", f"Wort {number % 4000}") for number in range(6000)
+        CleanPair(None, f"word {number % 4000}", f"Wort {number % 4000}", False)
+        for number in range(6000)
     )
     found = survey.as_dict()
     assert len(survey.pairs) <= 100 < found["pairs"] * 8

@@ -139,7 +139,7 @@ def test_1000_lines_against_999_are_refused_before_any_work():
     [
         (b"", b"eins\n" * 7, "has 0 lines"),
         (b"", b"", "no text"),
-        (b"\n" * 9, b"\n" * 9, "none of 9 pairs is usable (9 empty)"),
+        (b"\n" * 9, b"\n" * 9, "none of 9 pairs is usable: 9 empty ("),
         ("one\n".encode("utf-16"), "eins\n".encode("utf-16"), "UTF-16"),
         (b"f\xfcnf\n" * 60, b"f\xfcnf\n" * 60, "iconv"),
     ],

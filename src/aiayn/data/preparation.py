@@ -23,7 +23,6 @@ from aiayn.config.data import DataConfig, DataOptions
 from aiayn.config.resolve import SizedConfig, infer_sizes
 from aiayn.config.rules import known_tags
 from aiayn.config.schema import Config
-from aiayn.config.stored import as_option
 from aiayn.data.cleaning import FILTERS, CleaningReport, clean
 from aiayn.data.corpus import (
     SPLITS,
@@ -40,6 +39,7 @@ from aiayn.data.sources import text_of
 from aiayn.data.survey import Survey, check_sides, remarks
 from aiayn.data.tokenizer import (
     Tokenizer,
+    check_tokenizer,
     given_tokenizer,
     learn_tokenizer,
     supported_vocab_size,
@@ -200,17 +200,8 @@ def _wanted(config: DataOptions, tokenizer: Tokenizer | None) -> Wanted:
     symbol.
     """
     tokenizer = tokenizer or given_tokenizer(config)
-    if tokenizer and (
-        unknown := [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]
-    ):
-        raise DataError(
-            f"data.symbols: the tokenizer splits {', '.join(unknown)}; learn a new one, or leave "
-            "these symbols out"
-        )
-    size = tokenizer.source.vocab_size if tokenizer and tokenizer.source is not tokenizer else None
-    if tokenizer and config.src_vocab_size != size:
-        option = f"data.src_vocab_size={as_option(config.src_vocab_size)}"
-        raise DataError(f"{option}: set {as_option(size)}, as in the given tokenizer")
+    if tokenizer:
+        check_tokenizer(tokenizer, config)
     known_tags("data.val", config.val, tokenizer.symbols if tokenizer else config.all_symbols)
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}

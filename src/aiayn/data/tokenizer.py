@@ -17,6 +17,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from aiayn.config.data import OTHER_ALGORITHMS
+from aiayn.config.stored import as_option
 from aiayn.config.tasks import TASKS
 from aiayn.data.cleaning import (
     REPLACED,
@@ -25,7 +26,6 @@ from aiayn.data.cleaning import (
     clean,
     grouped,
     training_rules,
-    with_plain_blanks,
 )
 from aiayn.data.raw_text import RawText, with_progress
 from aiayn.errors import DataError
@@ -46,12 +46,14 @@ BYTE_OF_CHARACTER |= {chr(256 + n): byte for n, byte in enumerate(_UNPRINTED)}
 
 CHARACTER = r"[\s\S]"  # divides a text before merges of bytes make subwords of its parts
 
-# `cleaning.with_plain_blanks` and `cleaning.composed` in the library's file format.
-REPLACEMENTS = [
-    {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content}
-    for pattern, content in REPLACED
+# `cleaning.canonical` in the library's file format.
+CANONICAL = [
+    *(
+        {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content}
+        for pattern, content in REPLACED
+    ),
+    {"type": "NFC"},
 ]
-COMPOSE = {"type": "NFC"}
 
 # The library's threads do not survive a fork. Setting the variable keeps threads on in this process
 # without a warning at every fork; children (data workers, ranks) use one thread instead of waiting
@@ -80,17 +82,12 @@ class Tokenizer:
     is all bytes, so `<unk>` is never produced; its id is reserved for other engines.
     """
 
-    def __init__(
-        self, core: tokenizers.Tokenizer, composes: bool = True, source: "Tokenizer | None" = None
-    ):
-        """`composes`: text is brought to NFC, which the first tokenizers did not do.
+    def __init__(self, core: tokenizers.Tokenizer, source: "Tokenizer | None" = None):
+        """`source`: see the property.
 
-        Python does that and replaces blanks, faster than the library, which only learns of it in
-        `to_json`.
-        `source`: see the property.
+        Python makes text canonical, faster than the library, which only learns of it in `to_json`.
         """
         self._own_source = source
-        self._canonical = canonical if composes else with_plain_blanks
         # Treats text that looks like a special token as text. Not part of the library's file
         # format.
         core.encode_special_tokens = True
@@ -131,9 +128,10 @@ class Tokenizer:
         }
         if algorithm == "unigram":
             core.model = models.Unigram()
-            core.train_from_iterator(texts, trainers.UnigramTrainer(unk_token="<unk>", **settings))
+            trainer = trainers.UnigramTrainer(unk_token="<unk>", **settings)
         else:
-            core.train_from_iterator(texts, trainers.BpeTrainer(**settings))
+            trainer = trainers.BpeTrainer(**settings)
+        core.train_from_iterator(texts, trainer)
         _add(core, symbols)
         learned = core.get_vocab_size()
         if learned > vocab_size:
@@ -160,11 +158,10 @@ class Tokenizer:
         try:
             fields = json.loads(text)
             model = fields["model"]
-            kinds = [step["type"] for step in fields["normalizer"]["normalizers"]]
-            divides = fields["pre_tokenizer"]["type"] == "Sequence"
-            steps = fields["pre_tokenizer"]["pretokenizers"][:1] if divides else []
+            lowercase = {"type": "Lowercase"} in fields["normalizer"]["normalizers"]
+            steps = fields["pre_tokenizer"].get("pretokenizers", [])[:1]
             patterns = [step["pattern"]["Regex"] for step in steps]
-            core = _untrained(bool(patterns), "Lowercase" in kinds, patterns == [CHARACTER])
+            core = _untrained(bool(patterns), lowercase, patterns == [CHARACTER])
             if model["type"] == "Unigram":
                 core.model = models.Unigram(_scored(model["vocab"]), UNK_ID, False)
             else:
@@ -175,24 +172,20 @@ class Tokenizer:
                 core, [token["content"] for token in fields["added_tokens"] if not token["special"]]
             )
             source = cls.from_json(json.dumps(fields["source"])) if "source" in fields else None
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DataError(
                 f"not a tokenizer of this program ({type(error).__name__}: {error!s:.80})"
             ) from error
-        tokenizer = cls(core, "NFC" in kinds, source)
-        built = json.loads(tokenizer.to_json())
-        if different := sorted(
-            key for key in built.keys() | fields.keys() if built.get(key) != fields.get(key)
-        ):
-            raise DataError(f"not a tokenizer of this program: its {', '.join(different)} differ")
+        tokenizer = cls(core, source)
+        if json.loads(tokenizer.to_json()) != fields:
+            raise DataError("not a tokenizer of this program: it differs from its own merges")
         return tokenizer
 
     def to_json(self) -> str:
         """Returns the tokenizer as canonical JSON: equal tokenizers give equal text."""
         fields = json.loads(self._core.to_str())
         steps = fields["normalizer"].get("normalizers", [fields["normalizer"]])
-        first = [*REPLACEMENTS, *([COMPOSE] if self.composes else [])]
-        fields["normalizer"] = {"type": "Sequence", "normalizers": [*first, *steps]}
+        fields["normalizer"] = {"type": "Sequence", "normalizers": [*CANONICAL, *steps]}
         if self._own_source:
             fields["source"] = json.loads(self._own_source.to_json())
         return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -209,7 +202,7 @@ class Tokenizer:
 
     def with_source(self, source: "Tokenizer") -> "Tokenizer":
         """Returns this tokenizer as one of targets, with that of their sources."""
-        return Tokenizer(self._core, self.composes, source)
+        return Tokenizer(self._core, source)
 
     @property
     def symbols(self) -> list[str]:
@@ -219,10 +212,6 @@ class Tokenizer:
             for token in self._core.get_added_tokens_decoder().values()
             if not token.special
         ]
-
-    @property
-    def composes(self) -> bool:
-        return self._canonical is canonical
 
     @property
     def is_lowercase(self) -> bool:
@@ -237,17 +226,12 @@ class Tokenizer:
         """Returns the SHA-256 of the canonical JSON, as hexadecimal digits."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    def normalise(self, line: str) -> str:
-        """Returns a line as the training text was: canonical, and without white space around it."""
-        return self._canonical(line.strip()).strip()
-
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Returns the subword ids of every line, without bos and eos. An empty line has none."""
-        lines = [self._canonical(line) for line in lines]
-        return [
-            encoding.ids
-            for encoding in self._core.encode_batch_fast(lines, add_special_tokens=False)
-        ]
+        encodings = self._core.encode_batch_fast(
+            list(map(canonical, lines)), add_special_tokens=False
+        )
+        return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Returns the text of every row. Special ids are skipped; bytes that are not UTF-8 become
@@ -321,7 +305,7 @@ def _scored(vocabulary: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     missing.
     """
     pieces = [piece for piece, score in vocabulary if piece and math.isfinite(score)]
-    if pieces[:4] != list(SPECIAL_IDS) or not {*pieces} >= {*pre_tokenizers.ByteLevel.alphabet()}:
+    if pieces[:4] != list(SPECIAL_IDS) or not _ALPHABET.issubset(pieces):
         raise ValueError("a vocabulary without special tokens or bytes")
     return [(piece, score) for piece, score in vocabulary]
 
@@ -333,9 +317,7 @@ def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[s
     Raises ValueError for merges whose result is not `stored`: forged ones could double the text
     without limit.
     """
-    ids = SPECIAL_IDS | {
-        byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()), 4)
-    }
+    ids = {piece: number for number, piece in enumerate([*SPECIAL_IDS, *sorted(_ALPHABET)])}
     for left, right in merges:
         if left not in ids or right not in ids or left + right not in stored:
             raise ValueError("a merge of unknown subwords")
@@ -409,24 +391,35 @@ def _batches(config: "DataOptions", text: RawText, sides: tuple[str, ...]) -> It
 
 
 def given_tokenizer(config: "DataOptions") -> Tokenizer | None:
-    """Reads the file that `data.tokenizer` names; None if one is to be learned. Raises DataError
-    for other options.
-    """
+    """Reads the file that `data.tokenizer` names; None if a tokenizer is to be learned."""
     if config.tokenizer in ("bpe", *OTHER_ALGORITHMS):
         return None
     try:
-        tokenizer = Tokenizer.from_json(Path(config.tokenizer).expanduser().read_text("utf-8"))
+        return Tokenizer.from_json(Path(config.tokenizer).expanduser().read_text("utf-8"))
     except (OSError, UnicodeDecodeError, DataError) as error:
         raise DataError(
             f"data.tokenizer={config.tokenizer}: {error}; name the tokenizer.json of a corpus"
         ) from error
-    for name, stored in (
-        ("vocab_size", tokenizer.vocab_size),
-        ("lowercase", tokenizer.is_lowercase),
-    ):
-        if getattr(config, name) not in (None, stored):
+
+
+def check_tokenizer(tokenizer: Tokenizer, config: "DataOptions") -> None:
+    """Raises DataError for options that a tokenizer contradicts."""
+    unknown = [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]
+    if unknown:
+        raise DataError(
+            f"data.symbols: the tokenizer splits {', '.join(unknown)}; learn a new one, or leave "
+            "these symbols out"
+        )
+    has_two = tokenizer.source is not tokenizer
+    stored = {
+        "vocab_size": tokenizer.vocab_size,
+        "src_vocab_size": tokenizer.source.vocab_size if has_two else None,
+        "lowercase": tokenizer.is_lowercase,
+    }
+    for name, value in stored.items():
+        option = getattr(config, name)
+        if option != value and (option is not None or name != "vocab_size"):
             raise DataError(
-                f"data.tokenizer={config.tokenizer}: set data.{name}={str(stored).lower()}, "
-                "as it is"
+                f"data.{name}={as_option(option)}: set {as_option(value)}, as in the given "
+                "tokenizer"
             )
-    return tokenizer

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiayn.config.search import SearchConfig
+from aiayn.data.cleaning import normalise
 from aiayn.data.text_files import MAX_LINE_BYTES, SURROGATE
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError
@@ -96,7 +97,7 @@ class LineTranslator(ABC):
                 raise DataError(
                     f"line {number} has {len(line):,} characters; split it into sentences"
                 )
-        return tokenizer.encode([tokenizer.normalise(line) for line in lines])
+        return tokenizer.encode(list(map(normalise, lines)))
 
     def sources(self, lines: list[str], first_line: int) -> list[list[int]]:
         """Returns `source_ids`. Raises DataError if learned positions are too few for a line and

@@ -17,6 +17,7 @@ from aiayn.config.rules import listed
 from aiayn.config.schema import Config
 from aiayn.config.training import TrainerOptions
 from aiayn.data.batch_plan import BatchPlan
+from aiayn.data.cleaning import normalise
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.preparation import infer_from_text
@@ -349,7 +350,7 @@ def check_positions(config: Config, prepared: PreparedCorpus, validation: RawTex
         limits = most - 1 - extra * (index in chosen), most - 1
         tokenizers = prepared.tokenizer.source, prepared.tokenizer
         for side, tokenizer, line, limit in zip(sides, tokenizers, pair, limits, strict=True):
-            if (length := len(tokenizer.encode([tokenizer.normalise(line)])[0])) > limit:
+            if (length := len(tokenizer.encode([normalise(line)])[0])) > limit:
                 raise DataError(
                     f"data.val={config.data.val}: line {index + 1} ({side}) has {length} subwords, "
                     f"model.max_positions={most} learned positions allow {limit} "
