@@ -20,7 +20,6 @@ from aiayn.config.data import DataConfig
 from aiayn.data import corpus as corpus_store
 from aiayn.data import encode as encoding
 from aiayn.data import preparation as prepare_module
-from aiayn.data.cleaning import FILTERS
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.preparation import SHAPING, check_text, infer_from_text, prepare_corpus
 from aiayn.data.sources import FileText
@@ -201,7 +200,7 @@ def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_th
         "train",
         "val",
     }  # through RawText.identity
-    inputs |= {*FILTERS, "tags", "tokenizer", "symbols", "src_vocab_size"}
+    inputs |= {"tokenizer", "symbols", "src_vocab_size"}
     inputs |= {"drop_wrong_language", "drop_without_letters"}
     elsewhere = {
         "test",

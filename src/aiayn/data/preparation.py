@@ -10,6 +10,7 @@ import os
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,7 +24,7 @@ from aiayn.config.data import DataConfig, DataOptions
 from aiayn.config.resolve import SizedConfig, infer_sizes
 from aiayn.config.rules import known_tags
 from aiayn.config.schema import Config
-from aiayn.data.cleaning import FILTERS, CleaningReport, clean
+from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.corpus import (
     SPLITS,
     PreparedCorpus,
@@ -54,21 +55,22 @@ HEARTBEAT, POLL = 10.0, 0.5  # seconds
 FIRST_PAIRS = 1000  # looked at before anything slow is begun
 # Options that shape the corpus, besides its text and what the tokenizer is.
 SHAPING = (
-    *(
-        "src_lang",
-        "tgt_lang",
-        "vocab_size",
-        "max_length",
-        "max_length_ratio",
-        "tokenizer_pairs",
-        "task",
-        "lowercase",
-    ),
-    *("tags", *FILTERS),
+    "src_lang",
+    "tgt_lang",
+    "vocab_size",
+    "max_length",
+    "max_length_ratio",
+    "tokenizer_pairs",
+    "task",
+    "lowercase",
+    "tags",
+    "drop_duplicates",
+    "drop_equal",
+    "drop_placeholder_mismatch",
 )
 
 
-class Wanted(NamedTuple):
+class CorpusSpec(NamedTuple):
     """What a prepared corpus is made of."""
 
     texts: dict[str, RawText]  # by split
@@ -83,14 +85,14 @@ def check_text(config: DataOptions) -> None:
     Writes nothing, reads the first pairs only and does not import torch, so that the most common
     mistakes are reported at once.
     """
-    wanted = _wanted(config, None)
-    for text in () if wanted.target.is_dir() else (wanted.texts[split] for split in SPLITS):
-        report = CleaningReport()
-        for _ in clean(islice(text.pairs(), FIRST_PAIRS), report):
-            pass
+    spec = _specify(config, None)
+    if spec.target.is_dir():
+        return
+    for split in SPLITS:
+        text, report = spec.texts[split], CleaningReport()
+        deque(clean(islice(text.pairs(), FIRST_PAIRS), report), maxlen=0)
         report.check_encoding(text, most=0.25)
-    if not wanted.target.is_dir():
-        check_sides(wanted.texts, config)
+    check_sides(spec.texts, config)
 
 
 def infer_from_text(options: Config) -> SizedConfig:
@@ -109,22 +111,23 @@ def prepare_corpus(config: DataConfig, tokenizer: Tokenizer | None = None) -> Pr
     Without a tokenizer, one is learned from the training text. Raises DataError for text that
     cannot be used and for a data folder that cannot be read or written.
     """
-    wanted = _wanted(config, tokenizer)
-    target = wanted.target
-    with _explained(config, target):
-        prepared = open_verified(target)
+    spec = _specify(config, tokenizer)
+    with _explained(config, spec):
+        prepared = open_verified(spec.target)
         is_new = isinstance(prepared, str)
-        if isinstance(prepared, str):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(_lock_file(target), config.prepare_per_node):
+        if is_new:
+            spec.target.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(_lock_file(spec.target)):
                 # again: another process may have built it while we waited
-                prepared = open_verified(target)
+                prepared = open_verified(spec.target)
                 if isinstance(prepared, str):
-                    if target.exists():
-                        log.warning("%s is damaged (%s): building it again", target, prepared)
-                    _build(config, wanted)
-                    prepared = PreparedCorpus.open(target)
-        return _described(prepared, config, wanted, is_new)
+                    if spec.target.exists():
+                        log.warning("%s is damaged (%s): building it again", spec.target, prepared)
+                    _build(config, spec)
+                    prepared = PreparedCorpus.open(spec.target)
+        assert not isinstance(prepared, str)
+        _describe(prepared, config, spec, is_new)
+        return prepared
 
 
 def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) -> PreparedCorpus:
@@ -134,70 +137,64 @@ def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) ->
     Raises DataError if that process shows no sign of life for `silence` seconds, and as
     `prepare_corpus` does.
     """
-    wanted = _wanted(config, tokenizer)
-    target = wanted.target
+    spec = _specify(config, tokenizer)
     sign, since = None, time.monotonic()
-    with _explained(config, target):
-        while isinstance(prepared := open_verified(target), str):
-            lock = _lock_file(target)
+    with _explained(config, spec):
+        while isinstance(prepared := open_verified(spec.target), str):
+            lock = _lock_file(spec.target)
             if (modified := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
                 sign, since = modified, time.monotonic()
             if time.monotonic() - since > silence:
                 raise DataError(
-                    f"data.folder={config.folder}: no other process has prepared {target} or "
+                    f"data.folder={config.folder}: no other process has prepared {spec.target} or "
                     f"worked on it for {silence:g} seconds; all machines must see the same "
                     "folder, or set data.prepare_per_node=true"
                 )
             time.sleep(POLL)
-        return _described(prepared, config, wanted, is_new=False)
+        _describe(prepared, config, spec, is_new=False)
+        return prepared
 
 
 @contextmanager
-def _explained(config: DataConfig, target: Path) -> Iterator[None]:
+def _explained(config: DataConfig, spec: CorpusSpec) -> Iterator[None]:
     """Raises DataError where a file of the data folder cannot be read or written."""
     try:
         yield
     except OSError as error:
         raise DataError(
-            f"data.folder={config.folder}: {error.strerror or error} ({error.filename or target}); "
-            "make room or make it writable, or choose another place with data.folder=FOLDER"
+            f"data.folder={config.folder}: {error.strerror or error} "
+            f"({error.filename or spec.target}); make room or make it writable, or choose another "
+            "place with data.folder=FOLDER"
         ) from error
 
 
-def _described(
-    prepared: PreparedCorpus, config: DataConfig, wanted: Wanted, is_new: bool
-) -> PreparedCorpus:
-    """Returns the corpus, and says what is in it."""
+def _describe(prepared: PreparedCorpus, config: DataConfig, spec: CorpusSpec, is_new: bool) -> None:
+    """Says what is in the corpus, and writes the pairs that are not if they are asked for."""
     if config.write_dropped:
-        _write_dropped(config, wanted.texts, prepared)
+        _write_dropped(prepared, config, spec)
     dropped = prepared.report["train"]["dropped"]
     reasons = ", ".join(f"{pairs:,} {reason}" for reason, pairs in dropped.items())
     counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
     losses = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
-    log.info("%s: %s%s", wanted.target, counts, losses)
+    log.info("%s: %s%s", spec.target, counts, losses)
     if sum(dropped.values()) > len(prepared.train):
-        most = max(dropped, key=lambda reason: dropped[reason])
         log.warning(
             "warning: most pairs of %s are dropped, mainly as %s",
-            wanted.texts["train"].option,
-            most,
+            spec.texts["train"].option,
+            max(dropped, key=dropped.__getitem__),
         )
-    # Opening it needs no network
-    looked_at = (*SPLITS, "test") if is_new or config.source != "hub" else SPLITS
-    warn_of_leakage(
-        prepared,
-        {split: wanted.texts[split] for split in looked_at if split in wanted.texts},
-        config,
-    )
-    return prepared
+    texts = dict(spec.texts)
+    if config.source == "hub" and not is_new:  # opening it needs no network
+        texts.pop("test", None)
+    warn_of_leakage(prepared, texts, config)
 
 
-def _wanted(config: DataOptions, tokenizer: Tokenizer | None) -> Wanted:
+def _specify(config: DataOptions, tokenizer: Tokenizer | None) -> CorpusSpec:
     """Returns what the corpus of these options is made of, with this tokenizer, that of
     `data.tokenizer` or a new one.
 
-    Raises DataError for text or a tokenizer that cannot be read, and for a tokenizer that lacks a
-    symbol.
+    Raises DataError for text or a tokenizer that cannot be read, and for options that the tokenizer
+    contradicts.
     """
     tokenizer = tokenizer or given_tokenizer(config)
     if tokenizer:
@@ -205,16 +202,9 @@ def _wanted(config: DataOptions, tokenizer: Tokenizer | None) -> Wanted:
     known_tags("data.val", config.val, tokenizer.symbols if tokenizer else config.all_symbols)
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}
-    # The second was an option once: corpora keep their names.
-    settings = {"format": FORMAT, "drop_number_mismatch": False} | {
-        name: getattr(config, name) for name in SHAPING
-    }
+    algorithm = None if config.tokenizer == "bpe" else config.tokenizer
     optional = {
-        "tokenizer": tokenizer.fingerprint
-        if tokenizer
-        else config.tokenizer
-        if config.tokenizer != "bpe"
-        else None,
+        "tokenizer": tokenizer.fingerprint if tokenizer else algorithm,
         "src_vocab_size": config.src_vocab_size,
         # Versions of rules: raise one whenever it drops other pairs.
         "duplicates": config.drop_duplicates and 2,
@@ -223,20 +213,25 @@ def _wanted(config: DataOptions, tokenizer: Tokenizer | None) -> Wanted:
         "letters": config.drop_without_letters and 1,
         "symbols": config.all_symbols,
     }
-    settings |= {name: value for name, value in optional.items() if value}
-    settings |= {split: texts[split].identity() for split in SPLITS}
+    settings = {
+        "format": FORMAT,
+        "drop_number_mismatch": False,  # once an option: corpora keep their names
+        **{name: getattr(config, name) for name in SHAPING},
+        **{name: value for name, value in optional.items() if value},
+        **{split: texts[split].identity() for split in SPLITS},
+    }
     name = f"{config.src_lang}-{config.tgt_lang}-{fingerprint_of(settings)[:16]}"
-    return Wanted(texts, tokenizer, settings, Path(config.folder).expanduser() / name)
+    return CorpusSpec(texts, tokenizer, settings, Path(config.folder).expanduser() / name)
 
 
-def _build(config: DataConfig, wanted: Wanted) -> None:
-    """Builds the corpus beside `target` and renames it; a build that is killed begins anew. The
+def _build(config: DataConfig, spec: CorpusSpec) -> None:
+    """Builds the corpus beside its folder and renames it; a build that is killed begins anew. The
     caller holds the lock.
 
     Raises DataError if a text no longer is what the settings identify. Every machine builds in a
     folder of its own, because locks of files may not work across machines.
     """
-    texts, tokenizer, settings, target = wanted
+    texts, tokenizer, settings, target = spec
     work = target.parent / f".{target.name}.{host()}.tmp"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -265,24 +260,20 @@ def _build(config: DataConfig, wanted: Wanted) -> None:
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
         fsync_folder(work)
-        _put_in_place(work, target)
+        try:
+            if target.exists() and isinstance(open_verified(target), str):
+                # At once, not file by file; processes that have it open keep its files.
+                shutil.rmtree(target.rename(work / "damaged"))
+            work.rename(target)
+        except OSError:  # built meanwhile by a machine that the lock does not reach
+            if isinstance(open_verified(target), str):
+                raise
+        fsync_folder(target.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _put_in_place(corpus: Path, target: Path) -> None:
-    try:
-        if target.exists() and isinstance(open_verified(target), str):
-            # At once, not file by file; processes that have it open keep its files.
-            shutil.rmtree(target.rename(corpus / "damaged"))
-        corpus.rename(target)
-    except OSError:  # built meanwhile by a machine that the lock does not reach
-        if isinstance(open_verified(target), str):
-            raise
-    fsync_folder(target.parent)
-
-
-def _write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: PreparedCorpus) -> None:
+def _write_dropped(prepared: PreparedCorpus, config: DataConfig, spec: CorpusSpec) -> None:
     """Writes `dropped.jsonl`, if missing: an object a pair: split, place (file and line), reason,
     source, target.
     """
@@ -291,8 +282,10 @@ def _write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: Prep
         return
 
     def write(split: str, pair: RawPair, reason: str) -> None:
-        record = {"split": split, "place": pair.place, "reason": reason}
-        record |= {
+        record = {
+            "split": split,
+            "place": pair.place,
+            "reason": reason,
             "source": pair.src.decode(errors="replace"),
             "target": pair.tgt.decode(errors="replace"),
         }
@@ -301,8 +294,8 @@ def _write_dropped(config: DataConfig, texts: dict[str, RawText], prepared: Prep
     with atomic_file(path) as file:
         for split in SPLITS:
             report = CleaningReport(on_drop=partial(write, split))
-            for _ in encode_split(split, config, texts[split], prepared.tokenizer, report):
-                pass
+            ids = encode_split(split, config, spec.texts[split], prepared.tokenizer, report)
+            deque(ids, maxlen=0)
 
 
 def _lock_file(target: Path) -> Path:
@@ -310,11 +303,11 @@ def _lock_file(target: Path) -> Path:
 
 
 @contextmanager
-def _locked(path: Path, quietly: bool) -> Iterator[None]:
+def _locked(path: Path) -> Iterator[None]:
     """Holds an exclusive lock, which ends with the process, even if that is killed.
 
-    Unless `quietly`, the file is touched meanwhile: a sign of life for `wait_for` on machines that
-    do not see the lock.
+    The file is touched meanwhile: a sign of life for `wait_for` on machines that do not see the
+    lock.
     """
     lock, over = filelock.FileLock(path), threading.Event()
     try:
@@ -328,9 +321,8 @@ def _locked(path: Path, quietly: bool) -> Iterator[None]:
             with suppress(OSError):
                 os.utime(path)
 
-    if not quietly:
-        path.touch()
-        threading.Thread(target=touch, daemon=True).start()
+    path.touch()
+    threading.Thread(target=touch, daemon=True).start()
     try:
         yield
     finally:
