@@ -103,11 +103,7 @@ HOMES = {
         "runs/checkpoints",
         *("hardware", "search", "apps/export", "visualize", "training"),
     },
-    "pytorch_lightning": {
-        *("data/datamodule"),
-        "training",
-        "__init__",
-    },
+    "pytorch_lightning": {"data/datamodule", "training", "__init__"},
     "triton": {"kernels/triton_attention", "kernels/triton_loss"},
     "lightning_fabric": {"training/distributed/ranks"},
     "lightning_utilities": {"training/background_writer"},
