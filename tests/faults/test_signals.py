@@ -10,8 +10,7 @@ import torch
 from applications import slow_but
 from faults.harness import acts_at, configured, differences, measured, train
 
-from aiayn.data import datamodule
-from aiayn.data import preparation
+from aiayn.data import datamodule, preparation
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import saved_steps
 from aiayn.search.translator import Translator

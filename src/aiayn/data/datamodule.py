@@ -34,7 +34,7 @@ from aiayn.data.batch import (
     padded,
 )
 from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, repetitions
-from aiayn.data.cleaning import learned_target
+from aiayn.data.cleaning import learned_target, normalise
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
 from aiayn.data.preparation import prepare_corpus, wait_for
@@ -126,10 +126,7 @@ class TranslationDataModule(pl.LightningDataModule):
             sources, references = text_of(self.config, "test").read()
             targets = [learned_target(line, self.config.tags) for line in references]
             sides = (self.tokenizer.source, sources), (self.tokenizer, targets)
-            ids = (
-                tokenizer.encode([tokenizer.normalise(line) for line in lines])
-                for tokenizer, lines in sides
-            )
+            ids = (tokenizer.encode(list(map(normalise, lines))) for tokenizer, lines in sides)
             self._test = PreparedSplit(Path(), "test", *map(Sentences.of, ids))
 
     def train_dataloader(self) -> DataLoader:
