@@ -76,6 +76,12 @@ class CleaningReport:
         if self.on_drop:
             self.on_drop(pair, reason)
 
+    def drop_kept(self, pair: CleanPair, reason: str) -> None:
+        """Drops a pair that was usable."""
+        self.kept -= 1
+        self.normalised -= pair.is_normalised
+        self.drop(pair.raw, reason)
+
     def check_encoding(self, text: RawText, most: float = 0.05) -> None:
         """Raises DataError if more than this share of the pairs of a file is not UTF-8.
 

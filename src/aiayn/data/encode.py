@@ -22,10 +22,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ResourceError
 
 # Encoded at once; the second limits memory for long lines
-CHUNK_PAIRS, CHUNK_CHARACTERS = (
-    20_000,
-    8_000_000,
-)
+CHUNK_PAIRS, CHUNK_CHARACTERS = 20_000, 8_000_000
 SEVERAL = 8  # chunks, from which on several processes are worth starting
 MAX_WORDS = 1_000_000  # in a cache; some 300 MB
 
@@ -117,29 +114,25 @@ def encode_split(
     raw = with_progress(text.pairs(), f"encoding {split}", total)
     rules = training_rules(config) if training else []
     # The last; of pairs that stay
-    repeated = rules.pop() if training and config.drop_duplicates else None
+    is_duplicate = rules.pop()[1] if training and config.drop_duplicates else None
     pairs = clean(raw, report, rules, config.tags)
     for chunk, src, tgt in encode(pairs, tokenizer, config.prepare_processes):
+        kept = []
+        for number, pair in enumerate(chunk if training else ()):
+            shorter, longer = sorted((len(src[number]), len(tgt[number])))
+            if longer > config.max_length:
+                report.drop_kept(pair, "too_long")
+            elif longer > config.max_length_ratio * shorter + 5:
+                report.drop_kept(pair, "length_ratio")
+            elif is_duplicate and is_duplicate(pair.src, pair.tgt):
+                report.drop_kept(pair, "duplicate")
+            else:
+                kept.append(number)
+                report.corpora[pair.raw.corpus] += 1
         if training:
-            src_lengths, tgt_lengths = np.diff(src.starts), np.diff(tgt.starts)
-            longer, shorter = (
-                np.maximum(src_lengths, tgt_lengths),
-                np.minimum(src_lengths, tgt_lengths),
-            )
-            flaws = [longer > config.max_length, longer > config.max_length_ratio * shorter + 5]
-            reasons = np.select(flaws, ["too_long", "length_ratio"], "")
-            if repeated:
-                for number in np.flatnonzero(reasons == ""):
-                    reasons[number] = repeated(chunk[number].src, chunk[number].tgt) or ""
-            kept = np.flatnonzero(reasons == "")
-            for number in np.flatnonzero(reasons):
-                report.kept -= 1
-                report.normalised -= chunk[number].is_normalised
-                report.drop(chunk[number].raw, str(reasons[number]))
-            report.corpora.update(chunk[number].raw.corpus for number in kept)
+            src, tgt = (side.take(np.array(kept, np.int64)) for side in (src, tgt))
             if survey:
                 survey.add(chunk[number] for number in kept)
-            src, tgt = src.take(kept), tgt.take(kept)
         yield src, tgt
 
 
@@ -162,18 +155,12 @@ def encode(
     first = next(chunks, None)
     if first is None:
         return
-    waiting: deque[tuple[list[CleanPair], Future[tuple[Sentences, Sentences]]]] = deque()
+    waiting = deque[tuple[list[CleanPair], Future[tuple[Sentences, Sentences]]]]()
     pool = ProcessPoolExecutor(processes, initializer=_start, initargs=(tokenizer, os.getpid()))
     try:
         for chunk in chain([first], chunks):
-            waiting.append(
-                (
-                    chunk,
-                    pool.submit(
-                        _encode, [pair.src for pair in chunk], [pair.tgt for pair in chunk]
-                    ),
-                )
-            )
+            texts = [pair.src for pair in chunk], [pair.tgt for pair in chunk]
+            waiting.append((chunk, pool.submit(_encode, *texts)))
             if len(waiting) > 2 * processes:
                 done, ids = waiting.popleft()
                 yield done, *ids.result()

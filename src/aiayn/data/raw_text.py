@@ -63,6 +63,10 @@ class RawText(ABC):
         """Returns the number of pairs before cleaning."""
         return sum(1 for _ in self.pairs())
 
+    def untagged(self) -> "list[RawText]":
+        """Returns each name as a text of its own, without those with a tag."""
+        return [self]
+
     def read(self) -> tuple[list[str], list[str]]:
         """Returns sources and targets. Raises DataError as `pairs` does, for rows that are not
         pairs and for lines that are not UTF-8.

@@ -6,8 +6,8 @@ them may be compressed (.gz, .bz2, .xz).
 """
 
 import re
-from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from collections.abc import Iterator
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -65,21 +65,20 @@ class FileText(RawText):
         max_expansion: int = MAX_EXPANSION,
     ):
         super().__init__(key, names, langs)
-        self._scan = partial(scan, max_expansion=max_expansion)
-        self.tags, self.paths = zip(*map(tagged, names), strict=True)
+        self._max_expansion = max_expansion
 
     @cached_property
-    def files(self) -> list[tuple[Path, ...]]:
-        """Returns for each name one file of pairs, or a source and a target file, if the name is
-        their prefix.
+    def files(self) -> list[tuple[str, tuple[Path, ...]]]:
+        """Returns for each name its tag, and one file of pairs, or a source and a target file if
+        the name is their prefix.
 
         These are `PREFIX.LANG`, or the same compressed. Raises DataError for missing files, unequal
         line counts, and if there is no line at all.
         """
-        files = [self._files(name) for name in self.paths]
+        files = [(tag, self._files(name)) for tag, name in map(tagged, self.names)]
         # Every file, because what holds too much must not be read later
-        if not sum(self._scan(path)[0] for path in chain.from_iterable(files)):
-            raise DataError(f"{self.key}: no text in {', '.join(map(_named, files))}")
+        if not sum(self._scan(path)[0] for _, paths in files for path in paths):
+            raise DataError(f"{self.option}: the files have no text")
         return files
 
     def _files(self, name: str) -> tuple[Path, ...]:
@@ -98,58 +97,71 @@ class FileText(RawText):
             )
         return src, tgt
 
+    def _scan(self, path: Path) -> tuple[int, str]:
+        return scan(path, max_expansion=self._max_expansion)
+
     def pairs(self) -> Iterator[RawPair]:
         # `self.files` is asked for here and now: errors of names come before the first pair.
         return chain.from_iterable(
-            self._with_tag(number, paths) for number, paths in enumerate(self.files)
+            self._with_tag(number, tag, paths) for number, (tag, paths) in enumerate(self.files)
         )
 
-    def _with_tag(self, number: int, paths: tuple[Path, ...]) -> Iterator[RawPair]:
+    def _with_tag(self, number: int, tag: str, paths: tuple[Path, ...]) -> Iterator[RawPair]:
         """Yields the pairs of a name with its number and its tag, which blank sources do not
         get.
         """
-        tag = f"{self.tags[number]} ".encode() if self.tags[number] else b""
-        if not (number or tag):
-            return self._pairs(paths)
-        return (
-            pair._replace(
-                src=(tag if normalise(pair.src.decode(errors="replace")) else b"") + pair.src,
-                corpus=number,
-            )
-            for pair in self._pairs(paths)
-        )
+        for pair in self._pairs(paths):
+            if number or tag:
+                is_blank = not tag or not normalise(pair.src.decode(errors="replace"))
+                src = pair.src if is_blank else f"{tag} ".encode() + pair.src
+                pair = pair._replace(src=src, corpus=number)
+            yield pair
 
     def _pairs(self, paths: tuple[Path, ...]) -> Iterator[RawPair]:
         if len(paths) == 1:
             yield from _read_pair_file(paths[0], *self.langs)
         else:
-            file = _named(paths)
+            file = " and ".join(map(str, paths))
             for number, (src, tgt) in enumerate(zip(*map(lines, paths), strict=True), 1):
                 yield RawPair(file, number, src, tgt)
 
     def identity(self) -> Any:
-        kinds = ([suffix(paths[0].name)] if len(paths) == 1 else [] for paths in self.files)
-        hashes = ([self._scan(path)[1] for path in paths] for paths in self.files)
         return [
-            [tag] * bool(tag) + suffixes + digests
-            for tag, suffixes, digests in zip(self.tags, kinds, hashes, strict=True)
+            [tag] * bool(tag)
+            + [suffix(paths[0].name)] * (len(paths) == 1)
+            + [self._scan(path)[1] for path in paths]
+            for tag, paths in self.files
         ]
 
     def count(self) -> int:
         return sum(
             self._scan(paths[0])[0] if len(paths) == 2 else sum(1 for _ in self._pairs(paths))
-            for paths in self.files
+            for _, paths in self.files
         )
+
+    def untagged(self) -> list[RawText]:
+        return [
+            FileText(self.key, [name], self.langs, self._max_expansion)
+            for name in self.names
+            if not tagged(name)[0]
+        ]
 
 
 def _read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """Streams the rows of a file of pairs; a row that is not a pair has a flaw.
 
     Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no
-    pairs, and if there is no pair at all.
+    pairs, and if there is no pair at all; ConfigError if a library is missing.
     """
+    ending = suffix(path.name)
+    try:
+        read = TABLES.get(ending) or load_from("aiayn.readers", ending)
+    except ImportError as error:
+        raise ConfigError(
+            f".{ending} files: {error.name} is not installed: pip install 'aiayn[text]'"
+        ) from error
     rows, bad, first = 0, 0, []
-    for pair in _reader(suffix(path.name))(path, src_lang, tgt_lang):
+    for pair in read(path, src_lang, tgt_lang):
         rows += 1
         if pair.flaw:
             bad += 1
@@ -162,20 +174,6 @@ def _read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
             f"{path}: {bad} of {rows} rows are not pairs, the first{remark(first)}; correct or "
             "remove them"
         )
-
-
-def _reader(ending: str) -> Callable[[Path, str, str], Iterator[RawPair]]:
-    """Returns what reads files of this suffix. Raises ConfigError if a library is missing."""
-    try:
-        return TABLES.get(ending) or load_from("aiayn.readers", ending)
-    except ImportError as error:
-        raise ConfigError(
-            f".{ending} files: {error.name} is not installed: pip install 'aiayn[text]'"
-        ) from error
-
-
-def _named(paths: tuple[Path, ...]) -> str:
-    return " and ".join(map(str, paths))
 
 
 # Formats that are not read, by suffix, and what to do instead.
@@ -200,33 +198,24 @@ OTHER_FORMATS = {
 def _language_file(prefix: str, lang: str, langs: tuple[str, str], key: str) -> Path:
     """Returns the file of a language. Raises DataError that says what stands there instead."""
     plain = Path(f"{prefix}.{lang}").expanduser()
-    candidates = [plain, *(Path(f"{plain}{ending}") for ending in OPENERS)]
+    candidates = [Path(f"{plain}{ending}") for ending in ("", *OPENERS)]
     for path in candidates:
         if path.exists():
             return path
+    names = {path.name.casefold(): path for path in plain.parent.glob("*")}
+    similar = [path for path in candidates if path.name.casefold() in names]
+    codes, endings = ("|".join(map(re.escape, values)) for values in (langs, OPENERS))
     if Path(prefix).expanduser().is_dir():
-        raise DataError(f"{key}={prefix}: is a folder; name the files in it, without .{lang}")
-    names = (
-        {path.name.casefold(): path for path in plain.parent.glob("*")}
-        if plain.parent.is_dir()
-        else {}
-    )
-    for path in candidates:
-        if similar := names.get(path.name.casefold()):
-            raise DataError(
-                f"{key}={prefix}: no file {path}, but {similar} exists; rename it, or change the "
-                "option"
-            )
-    for code in langs:
-        if extension := re.search(rf"\.{re.escape(code)}(\.gz|\.bz2|\.xz)?$", prefix):
-            rest = prefix[: extension.start()]
-            raise DataError(
-                f"{key}={prefix}: leave out {extension[0]}; {key}={rest} names the files of both "
-                "languages"
-            )
-    raise DataError(
-        f"{key}={prefix}: no file {plain} or {plain}.gz; {key} is the file name without .{lang}"
-    )
+        fault = f"is a folder; name the files in it, without .{lang}"
+    elif similar:
+        existing = names[similar[0].name.casefold()]
+        fault = f"no file {similar[0]}, but {existing} exists; rename it, or change the option"
+    elif extension := re.search(rf"\.({codes})({endings})?$", prefix):
+        rest = prefix[: extension.start()]
+        fault = f"leave out {extension[0]}; {key}={rest} names the files of both languages"
+    else:
+        fault = f"no file {plain} or {plain}.gz; {key} is the file name without .{lang}"
+    raise DataError(f"{key}={prefix}: {fault}")
 
 
 class PhrasebookText(RawText):
@@ -258,11 +247,8 @@ class HubText(RawText):
     def __init__(self, key: str, names: list[str], config: DataOptions):
         super().__init__(key, names, (config.src_lang, config.tgt_lang))
         assert config.hub_path is not None  # DataOptions requires it with data.source=hub
-        self.hub_path, self.hub_name, self.revision = (
-            config.hub_path,
-            config.hub_name,
-            config.hub_revision,
-        )
+        self.hub_path, self.hub_name = config.hub_path, config.hub_name
+        self.revision = config.hub_revision
 
     def pairs(self) -> Iterator[RawPair]:
         rows = self._rows([self._load(name) for name in self.names])
@@ -272,16 +258,11 @@ class HubText(RawText):
         folder, config = self._place()
         if folder is None:
             return [self.names, self.hub_path, config, self.revision]
-        paths = {
-            path.relative_to(folder).as_posix(): path
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
-        visible = [
-            [name, scan(path, is_text=False)[1]]
-            for name, path in paths.items()
-            if not name.startswith(".")
-        ]
+        visible = []
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder).as_posix()
+            if path.is_file() and not name.startswith("."):
+                visible.append([name, scan(path, is_text=False)[1]])
         return [self.names, visible, *([config] if config else [])]
 
     def _place(self) -> tuple[Path | None, str | None]:

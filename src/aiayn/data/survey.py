@@ -6,22 +6,27 @@ training. Their words do not: two texts in one language share their frequent wor
 are about.
 """
 
-import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from math import log10, sqrt
 from typing import Any, NamedTuple
 
 from aiayn.config.data import DataOptions
-from aiayn.config.rules import tagged
-from aiayn.data.cleaning import CleaningReport, CleanPair, clean, lacks_letters, normalised
+from aiayn.data.cleaning import (
+    CleaningReport,
+    CleanPair,
+    Rule,
+    clean,
+    equal_sides,
+    lacks_letters,
+    pair_hash,
+)
 from aiayn.data.languages import wrong_languages
 from aiayn.data.placeholders import CJK
 from aiayn.data.raw_text import RawText
-from aiayn.data.sources import FileText
 from aiayn.errors import ConfigError, DataError
 
 FIRST_PAIRS = 1000  # compared of each text
@@ -37,18 +42,12 @@ UNSPACED = f"{CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # each character cou
 WORD = re.compile(rf"[{UNSPACED}]|[^\W\d_{UNSPACED}]+")
 # Pairs; more than that are thinned out by their hash, so that duplicates stay together
 SAMPLE = 3_000
-# Worth a line
-SHARE = {
-    "duplicates": 0.1,
-    "equal_sides": 0.01,
-    "without_letters": 0.01,
-    "wrong_language": 0.002,
-}
-REMEDIES = {
-    "duplicates": "data.drop_duplicates=exact drops them",
-    "equal_sides": "data.drop_equal=true drops them",
-    "without_letters": "data.drop_without_letters=true drops them",
-    "wrong_language": "data.drop_wrong_language=true drops them",
+# Fault: its share that is worth a line, and the option that drops it
+FAULTS = {
+    "duplicates": (0.1, "data.drop_duplicates=exact"),
+    "equal_sides": (0.01, "data.drop_equal=true"),
+    "without_letters": (0.01, "data.drop_without_letters=true"),
+    "wrong_language": (0.002, "data.drop_wrong_language=true"),
 }
 
 
@@ -101,25 +100,11 @@ def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
     val = _profile(texts["val"])
     if val.pairs < FEWEST_PAIRS:
         return
-    for text in (
-        part
-        for split in ("train", "test")
-        if split in texts
-        for part in _untagged(texts[split], config)
-    ):
-        profile = _profile(text)
-        if profile.pairs >= FEWEST_PAIRS:
-            _compare(profile, val, config)
-
-
-def _untagged(text: RawText, config: DataOptions) -> Iterator[RawText]:
-    """Yields each name of a text as a text of its own."""
-    if not isinstance(text, FileText):
-        yield text
-        return
-    for name in text.names:
-        if not tagged(name)[0]:
-            yield FileText(text.key, [name], text.langs, config.max_expansion)
+    for split in ("train", "test"):
+        for text in texts[split].untagged() if split in texts else ():
+            profile = _profile(text)
+            if profile.pairs >= FEWEST_PAIRS:
+                _compare(profile, val, config)
 
 
 def _profile(text: RawText) -> TextProfile:
@@ -132,44 +117,37 @@ def _compare(text: TextProfile, val: TextProfile, config: DataOptions) -> None:
     """Raises DataError unless each side of a text is more like its side of the development text
     than like the other.
     """
-    own_sides = [text.src.likeness(val.src), text.tgt.likeness(val.tgt)]
-    crossed_sides = [text.src.likeness(val.tgt), text.tgt.likeness(val.src)]
-    src_ratio, tgt_ratio = (
-        crossed / max(straight, 1e-6)
-        for crossed, straight in zip(crossed_sides, own_sides, strict=True)
-    )
-    remedy = "correct the names of the files or of the columns, or set data.check_sides=false"
-    shown = (
-        f"words in common with the sources of {val.option}: {_percent(text.src, val.src)} of its "
-        f"sources, {_percent(text.tgt, val.src)} of its targets; with the targets: "
-        f"{_percent(text.src, val.tgt)} and {_percent(text.tgt, val.tgt)}"
-    )
+    src_ratio = text.src.likeness(val.tgt) / max(text.src.likeness(val.src), 1e-6)
+    tgt_ratio = text.tgt.likeness(val.src) / max(text.tgt.likeness(val.tgt), 1e-6)
+    faults = []
     if src_ratio * tgt_ratio > EXCHANGED_PAIR and min(src_ratio, tgt_ratio) > 1:
-        raise DataError(
-            f"{text.option}: source and target are swapped compared with {val.option} ({shown}); "
-            f"{remedy}"
-        )
+        faults.append(f"source and target are swapped compared with {val.option}")
     # Words in common grow with both texts: those of one language had 0.05 to 0.24 or more, those of
     # two 0.08 to 0.15 or less, of 100 and of 1,000 pairs each.
     is_large = min(text.pairs, val.pairs) >= FOREIGN_PAIRS
     least = 0.05 * log10(text.pairs * val.pairs) - 0.16 if is_large else 0.0
-    for name, side, lang in (
-        ("source", text.src, config.src_lang),
-        ("target", text.tgt, config.tgt_lang),
+    for name, opposite, side, ratio, lang in (
+        ("source", "target", text.src, src_ratio, config.src_lang),
+        ("target", "source", text.tgt, tgt_ratio, config.tgt_lang),
     ):
         words = max(overlap(side.words, other.words) for other in (val.src, val.tgt))
         letters = max(overlap(side.trigrams, other.trigrams) for other in (val.src, val.tgt))
         if words < least and letters < SAME_LETTERS:
-            raise DataError(
-                f"{text.option}: its {name} side should be {lang}, but is in neither language of "
-                f"{val.option} ({shown}); {remedy}"
+            faults.append(
+                f"its {name} side should be {lang}, but is in neither language of {val.option}"
             )
-    for name, ratio, opposite in (("source", src_ratio, "target"), ("target", tgt_ratio, "source")):
         if ratio > EXCHANGED_SIDE:
-            raise DataError(
-                f"{text.option}: its {name} side is in the language of the {opposite} side of "
-                f"{val.option} ({shown}); {remedy}"
+            faults.append(
+                f"its {name} side is in the language of the {opposite} side of {val.option}"
             )
+    if faults:
+        raise DataError(
+            f"{text.option}: {faults[0]} (words in common with the sources of {val.option}: "
+            f"{_percent(text.src, val.src)} of its sources, {_percent(text.tgt, val.src)} of its "
+            f"targets; with the targets: {_percent(text.src, val.tgt)} and "
+            f"{_percent(text.tgt, val.tgt)}); correct the names of the files or of the columns, or "
+            "set data.check_sides=false"
+        )
 
 
 def _percent(side: SideProfile, other: SideProfile) -> str:
@@ -188,17 +166,14 @@ class Survey:
 
     def add(self, pairs: Iterable[CleanPair]) -> None:
         for pair in pairs:
-            content = f"{pair.src}\n{pair.tgt}".encode()
-            key = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+            key = pair_hash(pair.src, pair.tgt)
             if key % self.stride == 0:
                 self.pairs.setdefault(key, (pair.src, pair.tgt))
                 self.counts[key] += 1
         while len(self.pairs) > SAMPLE:
             self.stride *= 2
             self.pairs = {key: pair for key, pair in self.pairs.items() if key % self.stride == 0}
-            self.counts = Counter(
-                {key: n for key, n in self.counts.items() if key % self.stride == 0}
-            )
+            self.counts = Counter({key: self.counts[key] for key in self.pairs})
 
     def as_dict(self) -> dict[str, Any]:
         """Returns counts among the pairs that were looked at; wrong languages are None without the
@@ -207,7 +182,7 @@ class Survey:
         sizes = {
             "pairs": self.counts.total(),
             "duplicates": self.counts.total() - len(self.pairs),
-            "equal_sides": self._count(lambda src, tgt: normalised(src) == normalised(tgt)),
+            "equal_sides": self._count(equal_sides),
             "without_letters": self._count(lacks_letters),
         }
         try:
@@ -220,20 +195,19 @@ class Survey:
                 names[name] += self.counts[key]
         return sizes | {"wrong_language": names.total(), "languages": dict(names.most_common(5))}
 
-    def _count(self, is_counted: Any) -> int:
-        return sum(self.counts[key] for key, pair in self.pairs.items() if is_counted(*pair))
+    def _count(self, is_faulty: Rule) -> int:
+        return sum(self.counts[key] for key, pair in self.pairs.items() if is_faulty(*pair))
 
 
 def remarks(survey: dict[str, Any]) -> list[str]:
     """Returns a line for each count that is large enough to say."""
-    total = survey.get("pairs") or 0
-    lines = []
-    for name, least in SHARE.items():
-        count = survey.get(name) or 0
+    lines, total = [], survey["pairs"]
+    for fault, (least, option) in FAULTS.items():
+        count = survey[fault] or 0
         if count >= 2 and count > least * total:
-            which = ", ".join(survey.get("languages", {})) if name == "wrong_language" else ""
-            shown = f"{name.replace('_', ' ')}{f' ({which})' if which else ''}"
+            languages = f" ({', '.join(survey['languages'])})" if fault == "wrong_language" else ""
             lines.append(
-                f"{shown}: {count:,} of {total:,} sampled training pairs; {REMEDIES[name]}"
+                f"{fault.replace('_', ' ')}{languages}: {count:,} of {total:,} sampled training "
+                f"pairs; {option} drops them"
             )
     return lines
