@@ -19,13 +19,13 @@ from starlette.requests import Request
 from aiayn.apps.documents.document import in_lines
 from aiayn.apps.documents.placement import UNIT
 from aiayn.apps.documents.texts import split_paragraph
+from aiayn.apps.encodings import decode_document
 from aiayn.apps.server.requests import read_fields
 from aiayn.data.cleaning import normalise, normalised
 from aiayn.data.placeholders import has_letters, placeholders
 from aiayn.data.raw_text import RawPair
 from aiayn.data.survey import profile_of
 from aiayn.data.tables import header_columns, read_json_lines, read_table
-from aiayn.data.text_files import decode_document
 from aiayn.errors import DataError
 
 ROOMS = ("data", "apps.server", "apps.localisation", "apps.documents", "evaluation", "parsing")

@@ -5,7 +5,6 @@ line separators that programs know would misalign the two languages.
 """
 
 import bz2
-import codecs
 import gzip
 import hashlib
 import io
@@ -16,7 +15,7 @@ import stat
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -30,38 +29,6 @@ READ_BYTES = MAX_LINE_BYTES + 8
 ENDLESS = 256 << 20  # bytes without a line end
 MAX_EXPANSION = 200  # times its size that a compressed file of text may hold
 FREE_EXPANSION = 64 << 20  # bytes that any may hold
-MAX_DOCUMENT = 256 << 20  # bytes of a file that is parsed as a whole
-# In HTML, in the header of a catalogue (which does not begin with a tag) and in XML: elsewhere it
-# is text.
-DECLARED = re.compile(
-    rb"(?i:<meta\s[^>]*|\A(?!\s*<)(?s:.*?)content-type:[^\n]*)\bcharset=[\"']?\s*([\w.:-]+)"
-    rb"|<\?xml[^>]*\sencoding=[\"']([\w.:-]+)"
-)
-# Of those that the WHATWG's standard has, Python's names, and which of them it reads as another
-# one. Python has further codecs, such as UTF-7 and escapes, in which text that is harmless to every
-# browser may hide tags.
-_TEXT_CODECS = (
-    "utf-8 cp866 koi8-r koi8-u mac-roman mac-cyrillic cp874 cp949 gbk gb18030 big5 euc_jp "
-    "iso2022_jp cp932"
-)
-ENCODINGS = {
-    *_TEXT_CODECS.split(),
-    *(f"iso8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)),
-    *(f"cp125{page}" for page in range(9)),
-}
-READ_AS = {
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "iso8859-11": "cp874",
-    "tis-620": "cp874",
-}
-READ_AS |= {"euc_kr": "cp949", "shift_jis": "cp932", "gb2312": "gbk"}
-MARKS = {
-    codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
 CONTROL_BYTE = re.compile(rb"[\x00-\x08\x0e-\x1a]")
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 # Lone UTF-16 surrogates, which Python also uses for bytes of command-line arguments that are not
@@ -161,46 +128,6 @@ def decode(line: bytes, where: str | Path, number: int) -> str:
         ) from None
 
 
-def read_whole(path: Path) -> bytes:
-    """Returns the content of a file that is parsed as a whole, plain or compressed."""
-    with opened(path) as stream:
-        content = stream.read(MAX_DOCUMENT + 1)
-    if len(content) > MAX_DOCUMENT:
-        raise DataError(
-            f"{path}: files of this kind are limited to {MAX_DOCUMENT >> 20} MB; divide it"
-        )
-    return content
-
-
-def decode_document(path: Path, content: bytes, may_declare: bool = True) -> tuple[str, str]:
-    """Returns the text of a file and its encoding: that of its mark, the one that it declares, or
-    UTF-8.
-    """
-    encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), "")
-    declared = DECLARED.search(content[:4096]) if may_declare and not encoding else None
-    if declared and declared[1] != b"CHARSET":  # of a catalogue that nobody has begun
-        label = (declared[1] or declared[2]).decode()
-        name = ""
-        with suppress(LookupError, UnicodeError):
-            name = codecs.lookup(label).name
-        # Browsers read windows-1252 where a page says Latin-1.
-        is_page = suffix(path.name) in ("html", "htm", "xhtml")
-        encoding = READ_AS.get(name, label) if is_page else label
-        if name not in ENCODINGS and name not in READ_AS:
-            raise DataError(
-                f"{path}: the encoding {label} is not supported; convert the file to UTF-8"
-            )
-    if not encoding:
-        _refuse_utf_16(content[:64], path)
-    try:
-        return content.decode(encoding or "utf-8"), encoding or "utf-8"
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}: line {line} is not {encoding or 'UTF-8'}; correct or convert it"
-        ) from None
-
-
 def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
     """Yields lines without their LF or CR LF, and without a byte order mark. A last line needs no
     LF.
@@ -215,7 +142,7 @@ def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
                     raise DataError(
                         f"{path}: the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
                     )
-                _refuse_utf_16(line[:64], path)
+                refuse_utf_16(line[:64], path)
                 line = line.removeprefix(b"\xef\xbb\xbf")
             number += 1
             rest, skipped = line, 0
@@ -257,7 +184,7 @@ def opened(path: Path, is_text: bool = True) -> Iterator[BinaryIO]:
         raise DataError(f"{path}: cannot be read ({reason}); {remedy}") from error
 
 
-def _refuse_utf_16(start: bytes, path: Path) -> None:
+def refuse_utf_16(start: bytes, path: Path) -> None:
     """Raises DataError for text in UTF-16 without a mark. The letters of an alphabet begin with a
     number below 32 there, so every other byte is one, and control characters are among them.
     """

@@ -26,13 +26,14 @@ from aiayn.apps.documents.markup import (
     parts_of,
     read_parts,
 )
+from aiayn.apps.encodings import decode_document, read_whole
 from aiayn.apps.localisation.catalogue import Message, quoted, read_messages
 from aiayn.apps.localisation.exchange import read_memory, read_xliff
 from aiayn.apps.localisation.formats import Format, format_of
 from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK, has_letters
 from aiayn.data.tables import header_columns, is_quoted, table_delimiter
-from aiayn.data.text_files import SURROGATE, decode_document, read_whole, suffix
+from aiayn.data.text_files import SURROGATE, suffix
 from aiayn.doors import load_from
 from aiayn.errors import DataError, counted
 

@@ -4,11 +4,12 @@ import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from aiayn.apps.encodings import decode_document, read_whole
 from aiayn.apps.localisation.catalogue import read_messages
 from aiayn.apps.localisation.exchange import read_memory, read_xliff
 from aiayn.data.languages import best_match
 from aiayn.data.raw_text import RawPair
-from aiayn.data.text_files import decode_document, opened, read_whole
+from aiayn.data.text_files import opened
 from aiayn.errors import DataError, counted
 
 log = logging.getLogger(__name__)
