@@ -259,13 +259,19 @@ def pad_sources(sentences: list[list[int]]) -> Tensor:
 
 def padded(side: Sentences, numbers: np.ndarray) -> tuple[Tensor, np.ndarray]:
     """Returns sentences with eos added, padded, (B, L) int64; and their lengths, (B,) int64."""
+    ids, lengths = _with_end_marks(side, numbers)
+    rows = np.full((len(lengths), lengths.max()), PAD_ID, np.int64)
+    rows[np.arange(lengths.max()) < lengths[:, None]] = ids
+    return torch.from_numpy(rows), lengths
+
+
+def _with_end_marks(side: Sentences, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of sentences, each followed by eos, (tokens,), and their lengths with eos,
+    (B,) int64.
+    """
     sentences = side.take(numbers)
-    lengths = np.diff(sentences.starts)
-    columns = np.arange(lengths.max() + 1)
-    padded = np.full((len(lengths), len(columns)), PAD_ID, np.int64)
-    padded[columns < lengths[:, None]] = sentences.flat
-    padded[np.arange(len(lengths)), lengths] = EOS_ID
-    return torch.from_numpy(padded), lengths + 1
+    ids = np.insert(sentences.flat, sentences.starts[1:], EOS_ID)
+    return ids, np.diff(sentences.starts) + 1
 
 
 def pack(
@@ -283,46 +289,30 @@ def pack(
     src_starts, tgt_starts = (lengths.cumsum() - lengths for lengths in (src_lengths, tgt_lengths))
     src_ends, tgt_ends = src_starts + src_lengths, tgt_starts + tgt_lengths
     slot_numbers = np.arange(n_slots, dtype=np.int32)
-    slots = np.full((len(Slot), n_slots), PAD_ID, np.int32)
+    slots = np.empty((len(Slot), n_slots), np.int32)
 
     def fill(slot: Slot, values: np.ndarray, empty: np.ndarray | int) -> None:
         slots[slot] = empty
         slots[slot, : len(values)] = values
 
-    of_src, of_tgt = (
-        np.repeat(np.arange(len(lengths)), lengths) for lengths in (src_lengths, tgt_lengths)
-    )
     fill(Slot.SRC, src, PAD_ID)
     fill(Slot.TGT_OUT, tgt, PAD_ID)
-    fill(Slot.TGT_IN, np.append(BOS_ID, tgt)[: len(tgt)], PAD_ID)
+    fill(Slot.TGT_IN, np.roll(tgt, 1), PAD_ID)
     slots[Slot.TGT_IN, tgt_starts] = BOS_ID
-    fill(Slot.SRC_POSITION, slot_numbers[: len(src)] - src_starts[of_src], 0)
-    fill(Slot.TGT_POSITION, slot_numbers[: len(tgt)] - tgt_starts[of_tgt], 0)
-    fill(Slot.SRC_START, src_starts[of_src], slot_numbers)
-    fill(Slot.SRC_END, src_ends[of_src], slot_numbers + 1)
-    fill(Slot.TGT_START, tgt_starts[of_tgt], slot_numbers)
-    fill(Slot.TGT_END, tgt_ends[of_tgt], slot_numbers + 1)
-    fill(Slot.HERE, slot_numbers, 0)
-    fill(Slot.NEXT, slot_numbers + 1, 0)
-    fill(Slot.SRC_START_OF_TGT, src_starts[of_tgt], len(src))
-    fill(Slot.SRC_END_OF_TGT, src_ends[of_tgt], len(src))
-    fill(Slot.TGT_START_OF_SRC, tgt_starts[of_src], len(tgt))
-    fill(Slot.TGT_END_OF_SRC, tgt_ends[of_src], len(tgt))
+    fill(Slot.SRC_START, np.repeat(src_starts, src_lengths), slot_numbers)
+    fill(Slot.SRC_END, np.repeat(src_ends, src_lengths), slot_numbers + 1)
+    fill(Slot.TGT_START, np.repeat(tgt_starts, tgt_lengths), slot_numbers)
+    fill(Slot.TGT_END, np.repeat(tgt_ends, tgt_lengths), slot_numbers + 1)
+    # 0 where a slot is empty: it starts with itself
+    slots[Slot.SRC_POSITION] = slot_numbers - slots[Slot.SRC_START]
+    slots[Slot.TGT_POSITION] = slot_numbers - slots[Slot.TGT_START]
+    slots[Slot.HERE] = slot_numbers
+    slots[Slot.NEXT] = slot_numbers + 1
+    fill(Slot.SRC_START_OF_TGT, np.repeat(src_starts, tgt_lengths), len(src))
+    fill(Slot.SRC_END_OF_TGT, np.repeat(src_ends, tgt_lengths), len(src))
+    fill(Slot.TGT_START_OF_SRC, np.repeat(tgt_starts, src_lengths), len(tgt))
+    fill(Slot.TGT_END_OF_SRC, np.repeat(tgt_ends, src_lengths), len(tgt))
     counts = (src_lengths, tgt_lengths), micro_batch.step_tokens
     return PackedBatch(
         number, torch.from_numpy(slots), *counts, max_length, micro_batch.micro_batches
     )
-
-
-def _with_end_marks(side: Sentences, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the ids of sentences, each followed by eos, (tokens,), and their lengths with eos,
-    (B,) int64.
-    """
-    sentences = side.take(numbers)
-    lengths = np.diff(sentences.starts) + 1
-    ends = lengths.cumsum() - 1
-    ids = np.full(lengths.sum(), EOS_ID, np.int32)
-    is_word = np.ones(len(ids), bool)
-    is_word[ends] = False
-    ids[is_word] = sentences.flat
-    return ids, lengths.astype(np.int64)
