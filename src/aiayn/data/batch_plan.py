@@ -23,7 +23,6 @@ together, or a piece of a part. Packed sentences need no padding: the step's pai
 micro-batches in turn, so that all are about as large.
 """
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -94,10 +93,9 @@ class BatchPlan:
         self._step: tuple[int, list[np.ndarray], int] | None = None
         if micro_batches is None:
             unit = devices if packed else math.lcm(parts, devices)
-            counts = itertools.count(unit, unit)
-            micro_batches = next(
-                count for count in counts if self.fits(count, max_tokens_per_device)
-            )
+            micro_batches = unit
+            while not self.fits(micro_batches, max_tokens_per_device):
+                micro_batches += unit
         self.cut_into(micro_batches)
 
     def cut_into(self, micro_batches: int) -> None:
@@ -115,11 +113,8 @@ class BatchPlan:
         step, index = divmod(number, self.micro_batches)
         if self._step is None or self._step[0] != step:
             parts = self.step(step)
-            self._step = (
-                step,
-                parts,
-                max(1, int(sum(self.tgt_lengths[part].sum() for part in parts))),
-            )
+            tokens = max(1, int(sum(self.tgt_lengths[part].sum() for part in parts)))
+            self._step = step, parts, tokens
         _, parts, tokens = self._step
         return MicroBatch(self._piece(parts, self.micro_batches, index), tokens, self.micro_batches)
 
@@ -165,10 +160,8 @@ class BatchPlan:
             yield pairs, steps
             return
         phase = (np.random.default_rng(self.seed).permutation(len(pairs)) + 0.5) / len(pairs)
-        copies_before, copies_after = (
-            np.floor(epochs * self.repetitions + phase) for epochs in (epoch, epoch + 1)
-        )
-        counts = (copies_after - copies_before).astype(int)
+        totals = [np.floor(epochs * self.repetitions + phase) for epochs in (epoch, epoch + 1)]
+        counts = np.subtract(totals[1], totals[0]).astype(int)
         copies = np.repeat(pairs, counts)
         number = np.arange(len(copies)) - np.repeat(counts.cumsum() - counts, counts)
         positions = (rng.random(len(pairs))[copies] + number / counts[copies]) % 1
@@ -181,11 +174,14 @@ class BatchPlan:
         """Returns whether no micro-batch has more padded tokens on a side than allowed, in the
         first epoch.
         """
-        sides, sample = (self.src_lengths, self.tgt_lengths), self._sample(micro_batches)
-        largest = max(self._positions(side[pairs]) for pairs in sample for side in sides)
-        return largest <= max_tokens_per_device or micro_batches >= self.parts * len(
-            self.src_lengths
-        )
+        are_single_pairs = micro_batches >= self.parts * len(self.src_lengths)
+        return are_single_pairs or self._largest(micro_batches) <= max_tokens_per_device
+
+    def _largest(self, micro_batches: int) -> int:
+        """Returns the positions of the largest side of a micro-batch in the first epoch."""
+        sides = self.src_lengths, self.tgt_lengths
+        sample = self._sample(micro_batches)
+        return max(self._positions(side[pairs]) for pairs in sample for side in sides)
 
     def _piece(self, parts: list[np.ndarray], micro_batches: int, index: int) -> np.ndarray:
         """Returns the pairs of micro-batch `index` of a step that is computed in
@@ -204,11 +200,7 @@ class BatchPlan:
         """Returns how many token slots of a side hold any packed micro-batch, except rare ones of
         later epochs.
         """
-        sides = self.src_lengths, self.tgt_lengths
-        largest = max(
-            side[pairs].sum() for pairs in self._sample(self.micro_batches) for side in sides
-        )
-        return SLOTS_UNIT * math.ceil(SLOTS_SPARE * largest / SLOTS_UNIT)
+        return SLOTS_UNIT * math.ceil(SLOTS_SPARE * self._largest(self.micro_batches) / SLOTS_UNIT)
 
     def _positions(self, lengths: np.ndarray) -> int:
         """Returns how many positions the sentences of a side take in a micro-batch."""
@@ -231,13 +223,12 @@ class BatchPlan:
         """
         # The step with the longest pairs needs the most memory; there are few steps like it.
         longest = int(np.argmax(self._drawn(0)[2][-1]))
-        spread = np.linspace(
-            0, self.steps_per_epoch - 1, min(SAMPLED, self.steps_per_epoch)
-        ).astype(int)
+        steps = self.steps_per_epoch
+        spread = np.linspace(0, steps - 1, min(SAMPLED, steps), dtype=int)
         for step in {longest, *spread.tolist()}:
             parts = self.step(step)
             pieces = (self._piece(parts, micro_batches, index) for index in range(micro_batches))
-            yield from (pairs for pairs in pieces if len(pairs))
+            yield from filter(len, pieces)
 
 
 def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ import math
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +85,11 @@ class TranslationDataModule(pl.LightningDataModule):
         self.devices = devices
         # whether training sentences lie one after the other, unpadded, in a `PackedBatch`
         self.packed = False
-        self.limit_val_batches: int | float = (
-            1.0  # batches of all ranks together, or a share of them
-        )
+        # batches of all ranks together, or a share of them
+        self.limit_val_batches: int | float = 1.0
         self._given_tokenizer = tokenizer
         self._corpus: PreparedCorpus | None = None
         self._plan: BatchPlan | None = None
-        self._test: PreparedSplit | None = None  # every line, neither cleaned nor dropped
 
     # What Lightning calls.
 
@@ -122,12 +120,8 @@ class TranslationDataModule(pl.LightningDataModule):
         self.prepare_data()
         if stage in (None, "fit"):
             self._plan = self._training_plan()
-        if stage in ("test", "predict") and self._test is None:
-            sources, references = text_of(self.config, "test").read()
-            targets = [learned_target(line, self.config.tags) for line in references]
-            sides = (self.tokenizer.source, sources), (self.tokenizer, targets)
-            ids = (tokenizer.encode(list(map(normalise, lines))) for tokenizer, lines in sides)
-            self._test = PreparedSplit(Path(), "test", *map(Sentences.of, ids))
+        if stage in ("test", "predict"):
+            _ = self._test
 
     def train_dataloader(self) -> DataLoader:
         """Returns this rank's micro-batches of an epoch, from the Trainer's present step on."""
@@ -156,18 +150,16 @@ class TranslationDataModule(pl.LightningDataModule):
 
     def test_dataloader(self) -> DataLoader:
         """Returns this rank's share of the test pairs, which are neither cleaned nor dropped."""
-        return self._evaluation_loader(self._test_split())
+        return self._evaluation_loader(self._test)
 
     def predict_dataloader(self) -> DataLoader:
         """Returns this rank's share of the sources of the test set, to translate; blank ones are
         left out.
         """
-        sources = self._test_split().src
+        sources = self._test.src
         lines = np.flatnonzero(sources.lengths > 1)
-        batches = [
-            lines[batch]
-            for batch in evaluation_batches([sources.lengths[lines]], self._max_tokens())
-        ]
+        lengths = [sources.lengths[lines]]
+        batches = [lines[batch] for batch in evaluation_batches(lengths, self._max_tokens())]
         return self._loader(len(batches), partial(_source_batch, sources, batches))
 
     # For inspection.
@@ -233,11 +225,17 @@ class TranslationDataModule(pl.LightningDataModule):
         plan.cut_into(micro_batches)
         return plan
 
-    def _test_split(self) -> PreparedSplit:
-        if self._test is None:
-            self.setup("test")
-        assert self._test is not None
-        return self._test
+    @cached_property
+    def _test(self) -> PreparedSplit:
+        """Returns every line of the test text, neither cleaned nor dropped."""
+        self.prepare_data()
+        sources, references = text_of(self.config, "test").read()
+        targets = [learned_target(line, self.config.tags) for line in references]
+        ids = (
+            Sentences.of(tokenizer.encode(list(map(normalise, lines))))
+            for tokenizer, lines in ((self.tokenizer.source, sources), (self.tokenizer, targets))
+        )
+        return PreparedSplit(Path(), "test", *ids)
 
     def _evaluation_loader(self, split: PreparedSplit, limit: int | float = 1.0) -> DataLoader:
         batches = evaluation_batches([split.src.lengths, split.tgt.lengths], self._max_tokens())
@@ -302,11 +300,8 @@ def limited_batches(plan: BatchPlan, trainer: pl.Trainer) -> int:
     """Returns a rank's batches of an epoch by `limit_train_batches`: a number, which may exceed
     all, or a share.
     """
-    limit, share = (
-        trainer.limit_train_batches,
-        plan.steps_per_epoch * plan.micro_batches // trainer.world_size,
-    )
-    return limit if isinstance(limit, int) else int(limit * share)
+    limit, batches = trainer.limit_train_batches, plan.steps_per_epoch * plan.micro_batches
+    return limit if isinstance(limit, int) else int(limit * (batches // trainer.world_size))
 
 
 def numbers_from(plan: BatchPlan, trainer: pl.Trainer, step: int) -> range:
@@ -314,10 +309,8 @@ def numbers_from(plan: BatchPlan, trainer: pl.Trainer, step: int) -> range:
     of its epoch.
     """
     steps, size = plan.steps_per_epoch, plan.micro_batches
-    limited_steps = max(
-        1, min(steps, math.ceil(limited_batches(plan, trainer) * trainer.world_size / size))
-    )
-    epoch, step_of_epoch = divmod(step, limited_steps)
+    limit = math.ceil(limited_batches(plan, trainer) * trainer.world_size / size)
+    epoch, step_of_epoch = divmod(step, max(1, min(steps, limit)))
     if getattr(trainer, "overfit_batches", 0):  # the Trainer sets it without declaring it
         epoch = 0
     return range((epoch * steps + step_of_epoch) * size, (epoch + 1) * steps * size)
