@@ -78,7 +78,7 @@ class FileText(RawText):
         files = [(tag, self._files(name)) for tag, name in map(tagged, self.names)]
         # Every file, because what holds too much must not be read later
         if not sum(self._scan(path)[0] for _, paths in files for path in paths):
-            raise DataError(f"{self.option}: the files have no text")
+            raise DataError(f"{self.key}: no text in {', '.join(self.names)}")
         return files
 
     def _files(self, name: str) -> tuple[Path, ...]:

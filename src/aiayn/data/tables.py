@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import methodcaller
 from pathlib import Path
 
 from aiayn.data.languages import LANGUAGE_CODES, best_match, primary
@@ -29,32 +30,31 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     Columns are named by a first line that has both languages; without one there are two, source and
     target. Blank lines before it are left out.
     """
-    width, columns = 2, (0, 1)
-    is_first = True
+    width, columns, is_first = 2, (0, 1), True
     for number, fields in _table_rows(path):
-        if is_first and (fields is None or any(field.strip() for field in fields)):
+        is_blank = fields is not None and not any(map(str.strip, fields))
+        if is_first and not is_blank:
             is_first = False
             if named := header_columns(path, fields or [], src_lang, tgt_lang):
                 width, columns = len(fields or []), named
                 continue
-            if fields and any(fields) and len(fields) != width:
+            if fields and len(fields) != width:
                 raise DataError(
                     f"{path}: line {number} has {counted(len(fields), 'column')} instead of "
                     f"{width}; correct it, or name the columns in the first line, {src_lang} and "
                     f"{tgt_lang} among them"
                 )
+        src, tgt, flaw = b"", b"", ""
         if fields is None:
-            yield RawPair(str(path), number, b"", b"", "too_many_bytes")
-        elif not any(field.strip() for field in fields):
-            yield RawPair(str(path), number, b"", b"")
-        elif len(fields) == width:
+            flaw = "too_many_bytes"
+        elif len(fields) != width and not is_blank:
+            flaw = "columns"
+        elif not is_blank:
             src, tgt = (
                 fields[column].replace("\n", " ").encode(errors="surrogateescape")
                 for column in columns
             )
-            yield RawPair(str(path), number, src, tgt)
-        else:
-            yield RawPair(str(path), number, b"", b"", "columns")
+        yield RawPair(str(path), number, src, tgt, flaw)
 
 
 def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
@@ -71,17 +71,12 @@ def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
     skipped = int(separator is not None)
     first = [line for line in first[skipped:] if line.strip()]
     delimiter = separator[1] if separator else table_delimiter(path, "".join(first[:1]))
+    decode = methodcaller("decode", errors="surrogateescape")
     if delimiter == "\t" and not is_quoted(first):
         for number, line in islice(_records(path), skipped, None):
-            yield (
-                number,
-                None if line is None else line.decode(errors="surrogateescape").split("\t"),
-            )
+            yield number, None if line is None else decode(line).split("\t")
         return
-    text = (
-        line.decode(errors="surrogateescape") + "\n"
-        for line in islice(lines(path, RECORD_BYTES), skipped, None)
-    )
+    text = (decode(line) + "\n" for line in islice(lines(path, RECORD_BYTES), skipped, None))
     reader = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=True)
     done = skipped
     try:
@@ -172,6 +167,7 @@ def _sides_in_pattern(fields: Sequence[str], langs: tuple[str, str]) -> list[int
 def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """Yields the texts of the JSON objects of a .jsonl file, by language or under `translation`."""
     for number, line in _records(path):
+        src, tgt, flaw = b"", b"", ""
         try:
             record = json.loads(line or b"")
             # A lone surrogate, which JSON can hold, becomes invalid UTF-8, which cleaning drops.
@@ -182,16 +178,13 @@ def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
                 for lang in (src_lang, tgt_lang)
             )
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
-            if line is not None and not line.strip() and number > 1:
-                yield RawPair(str(path), number, b"", b"")
-            elif number == 1 and b"null" not in (line or b""):
+            if number == 1 and b"null" not in (line or b""):
                 raise DataError(
                     f"{path}: line {number} is not a JSON object with two texts, "
                     f'{{"{src_lang}": "...", "{tgt_lang}": "..."}}; correct or remove it'
                 ) from None
-            else:
-                yield RawPair(
-                    str(path), number, b"", b"", "too_many_bytes" if line is None else "not_json"
-                )
-        else:
-            yield RawPair(str(path), number, src, tgt)
+            if line is None:
+                flaw = "too_many_bytes"
+            elif line.strip():
+                flaw = "not_json"
+        yield RawPair(str(path), number, src, tgt, flaw)
