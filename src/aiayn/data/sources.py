@@ -76,9 +76,10 @@ class FileText(RawText):
         line counts, and if there is no line at all.
         """
         files = [(tag, self._files(name)) for tag, name in map(tagged, self.names)]
-        # Every file, because what holds too much must not be read later
-        if not sum(self._scan(path)[0] for _, paths in files for path in paths):
-            raise DataError(f"{self.key}: no text in {', '.join(self.names)}")
+        every = [path for _, paths in files for path in paths]
+        # Each is scanned, because what holds too much must not be read later
+        if not sum(self._scan(path)[0] for path in every):
+            raise DataError(f"{self.key}: no text in {', '.join(map(str, every))}")
         return files
 
     def _files(self, name: str) -> tuple[Path, ...]:
