@@ -195,6 +195,7 @@ def test_a_row_changes_one_option_and_wins_over_the_model_it_is_combined_with(ba
     [(key, value)] = changes(base, composed_options(f"ablation={row}")).items()
 
     assert flatten(to_dict(composed_options("model=tiny", f"ablation={row}")))[key] == value
+    assert len((CONF / f"ablation/{row}.yaml").read_text().splitlines()) == 3
 
 
 def test_there_is_a_file_at_a_quarter_of_the_width_for_every_row_of_table_3():
