@@ -112,7 +112,7 @@ HOMES = {
         "apps/documents/placement",
     },
     "scipy": {"reports/differences"},
-    "pandas": {"reports/groups", "reports/plots", "reports/sweep_page", "reports/tables"},
+    "pandas": {"reports"},
     "tabulate": {"reports/tables"},
     "tokenizers": {"data/tokenizer"},
     "datasets": {"data/sources"},

@@ -16,7 +16,6 @@ from aiayn.reports.differences import (
     compare,
     corrected,
     explained,
-    holm,
     interval,
 )
 
@@ -93,17 +92,27 @@ def test_one_run_or_no_spread_claims_nothing():
     assert (one.sd, three.sd) == (None, 1)
 
 
+def corrected_for_all(differences: list[Difference]) -> list[Difference]:
+    return [*corrected({"val/ppl": dict(enumerate(differences))})["val/ppl"].values()]
+
+
 def test_holms_correction_is_worked_out_by_hand():
     ps = [0.01, 0.04, None, 0.03, 0.005]
-    found = holm([Difference(0, p=p) for p in ps])
-    assert [one.p_holm for one in found] == [
+    differences = corrected_for_all([Difference(0, p=p) for p in ps])
+    assert [difference.p_holm for difference in differences] == [
         pytest.approx(0.03),
         0.06,
         None,
         0.06,
         pytest.approx(0.02),
     ]
-    assert [one.is_significant for one in found] == [True, False, False, False, True]
+    assert [difference.is_significant for difference in differences] == [
+        True,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def said(samples: dict[str, Sample]) -> str:
@@ -129,9 +138,9 @@ def test_a_mean_has_the_interval_of_students_t():
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
 def test_holm_never_lowers_a_p_value_and_keeps_their_order(ps):
-    corrected = [one.p_holm for one in holm([Difference(0, p=p) for p in ps])]
-    assert all(before <= after <= 1 for before, after in zip(ps, corrected, strict=True))
-    ordered = [after for _, after in sorted(zip(ps, corrected, strict=True))]
+    p_values = [one.p_holm for one in corrected_for_all([Difference(0, p=p) for p in ps])]
+    assert all(before <= after <= 1 for before, after in zip(ps, p_values, strict=True))
+    ordered = [after for _, after in sorted(zip(ps, p_values, strict=True))]
     assert ordered == sorted(ordered)
 
 
@@ -161,17 +170,14 @@ def test_at_three_seeds_blocks_find_what_welchs_test_misses_and_raise_no_false_a
         }
         differences = compare(samples, "base")
         alarms += differences["row 0"].p < LEVEL
-        names = [*differences]
-        corrected = dict(zip(names, holm([differences[name] for name in names]), strict=True))
-        tables += any(corrected[name].is_significant for name in rows)
-        found += corrected["worse"].is_significant
+        of_table = corrected({"score": differences})["score"]
+        tables += any(of_table[name].is_significant for name in rows)
+        found += of_table["worse"].is_significant
         apart = {
             name: sample(*one.values, first=9) for name, one in samples.items() if name != "base"
         }
         welch = compare({"base": samples["base"], **apart}, "base")
-        missed += not dict(zip(names, holm([welch[name] for name in names]), strict=True))[
-            "worse"
-        ].is_significant
+        missed += not corrected({"score": welch})["score"]["worse"].is_significant
     assert alarms / TRIALS == pytest.approx(0.05, abs=SLACK)
     assert tables / TRIALS < 0.05 + SLACK
     assert found / TRIALS > 0.9

@@ -5,9 +5,9 @@ of all rows of a sweep together. Groups that were trained with the same seeds ar
 seed by seed.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from statistics import fmean, stdev
 from typing import Any, TypeVar
 
@@ -70,13 +70,15 @@ def compare(samples: Mapping[str, Sample], base: str) -> dict[str, Difference]:
     the sum of an effect of the group and one of the seed (two-way analysis of variance; of two
     groups it is the paired t-test). Single seeds have a difference without an interval.
     """
-    seeds = set(samples[base].by_seed)
+    baseline = samples[base]
     others = {name: sample for name, sample in samples.items() if name != base}
-    shared = [name for name, sample in others.items() if len(seeds & set(sample.by_seed)) > 1]
-    differences = {name: _welch(sample, samples[base]) for name, sample in others.items()}
-    if shared:
-        differences |= _blocked({name: samples[name] for name in (base, *shared)}, base)
-    return differences
+    differences = {name: _welch(sample, baseline) for name, sample in others.items()}
+    by_seed = {
+        name: sample
+        for name, sample in others.items()
+        if len(sample.by_seed.keys() & baseline.by_seed.keys()) > 1
+    }
+    return differences | (_blocked(by_seed, baseline) if by_seed else {})
 
 
 def _welch(sample: Sample, base: Sample) -> Difference:
@@ -90,33 +92,32 @@ def _welch(sample: Sample, base: Sample) -> Difference:
     return Difference(delta, float(low), float(high), float(test.pvalue))
 
 
-def _blocked(samples: Mapping[str, Sample], base: str) -> dict[str, Difference]:
-    """Return the differences from the baseline in a least-squares fit of group + seed."""
+def _blocked(samples: Mapping[str, Sample], base: Sample) -> dict[str, Difference]:
+    """Return the effects of the groups in a least-squares fit of group + seed, the baseline's
+    being 0.
+    """
     import numpy as np
+    import pandas as pd
 
-    groups = [*samples]
-    seeds = [*dict.fromkeys(seed for sample in samples.values() for seed in sample.by_seed)]
-    cells = [(group, seed) for group in groups for seed in samples[group].by_seed]
-    measurements = np.array([samples[group].by_seed[seed] for group, seed in cells])
-    design = np.zeros((len(cells), len(groups) + len(seeds)))
-    for row, (group, seed) in enumerate(cells):
-        design[row, [groups.index(group), len(groups) + seeds.index(seed)]] = 1
-    effects, _, rank, _ = np.linalg.lstsq(design, measurements, rcond=None)
-    squares = float(np.sum((measurements - design @ effects) ** 2))
-    df = len(measurements) - int(rank)
-    is_exact = df < 1 or squares <= 1e-18 * float(np.sum(measurements**2))
-    variance = 0.0 if is_exact else squares / df
-    inverse = np.linalg.pinv(design.T @ design)
-
-    differences = {}
-    for name in [group for group in groups if group != base]:
-        contrast = np.zeros(design.shape[1])
-        contrast[groups.index(name)] = 1
-        contrast[groups.index(base)] = -1
-        error = math.sqrt(variance * (contrast @ inverse @ contrast))
-        difference = interval(float(contrast @ effects), error, df)
-        differences[name] = replace(difference, is_paired=True)
-    return differences
+    runs = [
+        (name, seed, score)
+        for name, sample in ((None, base), *samples.items())
+        for seed, score in sample.by_seed.items()
+    ]
+    groups, seeds, scores = zip(*runs, strict=True)
+    indicators = pd.get_dummies(pd.Series(groups))[[*samples]], pd.get_dummies(pd.Series(seeds))
+    design = np.hstack(indicators).astype(float)
+    inverse = np.linalg.inv(design.T @ design)
+    effects = inverse @ design.T @ scores
+    squares = np.sum((scores - design @ effects) ** 2)
+    if squares <= 1e-18 * np.sum(np.square(scores)):
+        squares = 0.0  # of rounding
+    df = len(design) - len(effects)
+    errors = np.sqrt(squares / df * np.diag(inverse))
+    return {
+        name: replace(interval(float(effect), float(error), df), is_paired=True)
+        for name, effect, error in zip(samples, effects, errors, strict=False)
+    }
 
 
 def interval(delta: float, error: float, df: float) -> Difference:
@@ -132,24 +133,22 @@ def interval(delta: float, error: float, df: float) -> Difference:
     return Difference(delta, delta - half, delta + half, p)
 
 
-def holm(differences: Sequence[Difference]) -> list[Difference]:
-    """Return the differences with p-values corrected for all of them (Holm 1979); those without p
-    stay as they are.
-    """
-    tested = [number for number, difference in enumerate(differences) if difference.p is not None]
-    ordered = sorted(tested, key=lambda number: differences[number].p or 0.0)
-    corrected, largest = list(differences), 0.0
-    for rank, number in enumerate(ordered):
-        p = differences[number].p or 0.0
-        largest = max(largest, min(1.0, p * (len(ordered) - rank)))
-        corrected[number] = replace(differences[number], p_holm=largest)
-    return corrected
-
-
 def corrected(families: Mapping[T, Mapping[str, Difference]]) -> dict[T, dict[str, Difference]]:
-    """Return the differences of each metric, with p-values corrected for all of them together."""
-    in_order = iter(holm([change for family in families.values() for change in family.values()]))
-    return {key: {name: next(in_order) for name in family} for key, family in families.items()}
+    """Return the differences of each metric, with p-values corrected for all of them together (Holm
+    1979); those without p stay as they are.
+    """
+    all_corrected = {key: {**family} for key, family in families.items()}
+    tested = [
+        (difference.p, key, name)
+        for key, family in families.items()
+        for name, difference in family.items()
+        if difference.p is not None
+    ]
+    largest = 0.0
+    for rank, (p, key, name) in enumerate(sorted(tested, key=itemgetter(0))):
+        largest = max(largest, min(1.0, p * (len(tested) - rank)))
+        all_corrected[key][name] = replace(families[key][name], p_holm=largest)
+    return all_corrected
 
 
 def minus(measured: Sample | float | None, published: float | None) -> float | None:
@@ -163,20 +162,18 @@ def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> li
 
     `families` are all that the correction is for, as `corrected` returns them.
     """
-    tested = [change for family in families.values() for change in family.values()]
-    tested = [change for change in tested if change.p is not None]
+    changes = [change for family in families.values() for change in family.values()]
+    tested = [change for change in changes if change.p is not None]
     if not tested:
         return [f"Differences are from {base}. Intervals need two seeds on both sides."]
-    by_seed, welch = "seed by seed, with one pooled standard deviation", "by Welch's t-test"
-    if not any(change.is_paired for change in tested):
-        method = welch
-    elif all(change.is_paired for change in tested):
-        method = by_seed
-    else:
-        method = f"{by_seed}; {welch} where the seeds differ"
+    methods = []
+    if any(change.is_paired for change in tested):
+        methods.append("seed by seed, with one pooled standard deviation")
+    if not all(change.is_paired for change in tested):
+        methods.append("by Welch's t-test where the seeds differ")
     lines = [
-        f"Differences from {base} are tested {method}; intervals are 95 % (Student's t). Bold or "
-        f"*: p below {LEVEL} after Holm's correction for {len(tested)} comparisons."
+        f"Differences from {base} are tested {'; '.join(methods)}; intervals are 95 % (Student's "
+        f"t). Bold or *: p below {LEVEL} after Holm's correction for {len(tested)} comparisons."
     ]
     if not any(change.is_significant for change in tested):
         lines.append("No difference is significant.")
