@@ -132,10 +132,10 @@ def spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "panel_svg", lambda *arguments: svg)
     patch.setattr(run_page, "corpus_svgs", lambda corpus: (svg, svg))
     if "pytorch_lightning" in sys.modules:  # else no training draws in this process
-        from aiayn.visualize import heatmaps
+        from aiayn.visualize import figures
 
         patch.setattr(
-            heatmaps, "draw_cross_attention", lambda data, path: drawing.save_figure(None, path)
+            figures, "draw_cross_attention", lambda data, path: drawing.save_figure(None, path)
         )
 
 

@@ -126,7 +126,7 @@ HOMES = {
     "py3langid": {"data/languages"},
     "jinja2": {"reports/page", "visualize/explorer"},
     "markupsafe": {"reports/page"},
-    "matplotlib": {"reports/drawing", "reports/plots", "visualize/figures", "visualize/heatmaps"},
+    "matplotlib": {"reports/drawing", "reports/plots", "visualize/figures"},
     "wandb": {"training/wandb_run"},
     "rich": {"training/callbacks", "evaluation/progress"},
     "yaml": {"runs/run_folder"},

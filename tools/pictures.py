@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 import aiayn
 from aiayn.errors import RefusedError
 from aiayn.files import source_commit
-from aiayn.visualize.heatmaps import draw_cross_attention
+from aiayn.visualize.figures import draw_cross_attention
 from aiayn.visualize.maps import attention_maps
 
 ROOT = Path(__file__).resolve().parents[1]

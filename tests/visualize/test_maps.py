@@ -17,7 +17,7 @@ from aiayn.search.ensemble import Ensemble
 from aiayn.search.translations import Translation
 from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID
-from aiayn.visualize.heatmaps import draw_cross_attention
+from aiayn.visualize.figures import draw_cross_attention
 from aiayn.visualize.maps import AttentionMaps, attention_maps
 
 SENTENCE = "the old house of the man"

@@ -63,21 +63,18 @@ def explorer_page(
     decoder = _attention("Decoder self-attention", tgt_out, tgt_in, maps.decoder_self)
     decoder["keysTitle"] = "looks back at"
     cross = _attention("Cross-attention", tgt_out, src, maps.cross)
-    tables = [_positions(title, table) for title, table in positions.items()]
     score = _with_minus_sign(maps.translation.score)
     log_prob = _with_minus_sign(maps.translation.log_prob)
-    template = TEMPLATES.get_template("explorer.html")
-    return template.render(
+    kinds = {"encoder": encoder, "decoder": decoder, "cross": cross}
+    tables = [_positions(title, table) for title, table in positions.items()]
+    return TEMPLATES.get_template("explorer.html").render(
         run=name,
         model=_sizes(config),
         maps=maps,
         score=f"{score} (log-probability {log_prob}, divided by the search's length penalty)",
         layers=max(len(maps.encoder_self), len(maps.cross)),
         heads=maps.cross.size(1),
-        data={
-            "kinds": {"encoder": encoder, "decoder": decoder, "cross": cross},
-            "positions": tables,
-        },
+        data={"kinds": kinds, "positions": tables},
     )
 
 
@@ -97,14 +94,15 @@ def _attention(title: str, queries: list[str], keys: list[str], weights: Tensor)
     """Return what the page needs of weights (L, H, T, S) of T queries and S keys; the bytes stand
     in the same order.
     """
+    layers, heads, _, _ = weights.shape
     return {
         "title": title,
         "queriesTitle": "writes",
         "queries": queries,
         "keysTitle": "looks at",
         "keys": keys,
-        "layers": weights.size(0),
-        "heads": weights.size(1),
+        "layers": layers,
+        "heads": heads,
         "weights": _bytes(weights, 0.0, 1.0),
     }
 
@@ -113,14 +111,17 @@ def _positions(title: str, table: Tensor) -> dict[str, Any]:
     """Returns a table (P, D) and the similarities of its rows (P, P), each as bytes between its low
     and its high.
     """
+    length, width = table.shape
     largest = max(float(table.abs().max()), 1e-9)
+    # Dot products, scaled so that each row with itself gives 1
+    unit = F.normalize(table, dim=1)
     return {
         "title": title,
-        "length": table.size(0),
-        "width": table.size(1),
+        "length": length,
+        "width": width,
         "largest": largest,
         "table": _bytes(table, -largest, largest),
-        "similarities": _bytes(similarities(table), -1.0, 1.0),
+        "similarities": _bytes(unit @ unit.T, -1.0, 1.0),
     }
 
 
@@ -151,11 +152,3 @@ def position_tables(model: Transformer) -> dict[str, Tensor]:
         if table.shape == (length, model.config.d_model) and table.any():
             tables[f"{adjective}positions of the {stack}"] = table.float().cpu()
     return tables
-
-
-def similarities(table: Tensor) -> Tensor:
-    """Returns the dot products of all pairs of rows of a table (P, D), scaled so that each with
-    itself gives 1: (P, P).
-    """
-    unit = F.normalize(table, dim=1)
-    return unit @ unit.T

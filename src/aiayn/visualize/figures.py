@@ -1,4 +1,5 @@
-"""The paper's pictures of attention, Figures 3 to 5, drawn for a trained model, as PNG and as SVG.
+"""Pictures of attention: the paper's Figures 3 to 5 for a trained model, as PNG and as SVG, and
+heat maps of all layers.
 
 All functions that draw raise ResourceError where a file cannot be written.
 """
@@ -58,10 +59,10 @@ def sharp_heads(weights: Tensor, is_word: Tensor, token: int | None = None) -> t
     that one.
     """
     sharpness = _sharpness(weights, is_word, ~torch.eye(weights.size(-1), dtype=torch.bool))
-    best = sharpness.topk(min(2, len(sharpness)), dim=0)  # (2, S)
     if token is None:
-        token = int(best.values.sum(0).argmax())
-    return token, int(best.indices[0, token]), int(best.indices[-1, token])
+        token = int(sharpness.topk(min(2, len(weights)), dim=0).values.sum(0).argmax())
+    heads = sharpness[:, token].argsort(descending=True)[:2]
+    return token, int(heads[0]), int(heads[-1])
 
 
 def _sharpness(weights: Tensor, is_word: Tensor, allowed: Tensor) -> Tensor:
@@ -93,11 +94,11 @@ def find_word(tokens: Sequence[str], word: str) -> int:
             start = position
         words[start] = words.get(start, "") + token.lstrip("▁")
     for position, written in words.items():
-        without_punctuation = written.rstrip(".,;:!?\"')")
-        if word in (written, without_punctuation):
+        if word in (written, written.rstrip(".,;:!?\"')")):
             return position
-    known = " ".join(words.values())
-    raise DataError(f"--word {word}: not a word of the sentence; its words are: {known}")
+    raise DataError(
+        f"--word {word}: not a word of the sentence; its words are: {' '.join(words.values())}"
+    )
 
 
 def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = None) -> list[Path]:
@@ -116,41 +117,29 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = Non
     is_word = torch.tensor([any(map(str.isalpha, token)) for token in maps.src])
     is_word[-1] = False  # the end mark
     far = far_looking_token(weights, is_word) if word is None else word
-    sharp, first, second = sharp_heads(weights, is_word, word)
+    sharp, *sharpest = sharp_heads(weights, is_word, word)
 
     def whole_head(head: int) -> AttentionPanel:
         return AttentionPanel(f"{layer_title}: head {head + 1}", {head: weights[head]})
 
     def one_word(title: str, heads: Iterable[int], token: int) -> AttentionPanel:
-        return AttentionPanel(title, {head: _row(weights, head, token) for head in heads})
+        only = (torch.arange(len(tokens)) == token)[:, None]
+        return AttentionPanel(title, {head: weights[head] * only for head in heads})
 
-    all_heads = range(len(weights))
-    far_title = f"{layer_title}: where {_quoted(tokens[far])} looks, all heads"
-    pair = sorted({first, second})
+    far_word, sharp_word = (f"“{tokens[token].removeprefix('·')}”" for token in (far, sharp))
+    far_title = f"{layer_title}: where {far_word} looks, all heads"
+    pair = sorted(set(sharpest))
     numbers = " and ".join(str(head + 1) for head in pair)
-    heads_of_pair = f"head {numbers}" if len(pair) == 1 else f"heads {numbers}"
-    pair_title = f"only {_quoted(tokens[sharp])}, {heads_of_pair}"
-    most_different = dict.fromkeys(unlike_heads(weights))
+    pair_title = f"only {sharp_word}, {'head' if len(pair) == 1 else 'heads'} {numbers}"
     figures = {
-        "figure_3": [one_word(far_title, all_heads, far)],
-        "figure_4": [whole_head(first), one_word(pair_title, pair, sharp)],
-        "figure_5": [whole_head(head) for head in most_different],
+        "figure_3": [one_word(far_title, range(len(weights)), far)],
+        "figure_4": [whole_head(sharpest[0]), one_word(pair_title, pair, sharp)],
+        "figure_5": [whole_head(head) for head in dict.fromkeys(unlike_heads(weights))],
     }
     paths = []
     for name, panels in figures.items():
         paths += _draw_figure(folder / name, tokens, panels)
     return paths
-
-
-def _quoted(label: str) -> str:
-    return f"“{label.removeprefix('·')}”"
-
-
-def _row(weights: Tensor, head: int, token: int) -> Tensor:
-    """Returns one head's weights with all but one token's row removed: (S, S)."""
-    isolated = torch.zeros_like(weights[head])
-    isolated[token] = weights[head, token]
-    return isolated
 
 
 def _draw_figure(path: Path, tokens: list[str], panels: Sequence[AttentionPanel]) -> list[Path]:
@@ -160,23 +149,29 @@ def _draw_figure(path: Path, tokens: list[str], panels: Sequence[AttentionPanel]
     width = min(max(0.3 * len(tokens) + 0.6, 6), 20)
     font_size = 10 if len(tokens) <= 60 else 6
     word_length = 0.2 + max(map(len, tokens)) * font_size * 0.0095
-    most_heads = max(len(panel.heads) for panel in panels)
-    legend = 0.3 * math.ceil(most_heads / LEGEND_COLUMNS)
+    legend = 0.3 * math.ceil(max(len(panel.heads) for panel in panels) / LEGEND_COLUMNS)
     title, lines = 0.35, 1.8
     height = title + lines + 2 * word_length + legend
     figure = new_figure(width, height * len(panels))
     share = 1 / len(panels)
     for number, panel in enumerate(panels, start=1):
         # Placed by hand: measuring every word, as automatic layouts do, takes most of the time.
-        bottom = 1 - number * share
-        axis = figure.add_axes((0.02, bottom, 0.96, share * (height - title) / height))
+        axis = figure.add_axes((0.02, 1 - number * share, 0.96, share * (1 - title / height)))
         axis.set_title(panel.title, fontsize=10, parse_math=False)
         axis.set_ylim(-(word_length + legend) / lines, 1 + word_length / lines)
         axis.set_xlim(-0.7, len(tokens) - 0.3)
         axis.set_axis_off()
         _write_words(axis, tokens, panel, font_size)
         _draw_lines(axis, panel)
-        _add_legend(axis, panel)
+        axis.legend(
+            loc="lower center",
+            ncols=LEGEND_COLUMNS,
+            fontsize=8,
+            frameon=False,
+            borderpad=0,
+            handlelength=1,
+            columnspacing=1,
+        )
     paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
     save_figure(figure, *paths)
     return paths
@@ -187,10 +182,8 @@ def _write_words(axis: Any, tokens: list[str], panel: AttentionPanel, font_size:
     weights = panel.total
     style = {"ha": "center", "rotation": 90, "fontsize": font_size, "parse_math": False}
     for position, token in enumerate(tokens):
-        looks = weights[position].sum() > 0
-        is_looked_at = weights[:, position].max() > 0.1
-        above = "black" if looks else "0.6"
-        below = "black" if is_looked_at else "0.6"
+        above = "black" if weights[position].sum() > 0 else "0.6"
+        below = "black" if weights[:, position].max() > 0.1 else "0.6"
         axis.text(position, 1.04, token, va="bottom", color=above, **style)
         axis.text(position, -0.04, token, va="top", color=below, **style)
 
@@ -202,16 +195,16 @@ def _draw_lines(axis: Any, panel: AttentionPanel) -> None:
     word has lines, blocks in the heads' colours stand behind it and behind the words that it looks
     at.
     """
-    from matplotlib.collections import LineCollection, PatchCollection
-    from matplotlib.patches import Rectangle
+    from matplotlib import color_sequences
+    from matplotlib.collections import LineCollection
 
-    has_lines = panel.total.sum(1) > 0
-    is_one_word = int(has_lines.sum()) == 1
-    reader = int(has_lines.int().argmax())
+    tab20 = color_sequences["tab20"]  # ten colours, each followed by a lighter one
+    readers = panel.total.sum(1).nonzero().flatten().tolist()
     block_height = (axis.get_ylim()[1] - 1.02) / len(panel.heads)
-    top, bottom = 1.02, -0.02
-    for head, weights in panel.heads.items():
-        colour = _colour(head)
+    for number, (head, weights) in enumerate(panel.heads.items()):
+        # The same in every figure
+        colour = [*tab20[::2], *tab20[1::2]][head % 20]
+        axis.bar(0, 0, color=colour, label=f"head {head + 1}")
         is_drawn = weights >= FAINTEST
         strengths = weights[is_drawn].tolist()
         lines = is_drawn.nonzero().tolist()
@@ -219,36 +212,64 @@ def _draw_lines(axis: Any, panel: AttentionPanel) -> None:
         colours = [(*colour, 0.05 + 0.95 * strength) for strength in strengths]
         widths = [0.5 + 2.5 * strength for strength in strengths]
         axis.add_collection(LineCollection(segments, colors=colours, linewidths=widths))
-        if is_one_word:
-            bottom -= block_height
-            corners = [(reader - 0.45, top)]
-            corners += [(key - 0.45, bottom) for _, key in lines]
-            blocks = [Rectangle(corner, 0.9, block_height) for corner in corners]
-            colours = [(*colour, 0.75 * strength) for strength in (0.8, *strengths)]
-            axis.add_collection(PatchCollection(blocks, facecolors=colours, linewidths=0, zorder=0))
-            top += block_height
+        if len(readers) == 1:
+            style = {"height": block_height, "width": 0.9, "zorder": 0}
+            above, below = 1.02 + number * block_height, -0.02 - (number + 1) * block_height
+            axis.bar(readers, bottom=above, color=(*colour, 0.6), **style)
+            colours = [(*colour, 0.75 * strength) for strength in strengths]
+            axis.bar([key for _, key in lines], bottom=below, color=colours, **style)
 
 
-def _add_legend(axis: Any, panel: AttentionPanel) -> None:
-    from matplotlib.patches import Patch
+def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
+    """Draws a heat map of where every layer of the decoder looks in the source, as the mean of its
+    heads.
+    """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import PowerNorm
 
-    handles = [Patch(color=_colour(head), label=f"head {head + 1}") for head in panel.heads]
-    axis.legend(
-        handles=handles,
-        loc="lower center",
-        ncols=LEGEND_COLUMNS,
-        fontsize=8,
-        frameon=False,
-        borderpad=0,
-        handlelength=1,
-        columnspacing=1,
-    )
+    src = token_labels(maps.src, longest=16)
+    tgt = token_labels(maps.tgt_out, longest=16)
+    # In inches, placed by hand: training draws this at every validation, and a computed layout
+    # would draw everything twice.
+    width, height = _extent(src), _extent(tgt)
+    bottom, left = _room_for(src), _room_for(tgt)
+    top, gap, bar = 0.35, 0.15, 0.75
+    total_width = left + len(maps.cross) * (width + gap) + bar
+    total_height = bottom + height + top
+    figure = new_figure(total_width, total_height)
+    room = {
+        "left": left / total_width,
+        "right": 1 - (gap + bar) / total_width,
+        "bottom": bottom / total_height,
+        "top": 1 - top / total_height,
+        "wspace": gap / width,
+    }
+    # The square root tells small weights apart, as of a head that attends to many tokens.
+    scale = PowerNorm(0.5, vmin=0, vmax=1)
+    # Dollar signs are text here, no formulas.
+    style = {"fontsize": 7 if max(len(src), len(tgt)) <= 60 else 5, "parse_math": False}
+    axes = figure.subplots(1, len(maps.cross), squeeze=False, gridspec_kw=room).flat
+    for layer, (axis, weights) in enumerate(zip(axes, maps.cross.mean(1), strict=True), start=1):
+        axis.imshow(weights.numpy(), "Blues", scale, aspect="auto", interpolation="nearest")
+        axis.set_title(f"layer {layer}", fontsize=9)
+        axis.set_xlabel("source", fontsize=8)
+        axis.set_xticks(range(len(src)), src, rotation=90, **style)
+        axis.set_yticks([])
+    axes[0].set_yticks(range(len(tgt)), tgt, **style)
+    axes[0].set_ylabel("translation", fontsize=8)
+    beside = (1 - bar / total_width, room["bottom"], 0.1 / total_width, height / total_height)
+    bar_axis = figure.add_axes(beside)
+    colours = figure.colorbar(ScalarMappable(scale, "Blues"), cax=bar_axis)
+    colours.set_ticks([0, 0.05, 0.2, 0.5, 1], labels=["0", "0.05", "0.2", "0.5", "1"], fontsize=7)
+    colours.set_label("attention weight", fontsize=8)
+    save_figure(figure, path)
 
 
-def _colour(head: int) -> tuple[float, float, float]:
-    """Returns a head's colour: the same in every figure, different for up to 20 heads."""
-    from matplotlib import colormaps
+def _extent(labels: list[str]) -> float:
+    """Returns the length of a map's side, a row or column for each label."""
+    return min(max(0.2 * len(labels), 1.6), 6)
 
-    is_light = (head // 10) % 2  # tab20 has ten colours, each followed by a lighter one
-    red, green, blue, _ = colormaps["tab20"]((2 * head) % 20 + is_light)
-    return red, green, blue
+
+def _room_for(labels: list[str]) -> float:
+    """Returns the room that labels, and the name of their axis, need beside a map."""
+    return 0.4 + 0.065 * max(map(len, labels))

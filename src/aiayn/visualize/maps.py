@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,13 +75,17 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
         record_attention(model, [*encoder_self, *decoder_self, *cross]) as weights_of,
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
+
+    def stacked(modules: Sequence[Any]) -> Tensor:
+        return torch.cat([weights_of(module) for module in modules])
+
     return AttentionMaps(
         src=translator.tokenizer.source.tokens([*src_ids, EOS_ID]),
         tgt_in=translator.tokenizer.tokens([BOS_ID, *best.tokens]),
         tgt_out=translator.tokenizer.tokens([*best.tokens, EOS_ID]),
-        encoder_self=torch.cat([weights_of(module) for module in encoder_self]),
-        decoder_self=torch.cat([weights_of(module) for module in decoder_self]),
-        cross=torch.cat([weights_of(module) for module in cross]),
+        encoder_self=stacked(encoder_self),
+        decoder_self=stacked(decoder_self),
+        cross=stacked(cross),
         sentence=sentence,
         translation=best,
     )

@@ -80,7 +80,7 @@ class RunArtifacts(Checkpoint):
             if self.sentence and (ends or step == settings.max_steps or is_shown):
                 path = self.services.folder.attention_picture
                 with optional(path):
-                    from aiayn.visualize.heatmaps import draw_cross_attention
+                    from aiayn.visualize.figures import draw_cross_attention
                     from aiayn.visualize.maps import attention_maps
 
                     translator = self.run.translator(translation_module(pl_module))
