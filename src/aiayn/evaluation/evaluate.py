@@ -78,9 +78,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     test = read_test_set(config, trained_on)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
     task.check_text(test.sources, test.references[0], test.tgt_lang)
-    given_hypotheses = None
+    hypotheses: list[str] = []
     if config.hypotheses:
-        given_hypotheses = read_parallel("hypotheses", config.hypotheses, len(test.sources))
+        hypotheses = read_parallel("hypotheses", config.hypotheses, len(test.sources))
     folder = results_folder(RunFolder(folder_of(run)), test, ensemble)
     if config.out:
         folder = EvaluationFolder(Path(config.out).expanduser())
@@ -90,8 +90,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     translator = load_translator(*made_of, extensions=extensions)
     known_tags(test.option, test.prefix, translator.tokenizer.source.symbols)
     with on_devices(translator, config.devices, made_of, config.extensions) as shared:
-        hypotheses, seconds = given_hypotheses or [], 0.0
-        if given_hypotheses is None:
+        seconds = 0.0
+        if not config.hypotheses:
             progress = TranslationProgress()
             try:
                 hypotheses = shared.translate(test.sources, progress)
@@ -103,11 +103,15 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     scores.metrics.update(
         measure(metrics_of(extensions), hypotheses, test.references[0], test.sources)
     )
-    paper = paper_figures(test.of_paper, trained_on.src_lang, test.tgt_lang, len(test.references))
-    members = []
-    for name, path, other in zip(ensemble, paths[1:], other_checkpoints, strict=True):
-        identity = {"checkpoint": path.name, "checkpoint_sha256": sha256(path)}
-        members.append({"run": name, **identity, "step": other.step})
+    members = [
+        {
+            "run": name,
+            "checkpoint": path.name,
+            "checkpoint_sha256": sha256(path),
+            "step": other.step,
+        }
+        for name, path, other in zip(ensemble, paths[1:], other_checkpoints, strict=True)
+    ]
     evaluation = Evaluation(
         **vars(scores),
         task=trained_on.task,
@@ -121,7 +125,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         text_sha256=test.fingerprint,
         src_lang=trained_on.src_lang,
         tgt_lang=test.tgt_lang,
-        paper=paper,
+        paper=paper_figures(
+            test.of_paper, trained_on.src_lang, test.tgt_lang, len(test.references)
+        ),
         corpus=checkpoint.corpus,
         tokenizer_sha256=translator.tokenizer.fingerprint,
         checkpoint=paths[0].name,
@@ -135,8 +141,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         hypotheses_sha256=lines_sha256(hypotheses),
     )
     if baseline:
-        tests = _against_baseline(config.baseline, baseline, evaluation, hypotheses, test)
-        evaluation = replace(evaluation, baseline=tests)
+        tests = _against_baseline(baseline, evaluation, hypotheses, test)
+        evaluation = replace(evaluation, baseline={"run": config.baseline, **tests})
 
     _write_results(folder, evaluation, test, hypotheses)
     page = ""
@@ -176,19 +182,14 @@ def _forced_decoding(
     """Return how probable the model finds the first reference; None where it has too few learned
     positions.
     """
-    sources, references = (
-        test.sources,
-        [learned_target(line, data.tags) for line in test.references[0]],
-    )
+    references = [learned_target(line, data.tags) for line in test.references[0]]
     try:
-        pairs = translator.score(list(sources), list(references))
+        pairs = translator.score(list(test.sources), references)
     except DataError:
         return None
-    if not (tokens := sum(len(pair.tokens) for pair in pairs)):
-        return None
-    log_prob = sum(pair.log_prob for pair in pairs)
+    tokens = sum(len(pair.tokens) for pair in pairs)
     return {
-        "perplexity": perplexity(log_prob, tokens),
+        "perplexity": perplexity(sum(pair.log_prob for pair in pairs), tokens),
         "accuracy": 100 * accuracy(pairs),
         "tokens": tokens,
     }
@@ -200,17 +201,13 @@ def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
     """
     stored = results_folder(RunFolder(folder_of(run)), test)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
-    refusal = RefusedError(f"baseline={run}: no scored translations in {stored.folder}; {remedy}")
     evaluation = read_evaluation(stored.scores)
-    try:
-        hypotheses = read_lines(stored.hypotheses)
-    except DataError as error:
-        raise refusal from error
+    hypotheses = read_lines(stored.hypotheses) if stored.hypotheses.exists() else []
     # A kill, or a second evaluation, may have left the hypotheses of one beside the scores of
     # another.
     if evaluation is None or evaluation.hypotheses_sha256 != lines_sha256(hypotheses):
-        raise refusal
-    if evaluation.text_sha256 != test.fingerprint or len(hypotheses) != len(test.sources):
+        raise RefusedError(f"baseline={run}: no scored translations in {stored.folder}; {remedy}")
+    if evaluation.text_sha256 != test.fingerprint:
         raise RefusedError(
             f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} "
             f"lines, here {len(test.sources)}); {remedy}"
@@ -219,7 +216,6 @@ def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
 
 
 def _against_baseline(
-    run: str | None,
     baseline: tuple[list[str], Evaluation],
     evaluation: Evaluation,
     hypotheses: list[str],
@@ -231,13 +227,9 @@ def _against_baseline(
     baseline_hypotheses, of_baseline = baseline
     kinds = compare_systems(baseline_hypotheses, hypotheses, test.references, test.tgt_lang)
     reported = kinds["sacrebleu"]
-    of_system = made_with(evaluation)
-    different = {
-        key: value for key, value in made_with(of_baseline).items() if value != of_system.get(key)
-    }
+    own, other = made_with(evaluation), made_with(of_baseline)
     return {
-        "run": run,
-        "differs": different,
+        "differs": {key: value for key, value in other.items() if value != own.get(key)},
         "baseline": reported["baseline"],
         "system": reported["system"],
         "delta": reported["delta"],

@@ -245,13 +245,9 @@ def _metric_of(metric_name: str, lang: str) -> tuple[Metric, Callable[[str], str
         case "chrf":
             return CHRF(), str, ""
         case "ter":
-            return _ter(lang), str, ""
+            is_asian = lang in ("zh", "ja")
+            return TER(normalized=is_asian, asian_support=is_asian), str, ""
     raise KeyError(metric_name)
-
-
-def _ter(lang: str) -> TER:
-    is_asian = lang in ("zh", "ja")
-    return TER(normalized=is_asian, asian_support=is_asian)
 
 
 def _multi_bleu(lowercase: bool = False) -> BLEU:
@@ -304,17 +300,8 @@ def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) 
     Raises DataError unless the counts agree: sacreBLEU silently compares the lines of the shorter
     side.
     """
-    for name, text in (("hypotheses", hypotheses), ("references", references)):
-        if isinstance(text, str):
-            raise DataError(f"{name} are a single string; give a list of lines")
-    lines = [line for line in references if isinstance(line, str)]
-    streams = [list(stream) for stream in references if not isinstance(stream, str)]
-    if lines and streams:
-        raise DataError(
-            f"references mix {len(lines)} lines with {len(streams)} lists of lines; give either "
-            "lines or lists of lines"
-        )
-    streams = streams or [lines]
+    is_one_text = not references or isinstance(references[0], str)
+    streams: Any = [references] if is_one_text else references
     for number, stream in enumerate(streams, start=1):
         if len(stream) != len(hypotheses):
             raise DataError(
@@ -324,4 +311,4 @@ def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) 
             )
     if not hypotheses:
         raise DataError("0 hypotheses and 0 references: nothing to score")
-    return streams
+    return [list(stream) for stream in streams]
