@@ -15,7 +15,7 @@ from aiayn.errors import RefusedError
 from aiayn.reports.differences import interval
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.groups import Group, group_runs
-from aiayn.reports.table_metrics import Metric
+from aiayn.reports.runs import Metric
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record
 

@@ -19,8 +19,7 @@ from aiayn.reports.comparison import compare_groups
 from aiayn.reports.differences import corrected, explained
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.groups import Group, group_runs
-from aiayn.reports.runs import MeasuredRun
-from aiayn.reports.table_metrics import Metric
+from aiayn.reports.runs import MeasuredRun, Metric
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record, series
 
@@ -129,7 +128,7 @@ def blocks() -> dict[str, str]:
 def _rates() -> str:
     """Returns the dev perplexities by which the learning rate of each size was chosen."""
     perplexities = {
-        run.folder.path.name: run.last("val/ppl") for run in published("multi30k_quarter_rates")
+        run.folder.path.name: METRICS["ppl"].of(run) for run in published("multi30k_quarter_rates")
     }
     rates = sorted({name.rpartition("-")[2] for name in perplexities})
     rows = dict.fromkeys(name.partition("_lr_scale")[0] for name in sorted(perplexities))

@@ -25,8 +25,7 @@ from aiayn.config.tasks import METRIC_KINDS, METRICS
 from aiayn.reports.comparison import compare_groups
 from aiayn.reports.differences import Sample, corrected, explained
 from aiayn.reports.groups import Group, group_runs
-from aiayn.reports.runs import MeasuredRun
-from aiayn.reports.table_metrics import Metric
+from aiayn.reports.runs import MeasuredRun, Metric
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record
 
@@ -172,7 +171,7 @@ def _multi30k_en_fr() -> str:
         *(Column(kind, METRICS[kind].title, 2) for kind in kinds),
     ]
     columns.append(Column("ppl", "dev perplexity", 2))
-    return table(columns, [{"run": f"seed {run.seed}", **scores, "ppl": run.last("val/ppl")}])
+    return table(columns, [{"run": f"seed {run.seed}", **scores, "ppl": Metric("val/ppl").of(run)}])
 
 
 # Steps.

@@ -18,8 +18,8 @@ from studies import published
 
 from aiayn.reports.differences import Difference, Sample
 from aiayn.reports.drawing import new_figure, save_figure
-from aiayn.reports.paper_tables import PaperTables, paper_tables
-from aiayn.reports.table_metrics import Metric
+from aiayn.reports.paper_tables import paper_tables
+from aiayn.reports.runs import Metric
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record
 
@@ -58,15 +58,17 @@ QUESTIONS = {
 }
 
 
-def changes_of(tables: PaperTables) -> Table:
-    return next(table for table in tables.tables if table.name == "table_3_quarter_changes")
+def tables_of_study() -> tuple[Table, Table]:
+    """Returns the rows of the study, and their changes against base."""
+    tables = {table.name: table for table in paper_tables(published("table3_quarter"))}
+    return tables["table_3_quarter"], tables["table_3_quarter_changes"]
 
 
 def blocks() -> dict[str, str]:
     """Returns the generated blocks of the page by name."""
-    tables = paper_tables(published("table3_quarter"))
-    changes = {record["row"]: record for record in tables.records["changes"]}
-    means = {record["row"]: record for record in tables.records["table_3_quarter"]}
+    rows, table_of_changes = tables_of_study()
+    changes = {record["row"]: record for record in table_of_changes.records}
+    means = {record["row"]: record for record in rows.records}
     names = {row: name[4:] for row, name in NAMES.items()}
     base = means["base"]
     figures = [
@@ -78,7 +80,7 @@ def blocks() -> dict[str, str]:
         f"BLEU's 95 % interval is {half_width(base['bleu']):.2f})."
     )
     return {
-        "base": wrapped(" ".join([about, *changes_of(tables).after])),
+        "base": wrapped(" ".join([about, *table_of_changes.after])),
         "rows": markdown([_table(means, changes)]).strip(),
         "answers": "\n".join(
             answer(question, rows, changes, names) for question, rows in QUESTIONS.items()
@@ -221,7 +223,8 @@ def draw_differences(table: Table, path: Path) -> None:
 
 def main() -> None:
     publish(PAGE, blocks())
-    draw_differences(changes_of(paper_tables(published("table3_quarter"))), PICTURE)
+    _, changes = tables_of_study()
+    draw_differences(changes, PICTURE)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from aiayn.config.compose import check_config, for_hydra, register
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import run_config
 from aiayn.config.schema import Config
-from aiayn.reports import drawing, plots, run_page, sweep_page
+from aiayn.reports import drawing, plots, report
 from aiayn.sweep.jobs import SweepJob, make_jobs
 
 ROOT = Path(__file__).parent.parent
@@ -128,9 +128,8 @@ def spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
     for module in (drawing, plots):
         patch.setattr(module, "render", lambda figure, kind: _empty_picture(kind))
     svg = _empty_picture("svg").decode()
-    for module in (run_page, sweep_page):
-        patch.setattr(module, "panel_svg", lambda *arguments: svg)
-    patch.setattr(run_page, "corpus_svgs", lambda corpus: (svg, svg))
+    patch.setattr(report, "panel_svg", lambda *arguments: svg)
+    patch.setattr(report, "corpus_svgs", lambda corpus: (svg, svg))
     if "pytorch_lightning" in sys.modules:  # else no training draws in this process
         from aiayn.visualize import figures
 

@@ -76,7 +76,7 @@ def test_scored_runs_become_lines_of_one_file_that_the_tables_read(tmp_path):
     assert run.records[1] == {"step": 100, "train/loss": 6.0, "perf/mfu": 0.6}, (
         "of other series the last value"
     )
-    assert (run.seed, other.seed, run.content) == (3, 4, {"corpus": "abc"})
+    assert (run.seed, other.seed, run.content("fingerprint")) == (3, 4, "abc")
     assert run.prefers_best(run.evaluations["val"])
     assert (run.step, run.evaluations["val"].metrics["bleu_compound_split"]) == (120, 30.0)
 

@@ -20,8 +20,7 @@ from aiayn.config.schema import Config
 from aiayn.reports.comparison import comparisons
 from aiayn.reports.differences import Difference, Sample
 from aiayn.reports.groups import group_runs
-from aiayn.reports.runs import find_runs, read_runs
-from aiayn.reports.table_metrics import Metric
+from aiayn.reports.runs import Metric, find_runs, read_runs
 from aiayn.runs.run_folder import RunFolder
 
 PPL = Metric("val/ppl")

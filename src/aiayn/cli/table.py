@@ -94,32 +94,31 @@ def table(
     from aiayn.reports.published import STATED_VOCABULARY
     from aiayn.reports.runs import SPLITS, read_runs
 
+    notes: list[str] | None = None
     if parameters:
-        tables, records, notes = [parameter_table(vocab_size or STATED_VOCABULARY)], {}, []
+        tables = [parameter_table(vocab_size or STATED_VOCABULARY)]
     else:
         measured, notes = read_runs(runs or [])
         splits = (split,) if split else SPLITS
         groups = comparisons(
             measured, _comma_separated(by), baseline, _comma_separated(metrics), splits
         )
-        paper = paper_tables(measured, every_row)
-        tables, records = [*groups, *paper.tables], paper.records | {"notes": notes}
+        tables = [*groups, *paper_tables(measured, every_row)]
+    shown_tables = [shown for shown in tables if shown.shown]
     if only:
-        names = [shown.name for shown in tables if shown.records]
+        names = [shown.name for shown in shown_tables]
         if only not in names:
             raise ConfigError(
                 f"--table {only}: no run belongs to this table; choose one of {', '.join(names)}"
             )
-        tables, records = [shown for shown in tables if shown.name == only], {}
+        tables = shown_tables = [shown for shown in tables if shown.name == only]
     if form == "json":
-        text = writers.json_text(
-            {shown.name: shown.all_records for shown in tables if shown.records} | records
-        )
+        text = writers.json_text(tables, None if only else notes)
     elif form == "csv":  # one table
         text = writers.csv_text(tables[0])
     else:
         write = {"text": writers.text, "markdown": writers.markdown, "latex": writers.latex}[form]
-        text = write([*tables, *writers.notes_table(notes)])
+        text = write([*shown_tables, *writers.notes_table(notes or [])])
     print(text, end="")
 
 

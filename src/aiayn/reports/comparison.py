@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 
 from aiayn.config.stored import short_names
-from aiayn.errors import counted
+from aiayn.config.tasks import FORCED_KINDS, TASKS
+from aiayn.errors import ConfigError, counted
 from aiayn.reports.differences import Difference, compare, corrected, explained
 from aiayn.reports.groups import (
     Group,
-    comparable,
     differing_options,
     find_baseline,
     group_runs,
@@ -16,13 +16,13 @@ from aiayn.reports.groups import (
     partitions,
 )
 from aiayn.reports.published import BASE, GERMAN
-from aiayn.reports.runs import SPLITS, MeasuredRun
-from aiayn.reports.table_metrics import Metric, asked_metrics, record_keys, usual_metrics
+from aiayn.reports.runs import SPLITS, MeasuredRun, Metric
 from aiayn.reports.tables import Column, Table
 from aiayn.runs.run_folder import Record
 
 TITLE = "Runs, grouped by the options that differ"
-MANY = 40  # groups: with more of them the best come first, and the others are folded
+MANY = 40  # groups: with more of them the best come first, and only these are shown
+ALIASES = {"accuracy": "val/accuracy"}  # short names of series
 
 
 def comparisons(
@@ -61,16 +61,51 @@ def compare_parts(
     return tables
 
 
-def default_baseline(groups: Sequence[Group]) -> Group | None:
-    """Return the group of the paper's base, at any width, if there is one and no more; else
-    None.
+def asked_metrics(
+    runs: Sequence[MeasuredRun], names: Sequence[str], splits: Sequence[str]
+) -> list[Metric]:
+    """Return the metrics with these names, a score for every split on which a run has it; else the
+    usual ones.
+
+    Raises ConfigError for unknown metrics.
     """
-    rows = (BASE, BASE.quarter())
-    # In any languages: rows of Table 3 are English-German.
-    bases = [
-        group for group in groups if any(row.is_of(group.runs[0].options | GERMAN) for row in rows)
-    ]
-    return bases[0] if len(bases) == 1 and len(groups) > 1 else None
+    if not names:
+        return [metric for metric in usual_metrics(runs) if metric.split in (None, *splits)]
+    metrics = []
+    for name in names:
+        key = ALIASES.get(name, name)
+        candidates = [Metric(key), *(Metric(key, split) for split in splits)]
+        measured = [
+            metric for metric in candidates if any(metric.of(run) is not None for run in runs)
+        ]
+        if not measured:
+            known = {key for run in runs for record in run.records for key in record if "/" in key}
+            for run in runs:
+                for evaluation in run.evaluations.values():
+                    known |= {*evaluation.metrics, *FORCED_KINDS}
+            raise ConfigError(
+                f"--metrics {name}: not measured in these runs; choose from "
+                f"{', '.join(sorted(known))}"
+            )
+        metrics += measured
+    return metrics
+
+
+def usual_metrics(runs: Sequence[MeasuredRun]) -> list[Metric]:
+    """Return validation perplexity, and the score to report of every split."""
+    names = sorted({TASKS[run.task].metric for run in runs})
+    return [Metric("val/ppl"), *(Metric(name, split) for name in names for split in SPLITS)]
+
+
+def record_keys(metrics: Sequence[Metric]) -> dict[Metric, str]:
+    """Return each metric's key in the records of a table: a series may have the name of a score,
+    such as val/f1.
+    """
+    scores = {metric.key for metric in metrics if metric.split}
+    return {
+        metric: metric.key + " (series)" * (metric.split is None and metric.key in scores)
+        for metric in metrics
+    }
 
 
 def compare_groups(
@@ -84,7 +119,7 @@ def compare_groups(
         samples = {
             group.path: sample
             for group in groups
-            if (sample := group.sample(metric)) and comparable(metric, group, base)
+            if (sample := group.sample(metric)) and group.is_comparable(base, metric)
         }
         if base.path in samples:
             by_metric[metric] = compare(samples, base.path)
@@ -96,33 +131,33 @@ def best_first(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[Group
     last.
     """
     for metric in metrics:
-        samples = {group.path: group.sample(metric) for group in groups}
-        means = {path: sample.mean for path, sample in samples.items() if sample}
-        if means:
+        if any(group.sample(metric) for group in groups):
             sign = 1 if metric.lower_is_better else -1
-            return sorted(groups, key=lambda group: sign * means.get(group.path, sign * math.inf))
+            samples = {group.path: group.sample(metric) for group in groups}
+            ranks = {path: sign * sample.mean for path, sample in samples.items() if sample}
+            return sorted(groups, key=lambda group: ranks.get(group.path, math.inf))
     return [*groups]
 
 
 def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Group | None) -> Table:
-    base = named_base or default_baseline(groups)
+    base = named_base or _default_baseline(groups)
     if base not in groups:
         base = None
-    measured_metrics = [
-        metric for metric in metrics if any(group.sample(metric) for group in groups)
-    ]
-    keys = record_keys(measured_metrics)
-    options = differing_options(groups)
+    metrics = [metric for metric in metrics if any(group.sample(metric) for group in groups)]
     differences: dict[Metric, dict[str, Difference]] = {}
     remarks = []
     if base:
         # The correction is for the usual metrics, too, so that no star is bought by asking for
         # fewer.
         usual = usual_metrics([run for group in groups for run in group.runs])
-        compared_metrics = [*dict.fromkeys([*measured_metrics, *usual])]
+        compared_metrics = [*dict.fromkeys([*metrics, *usual])]
         differences = corrected(compare_groups(groups, compared_metrics, base))
-        remarks = explained(f"{base.name} ({counted_seeds(base)})", differences)
-        remarks += _not_compared(groups, measured_metrics, base)
+        remarks = explained(f"{base.name} ({counted(len(base.seeds), 'seed')})", differences)
+        remarks += [
+            f"{metric.title} is not compared across vocabularies, texts and losses."
+            for metric in metrics
+            if not all(base.is_comparable(group, metric) for group in groups)
+        ]
     elif named_base:
         remarks.append(f"No baseline: {named_base.name} was scored on other text.")
     elif len(groups) > 1:
@@ -131,49 +166,45 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
         remarks.append(
             "n is the number of seeds. A single run has neither standard deviation nor interval."
         )
-
-    columns = [Column("group", "run"), *option_columns(options), Column("n")]
-    for metric, key in keys.items():
-        columns.append(Column(key, metric.title, metric.decimals))
-        if metric.ratio and any(group.sample(metric.ratio) for group in groups):
-            columns.append(Column(metric.ratio.key, "length ratio", 3))
-        if base:
-            columns.append(Column(f"{key} difference", "difference", metric.decimals))
     if len(groups) > MANY:
         # Scores before series, and those of the development set before those of the test set.
-        ranking = sorted(keys, key=lambda metric: (metric.split is None, metric.split == "test"))
+        ranking = sorted(metrics, key=lambda metric: (metric.split is None, metric.split == "test"))
+        remarks.append(f"The best {MANY} of {len(groups)}; CSV and JSON list all.")
         groups = best_first(groups, ranking)
 
-    records = []
+    options = differing_options(groups)
+    columns = [Column("group", "run"), *option_columns(options), Column("n")]
+    records: list[Record] = []
     for group in groups:
-        record: Record = {"group": group.name} | group.record()
+        record = {"group": group.name} | group.record()
         record |= {key: option_text(group.options[key]) for key in options if key in group.options}
-        for metric, key in keys.items():
+        records.append(record | ({"baseline": True} if group is base else {}))
+    for metric, key in record_keys(metrics).items():
+        columns.append(Column(key, metric.title, metric.decimals))
+        ratio = metric.ratio
+        if ratio and any(group.sample(ratio) for group in groups):
+            columns.append(Column(ratio.key, "length ratio", 3))
+        if base:
+            columns.append(Column(f"{key} difference", "difference", metric.decimals))
+        for record, group in zip(records, groups, strict=True):
             record[key] = group.sample(metric)
-            if metric.ratio:
-                record[metric.ratio.key] = group.sample(metric.ratio)
+            if ratio:
+                record[ratio.key] = group.sample(ratio)
             if base:
                 record[f"{key} difference"] = differences.get(metric, {}).get(group.path)
-        if group is base:
-            record["baseline"] = True
-        records.append(record)
-    table = Table(TITLE, columns, records[:MANY], after=remarks, name="groups")
-    table.folded = records[MANY:]
-    return table
+    return Table(TITLE, columns, records, after=remarks, name="groups", selected=records[:MANY])
 
 
-def _not_compared(groups: Sequence[Group], metrics: Sequence[Metric], base: Group) -> list[str]:
-    """Return a line for each metric whose unit differs between a group and the baseline."""
-    lines = []
-    for metric in metrics:
-        measured_groups = [group for group in groups if group.sample(metric)]
-        if not all(comparable(metric, group, base) for group in measured_groups):
-            lines.append(f"{metric.title} is not compared across vocabularies, texts and losses.")
-    return lines
-
-
-def counted_seeds(group: Group) -> str:
-    return counted(len(group.seeds), "seed")
+def _default_baseline(groups: Sequence[Group]) -> Group | None:
+    """Return the group of the paper's base, at any width, if there is one and no more; else
+    None.
+    """
+    rows = (BASE, BASE.quarter())
+    # In any languages: rows of Table 3 are English-German.
+    bases = [
+        group for group in groups if any(row.is_of(group.runs[0].options | GERMAN) for row in rows)
+    ]
+    return bases[0] if len(bases) == 1 and len(groups) > 1 else None
 
 
 def option_columns(options: Sequence[str]) -> list[Column]:

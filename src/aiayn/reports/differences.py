@@ -99,12 +99,11 @@ def _blocked(samples: Mapping[str, Sample], base: Sample) -> dict[str, Differenc
     import numpy as np
     import pandas as pd
 
-    runs = [
-        (name, seed, score)
-        for name, sample in ((None, base), *samples.items())
-        for seed, score in sample.by_seed.items()
-    ]
-    groups, seeds, scores = zip(*runs, strict=True)
+    groups, seeds, scores = [], [], []
+    for name, sample in ((None, base), *samples.items()):
+        groups += [name] * sample.n
+        seeds += sample.by_seed
+        scores += sample.values
     indicators = pd.get_dummies(pd.Series(groups))[[*samples]], pd.get_dummies(pd.Series(seeds))
     design = np.hstack(indicators).astype(float)
     inverse = np.linalg.inv(design.T @ design)
@@ -137,13 +136,10 @@ def corrected(families: Mapping[T, Mapping[str, Difference]]) -> dict[T, dict[st
     """Return the differences of each metric, with p-values corrected for all of them together (Holm
     1979); those without p stay as they are.
     """
-    all_corrected = {key: {**family} for key, family in families.items()}
-    tested = [
-        (difference.p, key, name)
-        for key, family in families.items()
-        for name, difference in family.items()
-        if difference.p is not None
-    ]
+    all_corrected, tested = {}, []
+    for key, family in families.items():
+        all_corrected[key] = {**family}
+        tested += [(family[name].p, key, name) for name in family if family[name].p is not None]
     largest = 0.0
     for rank, (p, key, name) in enumerate(sorted(tested, key=itemgetter(0))):
         largest = max(largest, min(1.0, p * (len(tested) - rank)))

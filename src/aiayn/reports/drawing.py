@@ -5,20 +5,18 @@ lazily.
 import warnings
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from aiayn.errors import writing
 from aiayn.files import atomic_write
 
 
-def new_figure(
-    width: float, height: float, layout: Literal["constrained", "tight"] | None = None
-) -> Any:
+def new_figure(width: float, height: float, **options: Any) -> Any:
     """Returns an empty figure, sizes in inches."""
     # Not pyplot, which needs a display and keeps every figure alive.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout=layout, dpi=120)
+    return Figure(figsize=(width, height), dpi=120, **options)
 
 
 def save_figure(figure: Any, *paths: Path) -> None:

@@ -11,23 +11,9 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
-from aiayn.reports.tables import Style
-from aiayn.runs.run_folder import is_number
+from aiayn.reports.tables import Style, shown
 
 WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; trailing space by itself
-
-
-def shown(value: Any) -> Any:
-    """Returns a number outside a table: with two decimals or three digits, a dash for None, else
-    the value itself.
-    """
-    if value is None:
-        return "–"
-    if not is_number(value) or abs(value) >= 1e15:
-        return value
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3g}"
 
 
 def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:

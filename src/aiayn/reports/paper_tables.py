@@ -1,25 +1,22 @@
 """Tables 2, 3 and 4 of the paper: what was measured, beside what was published."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from aiayn.config.data import DataConfig
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_dict
 from aiayn.config.tasks import BRACKET_KINDS
 from aiayn.errors import counted
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.reports.comparison import compare_groups, counted_seeds
-from aiayn.reports.differences import Difference, corrected, explained, minus
+from aiayn.reports.comparison import compare_groups
+from aiayn.reports.differences import corrected, explained, minus
 from aiayn.reports.groups import (
     ONE_CHECKPOINT,
     PRECISION,
     Group,
     differing_options,
     group_runs,
-    option_text,
     partitions,
 )
 from aiayn.reports.published import (
@@ -35,85 +32,61 @@ from aiayn.reports.published import (
     Row,
     comparable_kind,
 )
-from aiayn.reports.runs import MeasuredRun
-from aiayn.reports.table_metrics import Metric
-from aiayn.reports.tables import NOT_RUN, Column, Table
+from aiayn.reports.runs import MeasuredRun, Metric, gathered
+from aiayn.reports.tables import NOT_RUN, Column, Table, shown
 from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import Record
 
 # The metrics of Table 3, English-German
 PPL = Metric("val/ppl")
 BLEU = Metric(comparable_kind("de"), "val")
-SIZES = ("n_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout", "label_smoothing")
-# Others as the option
-SYMBOLS = {
+SACREBLEU = Metric("sacrebleu", "test")
+# The sizes of a model by their symbols
+SIZES = {
     "n_layers": "N",
+    "d_model": "d_model",
+    "d_ff": "d_ff",
     "n_heads": "h",
+    "d_k": "d_k",
+    "d_v": "d_v",
     "dropout": "P_drop",
     "label_smoothing": "e_ls",
 }
-QUARTER = "table_3_quarter"
-MEASURED_KEYS = ("ppl", "bleu", "f1", "steps", "flops")  # say "not run" in a row without a run
+MEASURED_KEYS = {"ppl", "bleu", "f1", "steps", "flops"}  # say "not run" in a row without a run
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of a table: a row of the paper with one group of its runs, or without any; or `other`
-    runs.
+class Line(NamedTuple):
+    """A line of a table: a row of the paper with one group of its runs, or with an empty group; or
+    `other` runs, whose row has no options.
     """
 
     row: Row
     group: Group
 
-    @property
-    def is_measured(self) -> bool:
-        return bool(self.group.runs)
 
-
-class PaperTables(NamedTuple):
-    """The records of all tables by name, rows without a run included, and the tables to show."""
-
-    records: dict[str, list[Record]]
-    tables: list[Table]
-
-
-def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> PaperTables:
+def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> list[Table]:
     """Return Tables 2, 3 and 4, and Table 3 at a quarter of its widths, with the paper's results
     for the full ones.
 
     A run belongs to a row by its configuration, not by its name; seeds of a row are one line. A
     table with two measured rows is shown whole, one with a single measured row shows that row, one
-    with none is left out, unless `every_row`.
+    with none shows nothing, unless `every_row`.
     """
-    scored = [BLEU, Metric("sacrebleu", "test"), Metric("f1", "test")]
+    scored = [BLEU, SACREBLEU, Metric("f1", "test")]
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
     translators = [group for group in groups if group.runs[0].task == "translation"]
     parsers = [group for group in groups if group.runs[0].task == "parsing"]
-    tested = [group for group in translators if group.evaluation("test") or _is_in_table_2(group)]
-
-    sections = (
-        ("table_2", _lines(TABLE_2, tested, with_others=True), _table_2_record, _table_2),
-        ("table_3", _lines(TABLE_3, translators), _table_3_record, _table_3),
-        (QUARTER, _lines(QUARTER_TABLE_3, translators), _table_3_record, _table_3_quarter),
-        ("table_4", _lines(TABLE_4, parsers, with_others=True), _table_4_record, _table_4),
-    )
-    records: dict[str, list[Record]] = {}
-    tables = []
-    changes: list[Record] = []
-    for name, lines, record_of, describe in sections:
-        records[name] = [record_of(line) for line in lines]
-        rows, left_out = _shown(lines, records[name], every_row and name != QUARTER)
-        table = replace(describe(rows), name=name)
-        table.after += left_out
-        tables.append(table)
-        if record_of is _table_3_record:
-            change, not_compared = _changes(lines)
-            change.title, change.name = f"{table.title}: change against base", f"{name}_changes"
-            tables.append(change)
-            table.after += not_compared
-            changes = changes or [*change.records]
-    records["changes"] = changes
-    return PaperTables(records, [table for table in tables if table.records])
+    tested = [
+        group
+        for group in translators
+        if group.evaluation("test") or any(_is_of(row, group) for row in TABLE_2)
+    ]
+    return [
+        _table_2(_lines(TABLE_2, tested, with_others=True), every_row),
+        *_table_3(_lines(TABLE_3, translators), every_row),
+        *_quarter_table_3(_lines(QUARTER_TABLE_3, translators)),
+        _table_4(_lines(TABLE_4, parsers, with_others=True), every_row),
+    ]
 
 
 def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = False) -> list[Line]:
@@ -126,8 +99,8 @@ def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = Fal
         lines += [Line(row, group) for group in of_row or [Group([], {})]]
     if with_others:
         other = Row(name="other", label="", options={}, printed=dict.fromkeys(rows[0].printed))
-        placed = {line.group.path for line in lines if line.is_measured}
-        lines += [Line(other, group) for group in groups if group.path not in placed]
+        groups_of_rows = [line.group for line in lines]
+        lines += [Line(other, group) for group in groups if group not in groups_of_rows]
     return lines
 
 
@@ -137,30 +110,17 @@ def _is_of(row: Row, group: Group) -> bool:
     return row.is_of(group.runs[0].options | {"test_set": test_set})
 
 
-def _is_in_table_2(group: Group) -> bool:
-    return any(_is_of(row, group) for row in TABLE_2)
-
-
-def _shown(
-    lines: Sequence[Line], records: Sequence[Record], every_row: bool
-) -> tuple[list[Record], list[str]]:
-    """Return the records to show, marked where they were not run, and a line about those left
-    out.
-    """
-    measured_rows = {id(line.row) for line in lines if line.is_measured and line.row.options}
+def _select_rows(table: Table, lines: Sequence[Line], every_row: bool) -> Table:
+    """Choose the records to show, mark those that were not run, and count those left out."""
+    measured_rows = {id(line.row) for line in lines if line.group.runs and line.row.options}
     if every_row or len(measured_rows) > 1:
-        shown = []
-        for record in records:
-            missing = () if record["run"] else MEASURED_KEYS
-            shown.append(record | {key: NOT_RUN for key in missing if key in record})
-        return shown, []
-    measured_records = [record for record in records if record["run"] and measured_rows]
-    left_out = len(records) - len(measured_records)
-    if not left_out:
-        return measured_records, []
-    return measured_records, [
-        f"{left_out} rows of this table were not run; --all shows them as well."
-    ]
+        not_run = dict.fromkeys(MEASURED_KEYS & table.records[0].keys(), NOT_RUN)
+        table.selected = [record | ({} if record["run"] else not_run) for record in table.records]
+        return table
+    table.selected = [record for record in table.records if record["run"] and measured_rows]
+    if left_out := len(table.records) - len(table.selected):
+        table.after.append(f"{left_out} rows of this table were not run; --all shows them as well.")
+    return table
 
 
 def _beside(row: Row, figures: Record) -> Record:
@@ -183,7 +143,8 @@ TABLE_2_COLUMNS = (
     Column("paper_bleu", "paper", 2),
     Column("bleu_difference", "difference", spec="+,.2f"),
     Column("sacrebleu", "sacreBLEU", 2),
-    Column("scored", "test set"),
+    Column("test_set", "test set"),
+    Column("lines"),
     Column("weights"),
     Column("flops", "FLOPs", spec=".2g"),
     Column("paper_flops_counted", "FLOPs at the paper's length", spec=".2g"),
@@ -191,55 +152,8 @@ TABLE_2_COLUMNS = (
 )
 
 
-def _table_2_record(line: Line) -> Record:
-    row, group = line.row, line.group
-    run, evaluation = group.first, group.evaluation("test")
-    options = run.options if run else row.options
-    src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
-    bleu = Metric(comparable_kind(tgt_lang), "test")
-    steps = flops = averaged = None
-    reasons = []
-    if run:
-        steps = evaluation.step if evaluation else run.step
-        flops, _ = run.flops(steps)
-        if row.options:
-            reasons = why_not_comparable(run, row, evaluation, "newstest2014")
-    if evaluation:
-        averaged, in_paper = len(evaluation.averaged), row.printed["averaged"]
-        if row.options and averaged != in_paper:
-            reasons.append(f"{averaged or 'no'} checkpoints averaged, the paper {in_paper}")
-
-    record: Record = {"model": row.name, "text": f"{src_lang}-{tgt_lang}", **group.record()}
-    figures = {"flops": flops, "steps": steps, "averaged": averaged}
-    record |= _beside(row, {"bleu": group.sample(bleu), **figures})
-    record["bleu_kind"] = bleu.name
-    record["length_ratio"] = group.sample(bleu.ratio)
-    record["sacrebleu"] = group.sample(Metric("sacrebleu", "test"))
-    record["weights"] = group.options.get("test weights")
-    record |= _how_scored(evaluation, "test", "lines")
-    record["paper_flops_counted"] = counted_flops(row) if row.options else None
-    record["not_comparable"] = reasons
-    return record
-
-
-def _how_scored(evaluation: Evaluation | None, name: str, unit: str) -> Record:
-    """Return what was scored, under its own name unless it is the paper's, and how much of it."""
-    if evaluation is None:
-        return {"test_set": None, "lines": None, "scored": None}
-    text = f"{evaluation.test_set or name}, {evaluation.lines:,} {unit}"
-    return {"test_set": evaluation.test_set, "lines": evaluation.lines, "scored": text}
-
-
-def counted_flops(row: Row) -> float:
-    """Return the FLOPs of the paper's own training, counted by `training_flops`, without attention
-    scores.
-    """
-    vocab_size, *_ = VOCABULARIES[row.options["data.src_lang"], row.options["data.tgt_lang"]]
-    tokens = row.printed["steps"] * TOKENS_PER_STEP
-    return float(tokens * training_flops(row.model, vocab_size, 1, 1))
-
-
-def _table_2(records: list[Record]) -> Table:
+def _table_2(lines: Sequence[Line], every_row: bool) -> Table:
+    records = [_table_2_record(line) for line in lines]
     base, big = (f"{row.printed['flops'] / counted_flops(row):.1f}" for row in TABLE_2[:2])
     footnotes = [
         "BLEU is cased and tokenised (bleu_tokenized), for German with hyphenated words split "
@@ -249,7 +163,47 @@ def _table_2(records: list[Record]) -> Table:
         f"tokens seen. The paper multiplies device time by a sustained rate, which gives {base} "
         f"(base) and {big} (big) times what its training computes.",
     ]
-    return Table("Table 2: newstest2014", TABLE_2_COLUMNS, records, _warning(records), footnotes)
+    title, before = "Table 2: newstest2014", _warning(records)
+    table = Table(title, TABLE_2_COLUMNS, records, before, footnotes, "table_2")
+    return _select_rows(table, lines, every_row)
+
+
+def _table_2_record(line: Line) -> Record:
+    row, group = line
+    run, evaluation = group.first, group.evaluation("test")
+    options = run.options if run else row.options
+    src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
+    bleu = Metric(comparable_kind(tgt_lang), "test")
+    steps = getattr(evaluation or run, "step", None)
+    figures = {
+        "bleu": group.sample(bleu),
+        "flops": run.flops(steps) if run else None,
+        "steps": steps,
+        "averaged": len(evaluation.averaged) if evaluation else None,
+    }
+    record: Record = {"model": row.name, "text": f"{src_lang}-{tgt_lang}", **group.record()}
+    record |= _beside(row, figures) | _scored_text(evaluation)
+    record["bleu_kind"] = bleu.name
+    record["length_ratio"] = group.sample(bleu.ratio)
+    record["sacrebleu"] = group.sample(SACREBLEU)
+    record["weights"] = group.options.get("test weights")
+    record["paper_flops_counted"] = counted_flops(row) if row.options else None
+    record["not_comparable"] = _not_comparable(line, "test", "newstest2014")
+    return record
+
+
+def _scored_text(evaluation: Evaluation | None) -> Record:
+    """Return the paper's name of the text that was scored, and its size."""
+    return {key: getattr(evaluation, key, None) for key in ("test_set", "lines")}
+
+
+def counted_flops(row: Row) -> float:
+    """Return the FLOPs of the paper's own training, counted by `training_flops`, without attention
+    scores.
+    """
+    vocab_size, *_ = VOCABULARIES[row.options["data.src_lang"], row.options["data.tgt_lang"]]
+    tokens = row.printed["steps"] * TOKENS_PER_STEP
+    return float(tokens * training_flops(row.model, vocab_size, 1, 1))
 
 
 # Table 3, and what each row changes against base.
@@ -276,61 +230,62 @@ CHANGE_COLUMNS = (
 )
 
 
+def _table_3(lines: Sequence[Line], every_row: bool) -> list[Table]:
+    """Return Table 3 and, by row, the changes against base."""
+    records = [_table_3_record(line) for line in lines]
+    about = (
+        "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is "
+        "bleu_compound_split of the last checkpoint, without averaging. The paper's parameters "
+        f"fit a vocabulary of {FITTED_VOCABULARY:,}: see `aiayn table --parameters`."
+    )
+    title, before = "Table 3: newstest2013", _warning(records)
+    table = _select_rows(Table(title, [], records, before, [about], "table_3"), lines, every_row)
+    columns = [Column("row"), *(Column(key, SIZES[key], spec="g") for key in SIZES)]
+    if any(record["positions"] == "learned" for record in table.shown):
+        columns.append(Column("positions"))
+    if len({record["arithmetic"] for record in records if record["run"]}) > 1:
+        columns.append(Column("arithmetic", "precision"))
+    table.columns = [*columns, *TABLE_3_RESULTS]
+    changes, not_compared = _changes(lines)
+    table.after += not_compared
+    return [table, changes]
+
+
+def _quarter_table_3(lines: Sequence[Line]) -> list[Table]:
+    table, changes = _table_3(lines, every_row=False)
+    table.title, table.name = "Table 3 at a quarter of its widths", "table_3_quarter"
+    changes.title, changes.name = f"{table.title}: change against base", f"{table.name}_changes"
+    table.before = [
+        "Text, steps and widths differ from the paper's, whose figures are for the full widths: "
+        "compare only the change of a row against base."
+    ]
+    return [table, changes]
+
+
 def _table_3_record(line: Line) -> Record:
     """Return every column of Table 3: measured, published, and the difference measured -
     published.
     """
-    row, group = line.row, line.group
-    run, evaluation = group.first, group.evaluation("val")
+    row, group = line
+    run = group.first
     options = run.options if run else row.options
-    weights = group.options.get("val weights", ONE_CHECKPOINT)
-    is_last = weights == ONE_CHECKPOINT
-    reasons = why_not_comparable(run, row, evaluation, "newstest2013") if run else []
-    if not is_last:
-        reasons.append(
-            f"scored with other weights ({weights}), the paper's Table 3 with the last checkpoint"
-        )
-
-    record: Record = {"row": row.name, "label": row.label, **group.record()}
-    record |= {name: options.get(f"model.{name}") for name in (*SIZES, "positions")}
-    record["label_smoothing"] = options["optim.label_smoothing"]
-    record["arithmetic"] = group.options.get(PRECISION)
+    # The paper's weights of Table 3, which averages none
+    is_last = group.options.get("val weights", ONE_CHECKPOINT) == ONE_CHECKPOINT
     figures = {
         "steps": run.step if run else None,
         "ppl": group.sample(PPL),
         "bleu": group.sample(BLEU) if is_last else None,
         "parameters": run.parameters / 1e6 if run else None,
     }
+    record: Record = {"row": row.name, **group.record()}
+    record |= {name: options.get(f"model.{name}") for name in (*SIZES, "positions")}
+    record["label_smoothing"] = options["optim.label_smoothing"]
+    record["arithmetic"] = group.options.get(PRECISION)
     record |= _beside(row, figures)
     record["bleu_kind"] = BLEU.name
     record["length_ratio"] = group.sample(BLEU.ratio) if is_last else None
-    record["not_comparable"] = reasons
+    record["not_comparable"] = _not_comparable(line, "val", "newstest2013")
     return record
-
-
-def _table_3(records: list[Record]) -> Table:
-    columns = [Column("row"), *(Column(key, SYMBOLS.get(key, key), spec="g") for key in SIZES)]
-    if any(record["positions"] == "learned" for record in records):
-        columns.append(Column("positions"))
-    if len({record["arithmetic"] for record in records if record["run"]}) > 1:
-        columns.append(Column("arithmetic", "precision"))
-    about = (
-        "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is "
-        "bleu_compound_split of the last checkpoint, without averaging. The paper's parameters "
-        f"fit a vocabulary of {FITTED_VOCABULARY:,}: see `aiayn table --parameters`."
-    )
-    return Table(
-        "Table 3: newstest2013", [*columns, *TABLE_3_RESULTS], records, _warning(records), [about]
-    )
-
-
-def _table_3_quarter(records: list[Record]) -> Table:
-    introduction = (
-        "Text, steps and widths differ from the paper's, whose figures are for the full widths: "
-        "compare only the change of a row against base."
-    )
-    title = "Table 3 at a quarter of its widths"
-    return replace(_table_3(records), title=title, before=[introduction])
 
 
 def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
@@ -338,43 +293,38 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
 
     The second is a line for every row that was run and has no base of the same training.
     """
-    measured_lines = [line for line in lines if line.is_measured and line.row.name != "big"]
-    bases = {line.group.path: line.group for line in measured_lines if line.row.name == "base"}
-    rows_of: dict[str, list[Line]] = {path: [] for path in bases}
-    left_out = []
-    for line in measured_lines if bases else ():
-        unlike = {path: _other_options(line.group, base) for path, base in bases.items()}
-        nearest = min(unlike, key=lambda path: len(unlike[path]))
-        if others := unlike[nearest]:
-            why = _unlike(line.group, bases[nearest], others)
-            left_out.append(f"{line.row.name} is not compared with base: {why}.")
-        else:
-            rows_of[nearest].append(line)
+    rows_run = [line for line in lines if line.group.runs and line.row.name != "big"]
+    bases = [line.group for line in rows_run if line.row.name == "base"]
+    not_compared = []
+    for row, group in rows_run:
+        others = [_other_options(group, base) for base in bases]
+        if all(others) and others:
+            names = ", ".join(min(others, key=len))
+            not_compared.append(f"{row.name} is not compared with base: they differ in {names}.")
 
-    changes: dict[tuple[Metric, str], dict[str, Difference]] = {}
-    for path, base in bases.items():
-        groups = [line.group for line in rows_of[path]]
-        for metric, differences in compare_groups(groups, [PPL, BLEU], base).items():
-            changes[metric, path] = differences
-    changes = corrected(changes)
-    records, compared_bases = [], []
-    for path, rows in rows_of.items():
-        others = [line for line in rows if line.row.name != "base"]
-        for line in others:
-            record = {"row": line.row.name, "label": line.row.label, **line.group.record()}
-            for key, metric in (("ppl", PPL), ("bleu", BLEU)):
-                record[key] = changes.get((metric, path), {}).get(line.group.path)
-                record[f"paper_{key}"] = line.row.printed[key] - BASE.printed[key]
-            records.append(record)
-        if len(rows) > 1:
-            compared_bases.append(bases[path])
-    names = [base.name for base in compared_bases]
-    base_titles = []
-    for base in compared_bases:
-        name = base.name if names.count(base.name) == 1 else base.path
-        base_titles.append(f"{name} ({counted_seeds(base)})")
-    remarks = explained("; ".join(base_titles), changes) if compared_bases else []
-    return Table("", CHANGE_COLUMNS, records, after=remarks), left_out
+    compared, families = [], {}
+    for base in bases:
+        own = [line for line in rows_run if not _other_options(line.group, base)]
+        compared += [(base, line) for line in own if line.row.name != "base"]
+        differences = compare_groups([line.group for line in own], [PPL, BLEU], base)
+        families |= {(metric, base.path): differences[metric] for metric in differences}
+    families = corrected(families)
+    records = []
+    for base, (row, group) in compared:
+        record = {"row": row.name, **group.record()}
+        for key, metric in (("ppl", PPL), ("bleu", BLEU)):
+            record[key] = families.get((metric, base.path), {}).get(group.path)
+            record[f"paper_{key}"] = row.printed[key] - BASE.printed[key]
+        records.append(record)
+    table = Table("Table 3: newstest2013: change against base", CHANGE_COLUMNS, records)
+    table.name = "table_3_changes"
+    compared_bases = {base.path: base for base, _ in compared}
+    titles = [
+        f"{path if len(compared_bases) > 1 else base.name} ({counted(len(base.seeds), 'seed')})"
+        for path, base in compared_bases.items()
+    ]
+    table.after = explained("; ".join(titles), families)
+    return table, not_compared
 
 
 def _other_options(group: Group, base: Group) -> list[str]:
@@ -383,15 +333,6 @@ def _other_options(group: Group, base: Group) -> list[str]:
     """
     keys = differing_options([group, base])
     return [key for key in keys if not key.startswith("model.") and key != "optim.label_smoothing"]
-
-
-def _unlike(group: Group, base: Group, keys: Sequence[str]) -> str:
-    """Return a clause that names the options in which a group differs from a base."""
-    values = []
-    for key in keys:
-        value, of_base = (option_text(member.options.get(key)) for member in (group, base))
-        values.append(f"{key}={value} (base {of_base})")
-    return f"{group.name} has {', '.join(values)}"
 
 
 # Table 4: parsing, beside other parsers.
@@ -407,110 +348,92 @@ TABLE_4_COLUMNS = (
     Column("recall", "recall", 2),
     Column("complete_match", "complete", 2),
     Column("malformed"),
-    Column("scored", "test set"),
+    Column("test_set", "test set"),
+    Column("lines", "sentences"),
     Column("steps"),
 )
 
 
-def _table_4_record(line: Line) -> Record:
-    row, group = line.row, line.group
-    run, evaluation = group.first, group.evaluation("test")
-    record: Record = {"parser": row.name, "training": row.label or None, **group.record()}
-    scores = {name: group.sample(Metric(name, "test")) for name in BRACKET_KINDS}
-    record |= _beside(row, scores)
-    record |= {"malformed": None, "test": None, "steps": run.step if run else None}
-    if evaluation:
-        record["malformed"] = (evaluation.brackets or {}).get("malformed")
-        record["test"] = evaluation.text
-        record["steps"] = evaluation.step
-    return record | _how_scored(evaluation, record["test"] or "", "sentences")
-
-
-def _table_4(records: list[Record]) -> Table:
+def _table_4(lines: Sequence[Line], every_row: bool) -> Table:
     about = (
         "F1 is of labelled brackets, counted like EVALB with COLLINS.prm. `other` are runs on "
         "other text or with another model or vocabulary: their figures cannot be compared with "
         "the paper's."
     )
     title = "Table 4: parsing, section 23 of the Wall Street Journal"
-    return Table(title, TABLE_4_COLUMNS, records, after=[about])
+    records = [_table_4_record(line) for line in lines]
+    table = Table(title, TABLE_4_COLUMNS, records, after=[about], name="table_4")
+    return _select_rows(table, lines, every_row)
+
+
+def _table_4_record(line: Line) -> Record:
+    row, group = line
+    evaluation = group.evaluation("test")
+    brackets = evaluation.brackets if evaluation else None
+    record: Record = {"parser": row.name, "training": row.label or None, **group.record()}
+    record |= _beside(row, {name: group.sample(Metric(name, "test")) for name in BRACKET_KINDS})
+    record |= _scored_text(evaluation)
+    record["malformed"] = (brackets or {}).get("malformed")
+    record["steps"] = getattr(evaluation or group.first, "step", None)
+    return record
 
 
 # Why a run's figures cannot be compared with the paper's.
 
 
-def why_not_comparable(
-    run: MeasuredRun, row: Row, evaluation: Evaluation | None, test_set: str
-) -> list[str]:
-    """Return the reasons why a run, scored as `evaluation` says, cannot be compared with a row of
-    the paper.
+def _not_comparable(line: Line, split: str, test_set: str) -> list[str]:
+    """Return how the training of a line's runs, and their scores on a split, differ from the
+    paper's.
     """
-    config = run.resolved()
-    data, optim = config.data, config.optim
+    row, group = line
+    run, evaluation = group.first, group.evaluation(split)
+    if run is None or not row.options:
+        return []
+    data = run.config.data
+    text = f"{Path(data.hub_path or '').name} {data.train}" if data.source == "hub" else data.train
     sizes = VOCABULARIES.get((data.src_lang, data.tgt_lang), (STATED_VOCABULARY,))
-    reasons = []
-    if not _is_wmt14(data):
-        names = {"hub": data.hub_path, "phrasebook": "the phrasebook"}
-        text = names.get(data.source, f"data.train={data.train}")
-        reasons.append(f"trained on {text}, the paper on WMT14")
-    if run.step != row.printed["steps"]:
-        reasons.append(f"{run.step:,} steps, the paper {row.printed['steps']:,}")
-    if data.tokens_per_step != TOKENS_PER_STEP:
-        reasons.append(
-            f"{data.tokens_per_step:,} tokens a step, the paper about {TOKENS_PER_STEP:,}"
-        )
-    if data.vocab_size not in sizes:
-        reasons.append(f"a vocabulary of {data.vocab_size:,}, the paper about {sizes[0]:,}")
-    if (optim.warmup_steps, optim.lr_scale) != (4000, 1):
-        rate = f"optim.warmup_steps={optim.warmup_steps} and optim.lr_scale={optim.lr_scale:g}"
-        reasons.append(f"{rate}, the paper 4000 and 1")
-    if evaluation is None:
-        return reasons if _is_wmt14(data) else [*reasons, f"measured on text other than {test_set}"]
-    return reasons + _why_scores_differ(evaluation, test_set)
-
-
-def _why_scores_differ(evaluation: Evaluation, test_set: str) -> list[str]:
-    default_search = {f"search.{key}": value for key, value in to_dict(SearchConfig()).items()}
-    search = []
-    for key, value in evaluation.made_with.items():
-        if value != default_search.get(key):
-            search.append(f"{key}={value}")
-    is_other_text = evaluation.test_set != test_set
-    reasons = []
-    if is_other_text:
-        reasons.append(f"measured on text other than {test_set}")
-    if search:
-        reasons.append(f"searched with {', '.join(search)}, unlike the paper")
-    if not is_other_text and evaluation.n_references != 1:
-        reasons.append("scored with several references")
-    return reasons
-
-
-def _is_wmt14(data: DataConfig) -> bool:
-    name = Path(data.hub_path or "").name
-    return (data.source, name, data.train) == ("hub", "wmt14", "train")
+    own = run.options | {"training text": text, "steps": run.step}
+    paper = {
+        "training text": "wmt14 train",
+        "steps": row.printed["steps"],
+        "data.tokens_per_step": TOKENS_PER_STEP,
+        "data.vocab_size": data.vocab_size if data.vocab_size in sizes else sizes[0],
+        "optim.warmup_steps": 4000,
+        "optim.lr_scale": 1,
+    }
+    if evaluation:
+        search = {f"search.{key}": value for key, value in to_dict(SearchConfig()).items()}
+        own |= evaluation.made_with
+        paper |= {key: search.get(key) for key in evaluation.made_with}
+        weights, _, _ = group.options[f"{split} weights"].partition(",")
+        text = evaluation.test_set or evaluation.text
+        own |= {"text": text, "references": evaluation.n_references, "weights": weights}
+        averaged = row.printed.get("averaged")
+        weights = f"average of {averaged}" if averaged else ONE_CHECKPOINT
+        paper |= {"text": test_set, "references": 1, "weights": weights}
+    return [
+        f"{key}: {shown(own[key])} (paper: {shown(paper[key])})"
+        for key in paper
+        if own[key] != paper[key]
+    ]
 
 
 def _warning(records: Sequence[Record]) -> list[str]:
     """Return one paragraph with the reasons that these records have under not_comparable; none
     without any.
     """
-    run_records = [record for record in records if record["run"]]
-    names_of: dict[str, list[str]] = {}
-    for record in run_records:
-        for reason in record["not_comparable"]:
-            names_of.setdefault(reason, []).append(PurePath(record["run"]).name)
-    if not names_of:
+    runs = [record for record in records if record["run"]]
+    reasons = gathered(
+        (PurePath(record["run"]).name, reason)
+        for record in runs
+        for reason in record["not_comparable"]
+    )
+    if not reasons:
         return []
-    not_comparable = [record for record in run_records if record["not_comparable"]]
-    count = f"{len(not_comparable)} of {counted(len(run_records), 'row')}"
-    lines = [f"Not comparable with the paper's figures ({count}), for these reasons:"]
-    for reason, names in names_of.items():
-        line = f"- {reason}"
-        if len(names) < len(run_records):  # else it applies to all of them
-            line += f" ({', '.join(names)})"
-        lines.append(line)
-    return ["\n".join(lines)]
+    n_concerned = sum(bool(record["not_comparable"]) for record in runs)
+    count = f"{n_concerned} of {counted(len(runs), 'row')}"
+    lines = [f"Not comparable with the paper's figures ({count}), for these reasons:", *reasons]
+    return ["\n- ".join(lines)]
 
 
 def parameter_table(vocab_size: int) -> Table:
@@ -519,19 +442,16 @@ def parameter_table(vocab_size: int) -> Table:
     These have `vocab_size` and FITTED_VOCABULARY entries. `difference` is counted - printed; None
     where the paper prints nothing.
     """
-    sizes = {"": vocab_size, "_fitted": FITTED_VOCABULARY}
     columns = [Column("row"), Column("paper", "paper (M)")]
-    for name, size in sizes.items():
+    records: list[Record] = [
+        {"row": row.name, "paper": row.printed["parameters"]} for row in TABLE_3
+    ]
+    for name, size in {"": vocab_size, "_fitted": FITTED_VOCABULARY}.items():
         columns.append(Column(f"parameters{name}", f"V = {size:,}", 2))
         columns.append(Column(f"difference{name}", "difference", spec="+,.2f"))
-    records = []
-    for row in TABLE_3:
-        printed = row.printed["parameters"]
-        record: Record = {"row": row.name, "paper": printed}
-        for name, size in sizes.items():
+        for row, record in zip(TABLE_3, records, strict=True):
             millions = n_parameters(row.model, size) / 1e6
             record[f"vocab_size{name}"] = size
             record[f"parameters{name}"] = millions
-            record[f"difference{name}"] = minus(millions, printed)
-        records.append(record)
+            record[f"difference{name}"] = minus(millions, record["paper"])
     return Table("Table 3: parameters, in millions", columns, records, name="parameters")

@@ -1,6 +1,7 @@
 """The paper's figures, and which of our scores each can be compared with."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from aiayn.config.model import ModelConfig
 from aiayn.config.training import OptimConfig
@@ -27,7 +28,13 @@ class Row:
 
     @property
     def model(self) -> ModelConfig:
-        return _model(self.options)
+        """Returns base with the sizes among the options."""
+        sizes = {
+            key.removeprefix("model."): value
+            for key, value in self.options.items()
+            if key.startswith("model.")
+        }
+        return ModelConfig(**sizes)
 
     def quarter(self) -> "Row":
         """Returns the row with all widths divided by 4, as in conf/ablation/quarter; results are
@@ -38,70 +45,65 @@ class Row:
         return replace(self, options=options, printed=self.printed | {"parameters": None})
 
 
-def _model(options: Record) -> ModelConfig:
-    """Returns base with the sizes among these options."""
-    sizes = {}
-    for key, value in options.items():
-        section, _, name = key.partition(".")
-        if section == "model":
-            sizes[name] = value
-    return ModelConfig(**sizes)
-
-
 GERMAN = {"data.src_lang": "en", "data.tgt_lang": "de"}
 FRENCH = {"data.src_lang": "en", "data.tgt_lang": "fr"}
-# Table 3 in the paper's order: what a row changes in base, perplexity and BLEU on newstest2013,
-# millions of parameters.
-FIGURES: tuple[tuple[str, Record, float, float, int | None], ...] = (
-    ("base", {}, 4.92, 25.8, 65),
-    ("a_h1", {"model.n_heads": 1}, 5.29, 24.9, None),
-    ("a_h4", {"model.n_heads": 4}, 5.00, 25.5, None),
-    ("a_h16", {"model.n_heads": 16}, 4.91, 25.8, None),
-    ("a_h32", {"model.n_heads": 32}, 5.01, 25.4, None),
-    ("b_dk16", {"model.d_k": 16}, 5.16, 25.1, 58),
-    ("b_dk32", {"model.d_k": 32}, 5.01, 25.4, 60),
-    ("c_n2", {"model.n_layers": 2}, 6.11, 23.7, 36),
-    ("c_n4", {"model.n_layers": 4}, 5.19, 25.3, 50),
-    ("c_n8", {"model.n_layers": 8}, 4.88, 25.5, 80),
-    ("c_dmodel256", {"model.d_model": 256}, 5.75, 24.5, 28),
-    ("c_dmodel1024", {"model.d_model": 1024}, 4.66, 26.0, 168),
-    ("c_dff1024", {"model.d_ff": 1024}, 5.12, 25.4, 53),
-    ("c_dff4096", {"model.d_ff": 4096}, 4.75, 26.2, 90),
-    ("d_drop00", {"model.dropout": 0.0}, 5.77, 24.6, None),
-    ("d_drop02", {"model.dropout": 0.2}, 4.95, 25.5, None),
-    ("d_ls00", {"optim.label_smoothing": 0.0}, 4.67, 25.3, None),
-    ("d_ls02", {"optim.label_smoothing": 0.2}, 5.47, 25.7, None),
-    ("e_learned", {"model.positions": "learned"}, 4.92, 25.7, None),
-    (
-        "big",
-        {"model.d_model": 1024, "model.d_ff": 4096, "model.n_heads": 16, "model.dropout": 0.3},
-        4.33,
-        26.4,
-        213,
-    ),
-)
 
 
 def _row(name: str, changes: Record, perplexity: float, bleu: float, parameters: int | None) -> Row:
-    options = {f"model.{key}": value for key, value in vars(_model(changes)).items()}
-    del options["model.max_positions"]  # the paper does not say how many positions row E learns
-    options["optim.label_smoothing"] = OptimConfig().label_smoothing
-    return Row(
+    steps = 300_000 if name == "big" else 100_000
+    row = Row(
         name=name,
         label=name if name in ("base", "big") else f"({name[0].upper()})",
-        options=options | changes | GERMAN,
-        printed={
-            "ppl": perplexity,
-            "bleu": bleu,
-            "parameters": parameters,
-            "steps": 300_000 if name == "big" else 100_000,
-        },
+        options=changes,
+        printed={"ppl": perplexity, "bleu": bleu, "parameters": parameters, "steps": steps},
     )
+    options = {f"model.{key}": value for key, value in vars(row.model).items()}
+    del options["model.max_positions"]  # the paper does not say how many positions row E learns
+    options["optim.label_smoothing"] = OptimConfig().label_smoothing
+    return replace(row, options=options | changes | GERMAN)
 
 
-TABLE_3 = tuple(_row(*figures) for figures in FIGURES)
-QUARTER_TABLE_3 = tuple(row.quarter() for row in TABLE_3 if row.name != "big")
-BASE, BIG = TABLE_3[0], TABLE_3[-1]
+BASE = _row("base", {}, 4.92, 25.8, 65)
+BIG_SIZES = {"model.d_model": 1024, "model.d_ff": 4096, "model.n_heads": 16, "model.dropout": 0.3}
+BIG = _row("big", BIG_SIZES, 4.33, 26.4, 213)
+# Rows (A) to (E) of Table 3 in the paper's order, by the option that they change in base: its
+# value, perplexity and BLEU on newstest2013, millions of parameters.
+CHANGES: dict[str, dict[str, tuple[Any, float, float, int | None]]] = {
+    "model.n_heads": {
+        "a_h1": (1, 5.29, 24.9, None),
+        "a_h4": (4, 5.00, 25.5, None),
+        "a_h16": (16, 4.91, 25.8, None),
+        "a_h32": (32, 5.01, 25.4, None),
+    },
+    "model.d_k": {"b_dk16": (16, 5.16, 25.1, 58), "b_dk32": (32, 5.01, 25.4, 60)},
+}
+CHANGES |= {
+    "model.n_layers": {
+        "c_n2": (2, 6.11, 23.7, 36),
+        "c_n4": (4, 5.19, 25.3, 50),
+        "c_n8": (8, 4.88, 25.5, 80),
+    },
+    "model.d_model": {
+        "c_dmodel256": (256, 5.75, 24.5, 28),
+        "c_dmodel1024": (1024, 4.66, 26.0, 168),
+    },
+    "model.d_ff": {"c_dff1024": (1024, 5.12, 25.4, 53), "c_dff4096": (4096, 4.75, 26.2, 90)},
+}
+CHANGES |= {
+    "model.dropout": {"d_drop00": (0.0, 5.77, 24.6, None), "d_drop02": (0.2, 4.95, 25.5, None)},
+    "optim.label_smoothing": {
+        "d_ls00": (0.0, 4.67, 25.3, None),
+        "d_ls02": (0.2, 5.47, 25.7, None),
+    },
+    "model.positions": {"e_learned": ("learned", 4.92, 25.7, None)},
+}
+CHANGED_ROWS = [
+    _row(name, {option: value}, *figures)
+    for option, rows in CHANGES.items()
+    for name, (value, *figures) in rows.items()
+]
+TABLE_3 = (BASE, *CHANGED_ROWS, BIG)
+QUARTER_TABLE_3 = tuple(row.quarter() for row in (BASE, *CHANGED_ROWS))
 
 
 def _result(row: Row, changes: Record, bleu: float, flops: float, averaged: int) -> Row:

@@ -1,32 +1,79 @@
-"""report.html: all that a run or a sweep measured on one page, from the files of its folder
-alone.
+"""report.html: all that a run or a sweep measured on one page, from the files of its folder alone;
+and what a finished training prints.
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import date, timedelta
+from itertools import pairwise
 from pathlib import Path
+from statistics import median_high
+from typing import Any
 
 from aiayn.config import program
-from aiayn.config.tasks import VAL_METRICS
-from aiayn.errors import ConfigError, writing
+from aiayn.config.tasks import METRICS, TASKS, VAL_METRICS
+from aiayn.errors import ConfigError, RefusedError, counted, writing
 from aiayn.files import atomic_write
-from aiayn.reports.run_page import run_page
-from aiayn.reports.sweep_page import sweep_page
-from aiayn.runs.results import best_and_last, last_step, runs_within
-from aiayn.runs.run_folder import RunFolder, similar_run
+from aiayn.parsing.task import readable_samples
+from aiayn.reports.comparison import (
+    MANY,
+    best_first,
+    compare_parts,
+    option_columns,
+    usual_metrics,
+)
+from aiayn.reports.groups import Group, differing, group_runs, option_text, partitions
+from aiayn.reports.page import data_uri, link, render_page
+from aiayn.reports.plots import Runs, corpus_svgs, panel_svg, panels
+from aiayn.reports.runs import (
+    NAMING,
+    PARAMETERS,
+    SPLITS,
+    MeasuredRun,
+    Metric,
+    gathered,
+    read_run,
+    read_runs,
+)
+from aiayn.reports.tables import Column, Table, shown
+from aiayn.runs.results import best_and_last, last_step, read_samples, runs_within
+from aiayn.runs.run_folder import Record, RunFolder, series, similar_run
+
+SIZES = ("n_layers", "n_decoder_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
+SCORE_COLUMNS = (
+    Column("text"),
+    Column("kind"),
+    Column("score", decimals=2),
+    Column("length ratio", decimals=3),
+    Column("checkpoint"),
+    Column("step"),
+    Column("lines"),
+)
+CORPUS_COLUMNS = (
+    Column("split"),
+    Column("read"),
+    Column("kept"),
+    Column("src_tokens", "source subwords"),
+    Column("tgt_tokens", "target subwords"),
+    Column("dropped"),
+)
+MAX_CURVES = 12  # groups of a sweep whose curves and samples are shown
+SCORES = [Metric(names.metric, split) for split in SPLITS for names in TASKS.values()]
+SERIES = [Metric("val/ppl"), *map(Metric, VAL_METRICS)]
 
 
 def write_report(folder: Path) -> Path:
     """Write FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its
     path.
 
-    Raises ConfigError for a folder that is neither, ResourceError where the page cannot be written.
+    Raises ConfigError for a folder that is neither, RefusedError where no run has a readable
+    configuration, ResourceError where the page cannot be written.
     """
     run = RunFolder(folder)
     if run.config.is_file():
-        page = run_page(run)
+        page = _run_page(run)
     elif any(runs_within(folder)):
-        page = sweep_page(folder)
+        page = _sweep_page(folder)
     else:
         raise ConfigError(
             f"{folder}: neither a run nor a folder of runs (no config.yaml){similar_run(folder)}"
@@ -35,6 +82,220 @@ def write_report(folder: Path) -> Path:
         # JSON and file names may hold a lone surrogate
         atomic_write(run.report, page.encode(errors="replace"))
     return run.report
+
+
+# The page of a run. Files that are missing or cannot be read are left out.
+
+
+def _run_page(folder: RunFolder) -> str:
+    run = read_run(folder)
+    step = last_step(run.records)
+    samples = readable_samples(run.task, read_samples(folder.samples))
+    last = [sample for sample in samples if sample["step"] == samples[-1]["step"]]
+    scored = {}
+    for split in run.evaluations:
+        if lines := read_samples(folder.evaluation(split).samples):
+            scored[split] = readable_samples(run.task, lines)
+    charts = panels({run.name: [(run.seed, run.records)]})
+    return render_page(
+        "run.html",
+        title=run.options["name"] or folder.path.resolve().name,
+        about=_about(run, step),
+        tiles=_tiles(run),
+        scores=_table_of_scores(run),
+        panels=[(panel, panel_svg(panel, step)) for panel in charts],
+        scored=scored,
+        last=last,
+        evolution=_by_sentence((f"{sample['step']:,}", sample) for sample in samples),
+        task=run.task,
+        attention=data_uri(folder.attention_picture),
+        corpus=_corpus(run.corpus),
+        machine=_facts(run.machine),
+        config=folder.config.read_text(encoding="utf-8"),
+    )
+
+
+def _about(run: MeasuredRun, step: int) -> list[str]:
+    """Return languages and steps, the sizes of the model, and the day of the last measurement with
+    the time that the training steps took, as far as these are known.
+    """
+    data = run.config.data
+    sizes = {name: run.options[f"model.{name}"] for name in SIZES}
+    sizes[PARAMETERS] = run.options[PARAMETERS]
+    lines = [
+        f"{data.src_lang} to {data.tgt_lang}, step {step:,} of {run.config.trainer.max_steps:,}",
+        ", ".join(f"{name} {size}" for name, size in sizes.items() if size is not None),
+    ]
+    if not run.records:
+        return lines
+    when = date.fromtimestamp(run.folder.metrics.stat().st_mtime).isoformat()
+    if epoch := run.epoch():
+        # End tokens included
+        tokens_per_step = (epoch["tgt_tokens"] + epoch["kept"]) / epoch["steps"]
+        speeds = series(run.records, "perf/tokens_per_sec")
+        seconds = sum(
+            (step - previous) * tokens_per_step / tokens_per_second
+            for (previous, _), (step, tokens_per_second) in pairwise([(0, 0), *speeds])
+        )
+        when += f", {timedelta(seconds=round(seconds))} of training"
+    return [*lines, when]
+
+
+def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
+    """Return (figure, its name)."""
+    names = TASKS[run.task]
+    tiles = []
+    for split, evaluation in run.evaluations.items():
+        score = evaluation.score(names.metric)
+        if score is not None:
+            tiles.append((shown(float(score)), f"{METRICS[names.metric].title}, {split}"))
+    if perplexity := best_and_last(run.records, "val/ppl"):
+        lowest, _, last = map(float, perplexity)
+        tiles.append((shown(last), f"validation perplexity (lowest {shown(lowest)})"))
+    if quality := best_and_last(run.records, names.val_metric, max):
+        highest, _, last = quality
+        title = f"{METRICS[names.val_metric].title}, highest {highest:.1f}"
+        tiles.append((f"{last:.1f}", title))
+    if speeds := series(run.records, "perf/tokens_per_sec"):
+        median = round(median_high(speed for _, speed in speeds))
+        tiles.append((shown(median), "target tokens per second (median)"))
+    return tiles
+
+
+def _table_of_scores(run: MeasuredRun) -> Table:
+    """Return a row for every kind of score of every text, and below them the signatures."""
+    records, signatures = [], {}
+    for text, evaluation in run.evaluations.items():
+        for metric, score in evaluation.metrics.items():
+            if score is None:
+                continue
+            record: Record = {"text": text, "kind": metric, "score": score}
+            record["length ratio"] = evaluation.length_ratio(metric)
+            record |= {name: getattr(evaluation, name) for name in ("checkpoint", "step", "lines")}
+            records.append(record)
+            if signature := evaluation.signatures.get(metric):
+                signatures[f"{metric}: {signature}"] = None
+    return Table("Scores", SCORE_COLUMNS, records, after=[*signatures])
+
+
+def _corpus(corpus: Record) -> dict[str, Any]:
+    """Return what the page shows of corpus.json; nothing where it is incomplete."""
+    try:
+        lengths, paddings = corpus_svgs(corpus)
+        records = []
+        for split, counts in corpus["splits"].items():
+            reasons = [f"{shown(n)} {reason}" for reason, n in counts["dropped"].items()]
+            records.append({"split": split, **counts, "dropped": ", ".join(reasons) or "none"})
+        return {
+            "splits": Table("Corpus", CORPUS_COLUMNS, records),
+            "padding": float(corpus["padding"]),
+            "lengths": lengths,
+            "paddings": paddings,
+        }
+    except KeyError:
+        return {}
+
+
+def _by_sentence(
+    samples: Iterable[tuple[str, Record]],
+) -> dict[tuple[str, str], dict[str, str]]:
+    """Return the translations of every source and reference by the labels of the samples."""
+    sentences: dict[tuple[str, str], dict[str, str]] = {}
+    for label, sample in samples:
+        of_sentence = sentences.setdefault((sample["source"], sample["reference"]), {})
+        of_sentence[label] = sample["hypothesis"]
+    return sentences
+
+
+# The page of a sweep: its groups with the numbers of `aiayn table`, the curves of the best, its
+# runs.
+
+
+def _sweep_page(folder: Path) -> str:
+    runs, notes = read_runs([folder])
+    if not runs:
+        raise RefusedError("; ".join(notes))
+    names = {run.name: run.folder.path.relative_to(folder).as_posix() for run in runs}
+    options = [
+        {key: value for key, value in run.options.items() if key not in NAMING} for run in runs
+    ]
+    varied = differing(options)
+    shared = {key: option_text(value) for key, value in options[0].items() if key not in varied}
+    parts = partitions(runs, SCORES)
+    groups_of_parts = [group_runs(members) for members in parts]
+    groups = [group for members in groups_of_parts for group in members]
+    tables = compare_parts(groups_of_parts, usual_metrics(runs)) if len(runs) > 1 else []
+    best, curves_of = groups, ""
+    if len(groups) > MAX_CURVES:
+        best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
+        curves_of = f" of the best {len(best)} groups"
+    curves = _curves(best, groups, names)
+    charts = panels(curves)
+    steps = max(last_step(run.records) for run in runs)
+    are_few = len(runs) <= MANY
+    sampled = runs if are_few else [group.runs[0] for group in best]
+    samples = (
+        (names[run.name], sample) for run in sampled for sample in read_samples(run.folder.samples)
+    )
+    facts = ((names[run.name], ", ".join(_facts(run.machine))) for run in runs if run.machine)
+    return render_page(
+        "sweep.html",
+        title=folder.resolve().name,
+        about=[f"{counted(len(runs), 'run')} in {counted(len(groups), 'group')}"],
+        groups=[table for table in tables if len(table.columns) > 3],  # with measurements
+        runs=[_runs_table(members, names, varied) for members in parts],
+        n_runs=len(runs),
+        few=are_few,
+        names=[*curves] if len(groups) > 1 and charts else [],
+        curves_of=curves_of,
+        panels=[(panel, panel_svg(panel, steps)) for panel in charts],
+        samples=_by_sentence(samples),
+        notes=notes,
+        machines=gathered(facts),
+        shared=shared,
+    )
+
+
+def _runs_table(runs: Sequence[MeasuredRun], names: dict[str, str], varied: Sequence[str]) -> Table:
+    """Return one row per run."""
+    measured = {
+        f"{metric.name} (greedy)" if metric.name in VAL_METRICS else metric.title: metric
+        for metric in (*SERIES, *SCORES)
+    }
+    records: list[Record] = []
+    for run in runs:
+        name, page = names[run.name], run.folder.report
+        record: Record = {"run": link(f"{name}/{page.name}", name) if page.exists() else name}
+        record |= {title: metric.of(run) for title, metric in measured.items()}
+        record |= {key: option_text(run.options.get(key)) for key in varied}
+        records.append(record | {"step": last_step(run.records)})
+    titles = [title for title in measured if any(record[title] is not None for record in records)]
+    scores = [Column(title, decimals=2) for title in titles]
+    return Table("Runs", [Column("run"), Column("step"), *scores, *option_columns(varied)], records)
+
+
+def _curves(
+    curved: Sequence[Group], groups: Sequence[Group], names: dict[str, str]
+) -> dict[str, Runs]:
+    """Return what each group measured by its name, that of the first run where several groups have
+    one name.
+    """
+    all_names = [group.name for group in groups]
+    curves: dict[str, Runs] = {}
+    for group in curved:
+        is_unique = all_names.count(group.name) == 1
+        name = group.name if is_unique else names[group.path]
+        if len(group.seeds) > 1:
+            name += f" ({len(group.seeds)} seeds)"
+        curves[name] = [(run.seed, run.records) for run in group.runs]
+    return curves
+
+
+def _facts(machine: Record) -> list[str]:
+    return [f"{key}: {option_text(value)}" for key, value in machine.items() if value]
+
+
+# After the training.
 
 
 def summary(run: Path) -> str:
@@ -57,22 +318,18 @@ def summary(run: Path) -> str:
         folder.samples,
         folder.config,
     )
-    lines.append(
-        "files    " + ", ".join(str(path.relative_to(run)) for path in files if path.exists())
-    )
-    best = folder.default_checkpoint() == "best"  # named, because by default the average is used
+    existing = ", ".join(str(path.relative_to(run)) for path in files if path.exists())
+    evaluate = f"{program.typed('evaluate')} run={run}"
+    translate = f"{program.typed('translate')} {run}"
+    if folder.default_checkpoint() == "best":  # named, because by default the average is used
+        evaluate += " checkpoint=best"
+        translate += " --checkpoint best"
     config = folder.read_config()
-    # Without the files that brought its parts the model cannot be loaded.
-    files = config["extensions"] if config.get("model", {}).get("parts") else []
-    named = " " + shlex.quote(f"extensions=[{','.join(files)}]") if files else ""
-    lines.append(
-        f"next     {program.typed('evaluate')} run={run}" + " checkpoint=best" * best + named
-    )
-    lines.append(
-        f"         {program.typed('translate')} {run}"
-        + " --checkpoint best" * best
-        + extension_flags(files)
-    )
+    if config.get("model", {}).get("parts"):
+        # Without the files that brought its parts the model cannot be loaded.
+        evaluate += " " + shlex.quote(f"extensions=[{','.join(config['extensions'])}]")
+        translate += extension_flags(config["extensions"])
+    lines += [f"files    {existing}", f"next     {evaluate}", f"         {translate}"]
     return "\n".join(lines)
 
 

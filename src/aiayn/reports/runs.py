@@ -1,15 +1,13 @@
 """Reads what was measured from the folder of a run, even if it is unfinished or damaged."""
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from aiayn.config import program
 from aiayn.config.resolve import RunConfig
 from aiayn.config.stored import flatten, mutable_on_resume, stored_config, to_dict
-from aiayn.config.tasks import TASKS
+from aiayn.config.tasks import FORCED_KINDS, METRICS, TASKS, VAL_METRICS
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.continuation import ValidationHistory
@@ -30,6 +28,7 @@ STEP_OPTIONS = (
 )
 NAMING = ("name", "sweep", "outputs", "logger.group")
 MAX_NAMES = 3  # runs that a note names
+RATIO = " length ratio"  # the ratio of lengths of a kind of BLEU
 
 
 @dataclass
@@ -39,16 +38,15 @@ class MeasuredRun:
     """
 
     folder: RunFolder
-    options: Record  # by dotted name, d_k and d_v resolved, as far as config.yaml has them
-    config: RunConfig | None  # None: written by another version of this program, says `unreadable`
-    unreadable: str
+    options: Record  # by dotted name, d_k and d_v resolved
+    config: RunConfig
     step: int
     records: list[Record]  # the lines of metrics.jsonl
     # By name of the test set; val and test are the run's own splits
     evaluations: dict[str, Evaluation]
     corpus: Record
     machine: Record
-    averaged: Record
+    average_is_worse: bool  # than the best checkpoint, which is then the default
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -56,162 +54,190 @@ class MeasuredRun:
         return str(self.folder.path)
 
     @property
-    def seed(self) -> Any:
-        return self.options.get("seed")
+    def seed(self) -> int:
+        return self.config.seed
 
     @property
     def task(self) -> str:
-        task = self.options.get("data.task")
-        return task if task in TASKS else "translation"
+        return self.config.data.task
 
     @property
-    def languages(self) -> tuple[Any, ...]:
-        return tuple(
-            self.options.get(key) for key in ("data.task", "data.src_lang", "data.tgt_lang")
-        )
+    def languages(self) -> tuple[str, ...]:
+        data = self.config.data
+        return data.task, data.src_lang, data.tgt_lang
 
-    @property
-    def content(self) -> dict[str, str]:
-        """Return the SHA-256 of corpus, tokenizer, val and val_text, as far as corpus.json or an
-        evaluation has them.
+    def content(self, key: str) -> str:
+        """Return a SHA-256 from corpus.json; without it all options that shaped the text, which
+        identify it, too.
         """
-        fingerprints = {
-            "corpus": self.corpus.get("fingerprint"),
-            "tokenizer": self.corpus.get("tokenizer_sha256"),
-            "val": self.corpus.get("val_sha256"),
-            "val_text": self.corpus.get("val_text_sha256"),
+        shaping = {
+            name: value
+            for name, value in self.options.items()
+            if name.startswith("data.") and name not in STEP_OPTIONS and not mutable_on_resume(name)
         }
-        for evaluation in self.evaluations.values():
-            fingerprints["corpus"] = fingerprints["corpus"] or evaluation.corpus
-            fingerprints["tokenizer"] = fingerprints["tokenizer"] or evaluation.tokenizer_sha256
-        return {name: digits for name, digits in fingerprints.items() if isinstance(digits, str)}
-
-    @property
-    def text_options(self) -> Record:
-        """Return all options that shaped the text, which identify it if the run has no
-        fingerprints.
-        """
-        shaping = [
-            key for key in self.options if key.startswith("data.") and key not in STEP_OPTIONS
-        ]
-        return {key: self.options[key] for key in shaping if not mutable_on_resume(key)}
+        return str(self.corpus.get(key, shaping))
 
     @property
     def fingerprint(self) -> str:
-        """Return the SHA-256 of options and measurements, the same for a copy of the folder under
-        another name.
-        """
+        """Return options and measurements, the same for a copy of the folder under another name."""
         options = {key: value for key, value in self.options.items() if key not in NAMING}
-        measured = (sorted(options.items()), self.records, self.evaluations)
-        return hashlib.sha256(repr(measured).encode()).hexdigest()
+        return repr((options, self.records, self.evaluations))
 
     @property
     def parameters(self) -> int:
-        config = self.resolved()
-        return n_parameters(config.model, config.data.vocab_size, config.data.src_vocab_size)
-
-    def last(self, key: str) -> float | None:
-        """Return the last measurement of a series, such as val/ppl."""
-        points = series(self.records, key)
-        return points[-1][1] if points else None
+        data = self.config.data
+        return n_parameters(self.config.model, data.vocab_size, data.src_vocab_size)
 
     def prefers_best(self, evaluation: Evaluation) -> bool:
         """Return whether this was scored with the best checkpoint because that validates better
         than the average.
         """
-        return evaluation.checkpoint == "best.ckpt" and self.averaged.get("worse") is True
+        return evaluation.checkpoint == "best.ckpt" and self.average_is_worse
 
-    def resolved(self) -> RunConfig:
-        """Return the configuration. Raises RefusedError if another version of this program wrote
-        it.
-        """
-        if self.config is None:
-            raise RefusedError(self.unreadable)
-        return self.config
-
-    def epoch(self) -> Record:
+    def epoch(self) -> Record | None:
         """Return what corpus.json counts of an epoch: `kept` pairs, `src_tokens`, `tgt_tokens` and
         `steps`.
 
-        Empty without corpus.json, and where an epoch has some pairs more often than others: it
+        None without corpus.json, and where an epoch has some pairs more often than others: it
         counts each once.
         """
-        if self.options.get("data.weights") or self.options.get("data.temperature", 1) != 1:
-            return {}
+        data = self.config.data
+        if data.weights or data.temperature != 1:
+            return None
         try:
             return self.corpus["splits"]["train"] | {"steps": self.corpus["steps_per_epoch"]}
-        except (KeyError, TypeError):
-            return {}
+        except KeyError:
+            return None
 
-    def flops(self, steps: int | None = None) -> tuple[float, bool]:
-        """Return the FLOPs of so many steps, or all so far, and whether they were counted from the
-        corpus' tokens.
-
-        Pairs are taken to have the corpus' mean lengths; where `epoch` is empty every step counts
-        as full.
+    def flops(self, steps: int) -> float:
+        """Return the FLOPs of so many steps: of pairs of the corpus' mean lengths or, where `epoch`
+        is None, of full steps.
         """
-        config = self.resolved()
-        steps = self.step if steps is None else steps
-        model, vocab_size = config.model, config.data.vocab_size
-        epoch = self.epoch()
-        try:
+        model, data = self.config.model, self.config.data
+        if epoch := self.epoch():
             pairs = epoch["kept"]
             # With end marks
-            src_length, tgt_length = (
-                epoch[f"{side}_tokens"] / pairs + 1 for side in ("src", "tgt")
-            )
-            per_pair = training_flops(model, vocab_size, src_length, tgt_length)
-            return float(per_pair * pairs / epoch["steps"] * steps), True
-        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+            lengths = (epoch[f"{side}_tokens"] / pairs + 1 for side in ("src", "tgt"))
+            per_step = pairs / epoch["steps"] * training_flops(model, data.vocab_size, *lengths)
+        else:
             # Without the scores of attention, which add less than 1 % to a base model.
-            return float(
-                config.data.tokens_per_step * steps * training_flops(model, vocab_size, 1, 1)
-            ), False
+            per_step = data.tokens_per_step * training_flops(model, data.vocab_size, 1, 1)
+        return float(per_step * steps)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A logged series such as val/ppl, whose last value counts, or a score in the evaluation of a
+    split.
+    """
+
+    name: str
+    split: str | None = None  # None: a series
+
+    @property
+    def key(self) -> str:
+        return f"{self.split}/{self.name}" if self.split else self.name
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.split})" if self.split else self.name
+
+    @property
+    def decimals(self) -> int | None:
+        """Return the decimals in tables; None: as many as the values need."""
+        return METRICS[self.name].decimals if self.name in METRICS else None
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self.name in METRICS and METRICS[self.name].lower_is_better
+
+    @property
+    def ratio(self) -> "Metric | None":
+        """Return the ratio of lengths that stands beside a BLEU score."""
+        is_bleu = self.split and "bleu" in self.name and not self.name.endswith(RATIO)
+        return Metric(self.name + RATIO, self.split) if is_bleu else None
+
+    def of(self, run: MeasuredRun) -> float | None:
+        """Return the value that was measured; None if there is none."""
+        if self.split is None:
+            points = series(run.records, self.name)
+            return points[-1][1] if points else None
+        evaluation = run.evaluations.get(self.split)
+        if evaluation is None:
+            return None
+        if self.name.endswith(RATIO):
+            return evaluation.length_ratio(self.name.removesuffix(RATIO))
+        return evaluation.score(self.name)
+
+    def amount(self, run: MeasuredRun) -> object:
+        """Return how much of its text a validation translated or read; None for a score."""
+        if self.split:
+            return None
+        trainer = run.config.trainer
+        is_read = self.name in ("val/loss", "val/ppl", "val/accuracy")
+        return str(trainer.limit_val_batches if is_read else trainer.val_bleu_sentences)
+
+    def unit(self, run: MeasuredRun) -> object:
+        """Return what the values of two runs must have in common to be compared, by content.
+
+        Scores need the same text and signature, figures per subword the same tokenizer, losses the
+        same smoothing, too.
+        """
+        tokenizer = run.content("tokenizer_sha256")
+        if self.split:
+            evaluation = run.evaluations[self.split]
+            text = evaluation.text_sha256 or evaluation.test_set
+            signature = evaluation.signatures.get(self.name.removesuffix(RATIO))
+            return run.languages, text, tokenizer if self.name in FORCED_KINDS else signature
+        if self.name in VAL_METRICS:
+            return run.languages, run.content("val_text_sha256"), self.amount(run)
+        smoothing = run.config.optim.label_smoothing if self.name.endswith("loss") else None
+        if self.name.startswith("val/"):
+            return tokenizer, run.content("val_sha256"), smoothing, self.amount(run)
+        return self.name == "train/loss" and (run.content("fingerprint"), smoothing)
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
     """Return every run among these folders and within them once. Raises ConfigError for a folder
     without any.
     """
-    by_place: dict[Path, RunFolder] = {}
+    runs: dict[Path, RunFolder] = {}
     for folder in folders:
-        runs = list(runs_within(folder))
-        if not runs:
+        within = list(runs_within(folder))
+        if not within:
             raise ConfigError(
                 f"{folder}: neither a run nor a folder of runs (no checkpoints/ and no "
                 f"config.yaml){similar_run(folder)}"
             )
-        for run in runs:
-            by_place.setdefault(run.path.resolve(), run)
-    return list(by_place.values())
+        for run in within:
+            runs.setdefault(run.path.resolve(), run)
+    return list(runs.values())
 
 
 def read_run(folder: RunFolder) -> MeasuredRun:
-    """Read the run's small files; no checkpoint is opened. Raises RefusedError without a readable
-    config.yaml.
+    """Read the run's small files; no checkpoint is opened. Raises RefusedError without a
+    config.yaml of this version of the program.
     """
     tree = folder.read_config()
-    options, config, unreadable = flatten(tree), None, ""
     try:
         config = stored_config(tree)
-        options = flatten(to_dict(config))
     except (ConfigError, ValueError, TypeError, AttributeError) as error:
-        unreadable = f"{folder.config}: {error}; it was written by another version of this program"
+        raise RefusedError(
+            f"{folder.config}: {error}; it was written by another version of this program"
+        ) from error
     records = folder.read_metrics()
     run = MeasuredRun(
         folder=folder,
-        options=options,
+        options=flatten(to_dict(config)),
         config=config,
-        unreadable=unreadable,
         step=max(saved_steps(folder.checkpoints), default=last_step(records)),
         records=records,
         evaluations=read_evaluations(folder),
         corpus=read_json(folder.corpus),
         machine=read_json(folder.machine),
-        averaged=read_json(folder.validated),
+        average_is_worse=read_json(folder.validated).get("worse") is True,
     )
-    if config is not None:
-        options[PARAMETERS] = f"{run.parameters / 1e6:.2f}"
+    run.options[PARAMETERS] = f"{run.parameters / 1e6:.2f}"
     run.notes += _training_notes(run)
     for split in TASKS[run.task].scored_on:
         run.notes += _check_evaluation(run, split)
@@ -222,43 +248,40 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
     """Return the runs that can be compared, each once, and the notes about them and about those
     left out.
 
-    Raises RefusedError for a folder that holds no run.
+    Raises ConfigError for a folder that holds no run.
     """
     runs: dict[str, MeasuredRun] = {}
     left_out = []
     for folder in find_runs(folders):
         try:
             run = read_run(folder)
-            run.resolved()
         except RefusedError as error:
             left_out.append(f"{folder.path}: not shown: {error}")
             continue
         first = runs.setdefault(run.fingerprint, run)
         if first is not run:
             left_out.append(f"{run.name}: a copy of {first.name}, which counts once")
-    unique_runs = [*runs.values()]
-    return unique_runs, gathered_notes(unique_runs) + left_out
+    notes = gathered((run.name, note) for run in runs.values() for note in run.notes)
+    return [*runs.values()], notes + left_out
 
 
-def gathered_notes(runs: Sequence[MeasuredRun]) -> list[str]:
-    """Return a line for each note: the runs that have it, the first few by name."""
-    names_of_note: dict[str, list[str]] = {}
-    for run in runs:
-        for note in run.notes:
-            names_of_note.setdefault(note, []).append(run.name)
+def gathered(notes: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each note: the names that have it, the first few, then the note."""
+    names_of: dict[str, list[str]] = {}
+    for name, note in notes:
+        names_of.setdefault(note, []).append(name)
     lines = []
-    for note, run_names in names_of_note.items():
-        more = f" and {len(run_names) - MAX_NAMES} more" if len(run_names) > MAX_NAMES else ""
-        text = note.replace("RUN", run_names[0]) if len(run_names) == 1 else note
-        lines.append(f"{', '.join(run_names[:MAX_NAMES])}{more}: {text}")
+    for note, names in names_of.items():
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        text = note if names[1:] else note.replace("run=RUN", f"run={names[0]}")
+        lines.append(f"{', '.join(names[:MAX_NAMES])}{more}: {text}")
     return lines
 
 
 def _training_notes(run: MeasuredRun) -> list[str]:
     notes = []
-    config = run.config
-    if config is not None and run.step < config.trainer.max_steps:
-        trainer = config.trainer
+    trainer = run.config.trainer
+    if run.step < trainer.max_steps:
         records = [record for record in run.records if record["step"] <= run.step]
         if any(run.folder.path.glob("not_finite_at_step_*.tsv")):
             end = "diverged"
@@ -278,29 +301,27 @@ def _training_notes(run: MeasuredRun) -> list[str]:
 def _check_evaluation(run: MeasuredRun, split: str) -> list[str]:
     """Return what is wrong with the scores of a split, and drop scores of other text."""
     path = run.folder.evaluation(split).scores
-    command = f"{program.typed('evaluate')} run=RUN split={split}" + " checkpoint=last" * (
-        split == "val"
-    )
+    command = f"{program.typed('evaluate')} run=RUN split={split}"
+    if split == "val":
+        command += " checkpoint=last"
     evaluation = run.evaluations.get(split)
-    own_text = run.options.get(f"data.{split}")
     if not path.exists():
         # A sweep scores nothing but the development set by default.
-        return (
-            [f"not scored on {split}: {command}"] if split == "val" and not run.evaluations else []
-        )
+        is_missing = split == "val" and not run.evaluations
+        return [f"not scored on {split}: {command}"] if is_missing else []
     if evaluation is None:
         return [f"{path.name} of {split} is damaged; score again: {command}"]
+    own_text = run.options[f"data.{split}"]
     if own_text is not None and not evaluation.is_of_split(split, own_text):
         is_split = evaluation.split == split
         text = f"data.{split}={evaluation.prefix}" if is_split else evaluation.text
         del run.evaluations[split]
         return [f"{path.name} of {split} has scores of other text ({text}): {command}"]
-    if run.prefers_best(evaluation):
-        return [
-            f"{split} was scored with the best checkpoint, which validates better than the average"
-        ]
     if evaluation.checkpoint == "best.ckpt":
-        return [f"{split} was scored with the best checkpoint, of step {evaluation.step:,}"]
+        why = f", of step {evaluation.step:,}"
+        if run.average_is_worse:
+            why = ", which validates better than the average"
+        return [f"{split} was scored with the best checkpoint{why}"]
     if evaluation.step != run.step:
         return [
             f"{split} was scored at step {evaluation.step:,}, the run is at {run.step:,}: {command}"

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +19,15 @@ class Column:
 
     key: str
     title: str = ""  # as the key, unless given
-    decimals: int | None = None  # of all its numbers; None: as many as the column needs
+    decimals: int | None = None  # None: as many as a number needs
     spec: str | None = None  # a format() specification, instead of decimals
 
     @property
     def heading(self) -> str:
         return self.title or self.key
+
+
+COLUMN = Column("value")
 
 
 @dataclass
@@ -37,47 +40,31 @@ class Table:
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
     name: str = "table"
-    folded: Sequence[Record] = ()  # more records, which CSV and JSON show, and a page in a fold
+    selected: Sequence[Record] | None = None  # by default all; CSV and JSON have all
 
     @property
-    def all_records(self) -> list[Record]:
-        return [*self.records, *self.folded]
+    def shown(self) -> Sequence[Record]:
+        """Return the records that text and pages show."""
+        return self.records if self.selected is None else self.selected
 
-    @property
-    def rest(self) -> "Table":
-        """Return the folded records as a table of their own."""
-        return Table(self.title, self.columns, self.folded)
-
-    def cells(self, style: "Style") -> list[list[Any]]:
-        """Return the cells as a writer shows them, row by row."""
-        decimals = [(column, self._decimals(column)) for column in self.columns]
+    def cells(self, style: "Style", records: Sequence[Record] | None = None) -> list[list[Any]]:
+        """Return the cells of these records, by default the shown ones, as a writer shows them."""
         return [
-            [_cell(record, column, digits, style) for column, digits in decimals]
-            for record in self.records
+            [_cell(record, column, style) for column in self.columns]
+            for record in (self.shown if records is None else records)
         ]
-
-    def _decimals(self, column: Column) -> int:
-        """Return the decimals of a column: its own, or two, or three significant digits of its
-        smallest number.
-        """
-        if column.decimals is not None:
-            return column.decimals
-        values = [record.get(column.key) for record in self.records]
-        numbers = [value.mean if isinstance(value, Sample) else value for value in values]
-        sizes = [
-            abs(number) for number in numbers if isinstance(number, float) and is_number(number)
-        ]
-        smallest = min((size for size in sizes if size), default=1.0)
-        return 2 if smallest >= 0.1 else min(math.ceil(2 - math.log10(smallest)), 8)
 
     @property
     def numeric(self) -> list[bool]:
         """Return whether each column holds numbers, apart from cells that say why there is none."""
-        return [self._is_numeric(column.key) for column in self.columns]
-
-    def _is_numeric(self, key: str) -> bool:
-        values = [record[key] for record in self.records if record.get(key) not in (None, NOT_RUN)]
-        return bool(values) and not any(isinstance(value, (str, list)) for value in values)
+        columns = [[record.get(column.key) for record in self.records] for column in self.columns]
+        columns = [
+            [value for value in column if value not in (None, NOT_RUN)] for column in columns
+        ]
+        return [
+            bool(values) and not any(isinstance(value, str) for value in values)
+            for values in columns
+        ]
 
 
 @dataclass(frozen=True)
@@ -85,127 +72,120 @@ class Style:
     """What differs between the forms of a table."""
 
     plus_minus: str = " ± "
-    escape: Callable[[str], Any] = lambda text: " ".join(text.split("\n"))
+    escape: Callable[[str], Any] = str
     number: Callable[[str], Any] = str  # around a cell of numbers
     strong: Callable[[Any], Any] = lambda cell: f"{cell}*"  # what is significant
     missing: str = "-"  # for None
 
 
-def _cell(record: Record, column: Column, decimals: int, style: Style) -> Any:
+def _cell(record: Record, column: Column, style: Style) -> Any:
     """Return the value of a record as it is shown; a mean of other than the record's n seeds says
     of how many.
     """
-    value, n = record.get(column.key), record.get("n")
+    value = record.get(column.key)
     if value is None:
         return style.missing
     if isinstance(value, Sample):
+        decimals = _decimals(value.mean, column)
         spread = "" if value.sd is None else f"{style.plus_minus}{value.sd:,.{decimals}f}"
-        seeds = "" if n in (None, value.n) else f" (n={value.n})"
+        seeds = "" if record.get("n", value.n) == value.n else f" (n={value.n})"
         return style.number(f"{value.mean:,.{decimals}f}{spread}{seeds}")
     if isinstance(value, Difference):
-        bounds = (
-            ""
-            if value.low is None
-            else f" [{value.low:+,.{decimals}f}, {value.high:+,.{decimals}f}]"
-        )
-        p = "" if value.p_holm is None else f" p {p_text(value.p_holm)}"
-        cell = style.number(f"{value.delta:+,.{decimals}f}{bounds}{p}")
+        decimals = _decimals(value.delta, column)
+        text = f"{value.delta:+,.{decimals}f}"
+        if value.low is not None:
+            text += f" [{value.low:+,.{decimals}f}, {value.high:+,.{decimals}f}]"
+        if value.p_holm is not None:
+            text += f" p {p_text(value.p_holm)}"
+        cell = style.number(text)
         return style.strong(cell) if value.is_significant else cell
     if is_number(value):
-        usual = "," if isinstance(value, int) else f",.{decimals}f"
-        return style.number(format(value, column.spec or usual))
-    text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-    return style.escape(text if isinstance(text, str) else str(text))
+        return style.number(shown(value, column))
+    text = value if isinstance(value, str) else str(value)
+    return style.escape(text.replace("\n", " "))
+
+
+def shown(value: Any, column: Column = COLUMN) -> str:
+    """Return a value as it is shown; a number with the decimals of a column."""
+    if not is_number(value):
+        return str(value)
+    usual = "," if isinstance(value, int) else f",.{_decimals(value, column)}f"
+    return format(value, column.spec or usual)
+
+
+def _decimals(number: float, column: Column) -> int:
+    """Return the decimals of the column, or two, or those of three significant digits."""
+    if column.decimals is not None:
+        return column.decimals
+    size = abs(number)
+    return 2 if size >= 0.1 or not size else min(math.ceil(2 - math.log10(size)), 8)
 
 
 def notes_table(notes: Sequence[str]) -> list[Table]:
     """Return a table of nothing but these notes, as a list; an empty list without any."""
-    return (
-        [Table("Notes", [], [], ["\n".join(f"- {note}" for note in notes)], name="notes")]
-        if notes
-        else []
-    )
+    text = "\n".join(f"- {note}" for note in notes)
+    return [Table("Notes", [], [], [text])] if notes else []
 
 
 def text(tables: Sequence[Table]) -> str:
     """Return the tables with aligned columns; significant differences have a star."""
-    return _pages(tables, lambda table: _tabulated(table, Style(), "simple"), heading="{}\n{}")
+    return _tabulated(tables, Style(), "simple", heading="{}\n{}")
 
 
 def markdown(tables: Sequence[Table]) -> str:
     """Return the tables as Markdown whose columns line up as plain text, too; significant
     differences are bold.
     """
-    style = Style(
-        escape=lambda text: " ".join(text.split("\n")).replace("|", "\\|"), strong="**{}**".format
-    )
-    return _pages(tables, lambda table: _tabulated(table, style, "pipe"), heading="## {}")
+    style = Style(escape=lambda text: text.replace("|", "\\|"), strong="**{}**".format)
+    return _tabulated(tables, style, "pipe", heading="## {}")
 
 
-def _pages(tables: Sequence[Table], write: Callable[[Table], str], heading: str) -> str:
+def _tabulated(tables: Sequence[Table], style: Style, form: str, heading: str) -> str:
+    import tabulate
+
+    tabulate.MIN_PADDING = 0  # no wider than the widest cell
     parts = []
     for table in tables:
         if table.title:
             parts.append(heading.format(table.title, "=" * len(table.title)))
-        parts += [*table.before, *([write(table)] if table.records else []), *table.after]
-        if table.folded:
-            n_groups = len(table.all_records)
-            parts.append(f"The best {len(table.records)} of {n_groups}; CSV and JSON list all.")
+        parts += table.before
+        if table.shown:
+            sides = ["right" if is_numeric else "left" for is_numeric in table.numeric]
+            titles = [style.escape(column.heading) for column in table.columns]
+            cells = table.cells(style)
+            grid = tabulate.tabulate(
+                cells, titles, tablefmt=form, colalign=sides, disable_numparse=True
+            )
+            parts.append("\n".join(line.rstrip() for line in grid.split("\n")))
+        parts += table.after
     return "\n\n".join(parts) + "\n"
-
-
-def _tabulated(table: Table, style: Style, form: str) -> str:
-    import tabulate
-
-    tabulate.MIN_PADDING = 0  # no wider than the widest cell
-    sides = ["right" if is_numeric else "left" for is_numeric in table.numeric]
-    titles = [style.escape(column.heading) for column in table.columns]
-    rendered = tabulate.tabulate(
-        table.cells(style), titles, tablefmt=form, colalign=sides, disable_numparse=True
-    )
-    return "\n".join(line.rstrip() for line in rendered.split("\n"))
 
 
 def latex(tables: Sequence[Table]) -> str:
     """Return a table environment each, for the package booktabs; significant differences are
     bold.
     """
-    return "\n\n".join(["% \\usepackage{booktabs}", *map(_environment, tables)]) + "\n"
-
-
-def _environment(table: Table) -> str:
     import pandas as pd
 
-    notes = [
-        f"% {line}".rstrip()
-        for paragraph in (*table.before, *table.after)
-        for line in paragraph.split("\n")
-    ]
-    if not table.records:
-        return "\n".join(notes)
     style = Style(r" \pm ", _latex_text, _mathematics, r"{{\boldmath {}}}".format, missing="--")
-    titles = [_latex_text(column.heading) for column in table.columns]
-    sides = "".join("r" if is_numeric else "l" for is_numeric in table.numeric)
-    frame = pd.DataFrame(table.cells(style), columns=titles)
-    body = frame.to_latex(index=False, escape=False, column_format=sides)
-    head = f"\\begin{{table}}\n\\centering\n\\caption{{{_latex_text(table.title)}}}\n"
-    return "\n".join([*notes, f"{head}{body}\\end{{table}}"])
-
-
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "–": "--",
-    "±": r"$\pm$",
-}
-SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"} | {
-    "<": "$<$",
-    ">": "$>$",
-    "\u00a0": "~",
-}
-# After a row's end these are its options
-SPECIAL |= {"|": r"\textbar{}"} | {sign: f"{{{sign}}}" for sign in "[]*"}
+    parts = ["% \\usepackage{booktabs}"]
+    for table in tables:
+        notes = "\n".join([*table.before, *table.after])
+        environment = [f"% {line}".rstrip() for line in notes.split("\n") if notes]
+        if table.shown:
+            titles = [_latex_text(column.heading) for column in table.columns]
+            sides = "".join("r" if is_numeric else "l" for is_numeric in table.numeric)
+            frame = pd.DataFrame(table.cells(style), columns=titles)
+            environment.append(
+                frame.style.hide(axis="index").to_latex(
+                    hrules=True,
+                    position_float="centering",
+                    caption=_latex_text(table.title),
+                    column_format=sides,
+                )
+            )
+        parts.append("\n".join(environment).rstrip("\n"))
+    return "\n\n".join(parts) + "\n"
 
 
 def _mathematics(cell: str) -> str:
@@ -217,8 +197,12 @@ def _mathematics(cell: str) -> str:
     return f"${cell}$"
 
 
-def _latex_text(value: str) -> str:
-    return "".join(SPECIAL.get(character, character) for character in re.sub(r"\s+", " ", value))
+def _latex_text(text: str) -> str:
+    from tabulate import LATEX_ESCAPE_RULES
+
+    rules = LATEX_ESCAPE_RULES | {"–": "--", "±": r"$\pm$", "|": r"\textbar{}"}
+    rules |= {sign: f"{{{sign}}}" for sign in "[]*"}  # after a row's end these are its options
+    return " ".join(text.split()).translate(str.maketrans(rules))
 
 
 def csv_text(table: Table) -> str:
@@ -227,7 +211,7 @@ def csv_text(table: Table) -> str:
     """
     import pandas as pd
 
-    rows = [plain_record(record) for record in table.all_records]
+    rows = [_plain(record) for record in table.records]
     known = {key for row in rows for key in row}
     endings = ("", "_sd", "_n", "_low", "_high", "_p", "_p_holm", "_significant")
     keys = [column.key + ending for column in table.columns for ending in endings]
@@ -235,38 +219,24 @@ def csv_text(table: Table) -> str:
     return frame.to_csv(index=False, lineterminator="\n")
 
 
-def json_text(tables: Mapping[str, Any]) -> str:
-    """Return the records of tables by name, and whatever else stands beside them, as plain
-    values.
-    """
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, list):
-            return [plain(element) for element in value]
-        return plain_record(value, by_seed=True) if isinstance(value, dict) else value
-
-    return (
-        json.dumps(
-            {name: plain(value) for name, value in tables.items()}, indent=2, ensure_ascii=False
-        )
-        + "\n"
-    )
+def json_text(tables: Sequence[Table], notes: Sequence[str] | None = None) -> str:
+    """Return the records of tables by name, and the notes about their runs, as plain values."""
+    content: Record = {table.name: [*map(_plain, table.records)] for table in tables}
+    if notes is not None:
+        content["notes"] = notes
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def plain_record(record: Record, by_seed: bool = False) -> Record:
+def _plain(record: Record) -> Record:
     """Return a record of plain values: means, intervals and p-values under keys of their own."""
     plain: Record = {}
     for key, value in record.items():
         if isinstance(value, Sample):
-            plain |= {key: value.mean, f"{key}_sd": value.sd, f"{key}_n": value.n}
-            plain |= {f"{key}_by_seed": value.values} if by_seed else {}
+            parts = {"": value.mean, "_sd": value.sd, "_n": value.n, "_by_seed": value.values}
         elif isinstance(value, Difference):
-            plain |= {key: value.delta, f"{key}_low": value.low, f"{key}_high": value.high}
-            plain |= {
-                f"{key}_p": value.p,
-                f"{key}_p_holm": value.p_holm,
-                f"{key}_significant": value.is_significant,
-            }
+            parts = {"": value.delta, "_low": value.low, "_high": value.high}
+            parts |= {"_p": value.p, "_p_holm": value.p_holm, "_significant": value.is_significant}
         else:
-            plain[key] = value
+            parts = {"": value}
+        plain |= {key + ending: part for ending, part in parts.items()}
     return plain
