@@ -586,7 +586,20 @@ def test_lightnings_finders_are_refused_from_python_and_from_a_file_with_what_to
             aiayn.train(
                 aiayn.compose(*options(text, tmp_path, "", "name=run", *named)), callbacks=given
             )
-        assert (tmp_path / "run").exists() == bool(named)
+        assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("line", ["return self.no_such_name", "return super().training_loss(1)"])
+def test_an_error_in_the_code_of_a_file_is_one_line_with_its_place(line, text, tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        "from aiayn.training.module import TranslationModule\n\n\n"
+        "class Module(TranslationModule):\n    def training_loss(self, batch):\n"
+        f"        {line}\n"
+    )
+    given = options(text, tmp_path, "", f"extensions=[{file}]", "name=run")
+    with pytest.raises(ConfigError, match=r"wrong\.py, line 6: AttributeError: '.*; debug=true sh"):
+        aiayn.train(*given)
 
 
 class Several(TranslationModule):

@@ -157,7 +157,6 @@ def _fit(
     """Trains until the last step. Watches the ranks meanwhile, and explains failures."""
     folder, stop = services.folder, services.stop
     module = make_module(run, source)
-    loggers = make_loggers(run.config, folder, run.start_step)
     if global_rank() == 0:
         log_start(run, folder.path, module, source)
     scores = ValidationScores(run, services)
@@ -174,6 +173,8 @@ def _fit(
         CheckpointSaver(run, services, validate),
         RunArtifacts(run, services),
     ]
+    # After what refuses callbacks: a run that is refused leaves nothing, at W&B neither
+    loggers = make_loggers(run.config, folder, run.start_step)
     trainer = make_trainer(run, services, loggers, callbacks)
     newest = str(step_path(folder.checkpoints, run.start_step)) if run.checkpoint else None
     stop.begin_training()
