@@ -72,7 +72,7 @@ def prepared(config, tmp_path):
     weights = dict(Transformer(config.model, 3).state_dict())
     found = SimpleNamespace(fingerprint="c0ffee" * 4, tokenizer=vocabulary("aba"))
     path = checkpoint_folder.step_path(folder, 4)
-    lightning = {"loops": {"fit_loop": {}}, "optimizer_states": [], "lr_schedulers": []}
+    lightning = {"loops": {"fit_loop": {}}, "optimizer_states": [{}], "lr_schedulers": []}
     states = {"format": checkpoints.FORMAT, "module": {}, "lightning": lightning}
     checkpoints.write_tensors(checkpoint_folder.optimizer_path(path), states)
     checkpoints.save(
