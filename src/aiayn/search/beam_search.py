@@ -158,38 +158,25 @@ def best_continuations(
     continuation, (N, n_best), best first; a NaN before all others, -inf where there are too few.
     """
     at_once = max(1, ROWS // log_probs.size(1))
-    ends = [None] * len(states) if only_eos is None else only_eos.split(at_once)
-    constraints = [None] * len(states) if constrained is None else constrained.split(at_once)
-    parts = zip(states.split(at_once), log_probs.split(at_once), ends, constraints, strict=False)
-    best, parents, tokens = zip(
-        *(_best_of_part(model, *part, n_best) for part in parts), strict=True
-    )
-    return torch.cat(best), torch.cat(parents), torch.cat(tokens)
-
-
-def _best_of_part(
-    model: Decoder,
-    states: Tensor,
-    log_probs: Tensor,
-    only_eos: Tensor | None,
-    constrained: Constrained | None,
-    n_best: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the `best_continuations` of so few sentences that their logits fit into memory."""
-    # Before tokens are excluded: that must not change the others' probabilities.
-    scores = log_probs_of(model, model.project(states).float())
-    if constrained is not None:
-        scores = constrained(scores)
-    vocab_size = scores.size(-1)
-    scores[..., PAD_ID : BOS_ID + 1] = -torch.inf
-    if only_eos is not None:
-        eos = scores[..., EOS_ID].clone()
-        scores.masked_fill_(only_eos[:, None, None], -torch.inf)[..., EOS_ID] = eos
-    sums = (scores + log_probs[..., None]).flatten(1)
-    best, continuations = sums.topk(min(n_best, sums.size(1)))
-    missing = (0, n_best - best.size(1))
-    best, continuations = F.pad(best, missing, value=-torch.inf), F.pad(continuations, missing)
-    return best, continuations // vocab_size, continuations % vocab_size
+    parts = []
+    for start in range(0, len(states), at_once):
+        some = slice(start, start + at_once)
+        # Before tokens are excluded: that must not change the others' probabilities.
+        scores = log_probs_of(model, model.project(states[some]).float())
+        if constrained is not None:
+            scores = constrained.select(some)(scores)
+        vocab_size = scores.size(-1)
+        scores[..., PAD_ID : BOS_ID + 1] = -torch.inf
+        if only_eos is not None:
+            eos = scores[..., EOS_ID].clone()
+            scores.masked_fill_(only_eos[some, None, None], -torch.inf)[..., EOS_ID] = eos
+        sums = (scores + log_probs[some, :, None]).flatten(1)
+        best, continuations = sums.topk(min(n_best, sums.size(1)))
+        missing = (0, n_best - best.size(1))
+        best, continuations = F.pad(best, missing, value=-torch.inf), F.pad(continuations, missing)
+        parts.append((best, continuations // vocab_size, continuations % vocab_size))
+    best, parents, tokens = (torch.cat(column) for column in zip(*parts, strict=True))
+    return best, parents, tokens
 
 
 def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:

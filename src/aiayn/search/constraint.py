@@ -35,16 +35,11 @@ class Constrained(NamedTuple):
             )
         return allowed
 
-    def split(self, size: int) -> "list[Constrained]":
-        """Returns the same for `size` sentences at a time."""
-        parts = zip(self.src.split(size), self.prefixes.split(size), strict=True)
-        return [Constrained(self.constraint, *part) for part in parts]
-
     def extend(self, parents: Tensor, tokens: Tensor) -> "Constrained":
         """Continues hypothesis parents[n, k] of sentence n with tokens[n, k]; both (N, K)."""
         index = parents[..., None].expand(-1, -1, self.prefixes.size(2))
         prefixes = torch.cat([self.prefixes.gather(1, index), tokens[..., None]], 2)
         return self._replace(prefixes=prefixes)
 
-    def select(self, sentences: Tensor) -> "Constrained":
+    def select(self, sentences: Tensor | slice) -> "Constrained":
         return self._replace(src=self.src[sentences], prefixes=self.prefixes[sentences])

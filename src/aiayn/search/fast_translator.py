@@ -101,30 +101,23 @@ class FastTranslator(LineTranslator):
     ) -> list[list[Hypothesis]]:
         extra = self.search.max_extra_tokens
         translations: list[list[Hypothesis]] = [[] for _ in src_ids]
-        # For torch
-        left = [line for line, ids in enumerate(src_ids) if len(ids) + extra + 1 > self.positions]
-        lines = [
-            line
-            for line, ids in enumerate(src_ids)
-            if ids and len(ids) + extra + 1 <= self.positions
-        ]
-        batches, done = self._batches(lines, src_ids), len(src_ids) - len(left) - len(lines)
+        lines = [line for line, ids in enumerate(src_ids) if ids]
+        left = [line for line in lines if len(src_ids[line]) + extra >= self.positions]  # for torch
+        batches = self._batches(
+            [line for line in lines if len(src_ids[line]) + extra < self.positions], src_ids
+        )
+        done = len(src_ids) - len(left) - sum(map(len, batches))
         while batches:
             again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
             for batch, batch_hypotheses in self._results(batches, src_ids, first_line):
-                longest = len(src_ids[batch[0]]) + extra
                 for line, hypotheses in zip(batch, batch_hypotheses, strict=True):
                     limit = len(src_ids[line]) + extra
-                    if limit < longest and any(
-                        len(hypothesis.tokens) >= limit for hypothesis in hypotheses
-                    ):
+                    longest = max(len(hypothesis.tokens) for hypothesis in hypotheses)
+                    if len(src_ids[batch[0]]) + extra > limit <= longest:
                         again[limit].append(line)
                         continue
                     translations[line] = hypotheses
-                    if any(
-                        not {PAD_ID, BOS_ID}.isdisjoint(hypothesis.tokens)
-                        for hypothesis in hypotheses
-                    ):
+                    if any({PAD_ID, BOS_ID} & {*hypothesis.tokens} for hypothesis in hypotheses):
                         left.append(line)
                     done += 1
                 if on_batch:
