@@ -470,9 +470,9 @@ def test_the_alignment_of_words_is_that_of_their_subwords(translator):
     text = "  the old house. é 猫 sees.\nx"
     cut = split_paragraph(text, "en")
     read = Texts([[Part(text)]], "en", True, True)
-    best = [found for found, *_ in translator.n_best(read.sentences, 1)]
-    attention = read.attend(translator, best, [0, 1, 2])
-    assert read.sentences == cut[1::2]
+    best = [found for found, *_ in translator.n_best(read.sentences.lines, 1)]
+    attention = read.sentences.attend(translator, best, [0, 1, 2])
+    assert read.sentences.lines == cut[1::2]
     translated = list(cut)
     translated[1::2] = [one.text for one in best]
 
@@ -489,7 +489,9 @@ def test_the_alignment_of_words_is_that_of_their_subwords(translator):
         assert np.allclose(found[rows, columns], alone)
         done = [rows.stop, columns.stop]
     assert found.shape == tuple(done)
-    empty = Texts([[Part("")]], "en", True, False).attend(translator, [Translation()], [0])
+    empty = Texts([[Part("")]], "en", True, False).sentences.attend(
+        translator, [Translation()], [0]
+    )
     assert unit_weights(["", "", ""], ["", "", ""], empty).shape == (0, 0)
 
 

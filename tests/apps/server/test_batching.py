@@ -38,7 +38,7 @@ async def busy(model: Model, max_waiting: int = 100):
     """A batcher whose model holds the line `first`, so that what follows must wait."""
     batcher = Batcher(max_waiting)
     async with batcher.running():
-        first = asyncio.create_task(batcher.n_best(model.n_best, ["first"], 1))
+        first = asyncio.create_task(batcher.n_best(model.n_best, ["first"], 1, [0]))
         await asyncio.to_thread(model.started.wait)
         try:
             yield batcher
@@ -51,7 +51,10 @@ async def ask(
     model: Model, batcher: Batcher, *requests: list[str], n: int = 1
 ) -> list[asyncio.Task]:
     """Requests that have been queued."""
-    tasks = [asyncio.create_task(batcher.n_best(model.n_best, lines, n)) for lines in requests]
+    tasks = [
+        asyncio.create_task(batcher.n_best(model.n_best, lines, n, [0] * len(lines)))
+        for lines in requests
+    ]
     await asyncio.sleep(0)
     return tasks
 
@@ -105,7 +108,7 @@ def test_the_error_of_one_line_reaches_its_own_request_only():
             assert texts(await other) == [["c c 0"]]
             with pytest.raises(DataError, match="bad is no line"):
                 await bad
-            assert texts(await batcher.n_best(model.n_best, ["d"], 1)) == [["d d 0"]]
+            assert texts(await batcher.n_best(model.n_best, ["d"], 1, [0])) == [["d d 0"]]
 
     run(test)
 
@@ -153,7 +156,7 @@ def test_more_lines_than_may_wait_are_refused_until_there_is_room_again():
             [fits_too] = await ask(model, batcher, ["e"])
             model.release.set()
             await asyncio.gather(fits, fits_too)
-            assert texts(await batcher.n_best(model.n_best, ["c", "d"], 1)) == [
+            assert texts(await batcher.n_best(model.n_best, ["c", "d"], 1, [0, 0])) == [
                 ["c c 0"],
                 ["d d 0"],
             ]
@@ -242,7 +245,7 @@ def test_answers_are_those_of_each_line_alone_whatever_shares_its_batch(translat
         async with batcher.running():
             requests = [(lines[k:] + lines[:k], 1 + k % 3) for k in range(len(lines))]
             answers = await asyncio.gather(
-                *(batcher.n_best(n_best, some, n) for some, n in requests)
+                *(batcher.n_best(n_best, some, n, [0] * len(some)) for some, n in requests)
             )
         for k, ((_, n), answer) in enumerate(zip(requests, answers, strict=True)):
             expected = [best[:n] for best in alone[k:] + alone[:k]]
@@ -269,11 +272,8 @@ class TimedModel:
 async def send(batcher: Batcher, model: TimedModel, words: int, lines: int) -> float | None:
     """Sends a request; returns when it was answered, None where it was refused."""
     try:
-        with batcher.admitted(words * lines) as admission:
-            await batcher.n_best(
-                model.n_best, [" ".join("w" * words)] * lines, 1, [words] * lines, admission
-            )
-            return model.now
+        await batcher.n_best(model.n_best, [" ".join("w" * words)] * lines, 1, [words] * lines)
+        return model.now
     except QueueFullError:
         return None
 

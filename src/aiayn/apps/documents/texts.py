@@ -7,6 +7,7 @@ sets) is never split.
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from aiayn.apps.documents.markup import MARK, Checked, Part, Pieces, parse_markup, parts_of
@@ -65,6 +66,40 @@ def split_paragraph(text: str, language: str) -> list[str]:
     return pieces
 
 
+@dataclass
+class Sentences:
+    """The sentences of texts: all that a translator has to know of them."""
+
+    lines: list[str] = field(default_factory=list)
+    # Those whose attention is needed, because their part has tags or placeholders
+    marked: list[int] = field(default_factory=list)
+    tagged: set[int] = field(default_factory=set)  # those that begin with the tag of their text
+
+    def attend(
+        self, translator: LineTranslator, best: Sequence[Translation], numbers: Sequence[int]
+    ) -> list[Attention]:
+        """Returns the attention between the sentences of these numbers and their translations;
+        `best` has those of all.
+        """
+        from aiayn.search.alignment import alignment_weights  # torch, which plain text does without
+
+        tokenizer = translator.tokenizer
+        src_ids = translator.source_ids([self.lines[number] for number in numbers])
+        outputs = [best[number].tokens for number in numbers]
+        attention: list[Attention] = []
+        for number, tgt_lengths, src_lengths, weights in zip(
+            numbers,
+            map(tokenizer.byte_lengths, outputs),
+            map(tokenizer.source.byte_lengths, src_ids),
+            alignment_weights(translator, src_ids, outputs),
+            strict=True,
+        ):
+            start = int(number in self.tagged)  # the tag is one subword
+            kept_weights = None if weights is None else weights.numpy()[:, start:]
+            attention.append((tgt_lengths, src_lengths[start:], kept_weights))
+        return attention
+
+
 class Texts:
     """Texts, whole or in pieces, whose parts are cut into sentences: `restore` joins their
     translations.
@@ -93,21 +128,19 @@ class Texts:
         `first_line` on, for too many words between two tags that end a sentence; with `paragraphs`
         what `split_paragraph` raises.
         """
-        self.sentences: list[str] = []
-        # Those whose attention is needed, because their part has tags or placeholders
-        self.marked: list[int] = []
+        self.sentences = Sentences()
         self._texts: list[Pieces] = []
         self._markup = markup
-        self.tagged: set[int] = set()  # sentences that begin with the tag of their text
         # Blank, sentence, blank, ...; which sentences
         self._cuts: list[tuple[Part, list[str], range]] = []
+        lines = self.sentences.lines
         for number, text in enumerate(texts, first_line):
-            start, pieces = f"{tag} " if tag else "", text
+            text_tag, pieces = tag, text
             if isinstance(pieces, str):
                 first, _, rest = pieces.partition(" ")
-                is_tagged = first in symbols
-                start = f"{first} " if is_tagged else start
-                pieces = parse_markup(rest if is_tagged else pieces, markup, is_html)
+                if first in symbols:
+                    text_tag, pieces = first, rest
+                pieces = parse_markup(pieces, markup, is_html)
             self._texts.append(pieces)
             for part in parts_of(pieces):
                 if markup and (words := len(UNIT.findall(part.text))) > MAX_WORDS:
@@ -117,47 +150,25 @@ class Texts:
                         "such as <p>, or into lines"
                     )
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
-                sentence_numbers = range(len(self.sentences), len(self.sentences) + len(cut) // 2)
+                sentence_numbers = range(len(lines), len(lines) + len(cut) // 2)
                 self._cuts.append((part, cut, sentence_numbers))
+                start = f"{text_tag} " if text_tag else ""
                 # A blank one is not translated; `restore` copies it.
-                self.sentences += [
+                lines += [
                     f"{start}{sentence}" if has_letters(sentence) else "" for sentence in cut[1::2]
                 ]
-                self.tagged.update(sentence_numbers if start else ())
+                if text_tag:
+                    self.sentences.tagged.update(sentence_numbers)
                 if markup and (part.tags or part.kept or MARK.search(part.text)):
-                    self.marked += sentence_numbers
-
-    def attend(
-        self, translator: LineTranslator, best: list[Translation], numbers: list[int]
-    ) -> list[Attention]:
-        """Returns the attention between the sentences of these numbers and their translations."""
-        from aiayn.search.alignment import alignment_weights  # torch, which plain text does without
-
-        src_ids, tokenizer = (
-            translator.source_ids([self.sentences[n] for n in numbers]),
-            translator.tokenizer,
-        )
-        outputs = [best[number].tokens for number in numbers]
-        lengths = map(tokenizer.byte_lengths, outputs), map(tokenizer.source.byte_lengths, src_ids)
-        weights_by_sentence = zip(
-            numbers, *lengths, alignment_weights(translator, src_ids, outputs), strict=True
-        )
-        return [
-            # Without the tag, which is one subword.
-            (tgt_lengths, src_lengths[1:], weights if weights is None else weights[:, 1:])
-            if n in self.tagged
-            else (tgt_lengths, src_lengths, weights)
-            for n, tgt_lengths, src_lengths, weights in weights_by_sentence
-        ]
+                    self.sentences.marked += sentence_numbers
 
     def restore(
-        self, best: Sequence[Translation], attention: Sequence[Attention]
+        self, translations: Sequence[str], attention: Sequence[Attention]
     ) -> tuple[list[str], Counter[str]]:
-        """Returns the texts in the other language, and how mark-up was placed (see `written`).
-
-        Given are all translations, and the attention of those that are `marked`.
+        """Returns the texts in the other language, and how mark-up was placed (see `written`), from
+        the translations of all sentences and the attention of those that are `marked`.
         """
-        attention_by_sentence = dict(zip(self.marked, attention, strict=True))
+        attention_by_sentence = dict(zip(self.sentences.marked, attention, strict=True))
         cuts = iter(self._cuts)
         placement_counts = Counter[str]()
 
@@ -167,19 +178,17 @@ class Texts:
             if isinstance(piece, Checked):
                 return piece.accept("".join(map(translated, piece.pieces)))
             part, cut, sentence_numbers = next(cuts)
-            sentences = [
-                best[number].text if self.sentences[number] else sentence
-                for number, sentence in zip(sentence_numbers, cut[1::2], strict=True)
-            ]
             pieces = list(cut)
-            pieces[1::2] = sentences
+            for number, sentence in enumerate(sentence_numbers):
+                if self.sentences.lines[sentence]:
+                    pieces[2 * number + 1] = translations[sentence]
             text = "".join(pieces)
             if not self._markup:
                 return part.finish(part.escape(text))
             part_attention = [
-                attention_by_sentence[number]
-                for number in sentence_numbers
-                if number in attention_by_sentence
+                attention_by_sentence[sentence]
+                for sentence in sentence_numbers
+                if sentence in attention_by_sentence
             ]
             weights = unit_weights(pieces, cut, part_attention)
             return part.finish(written(part, text, weights, placement_counts))
@@ -206,5 +215,7 @@ def translate_texts(
     read = Texts(
         texts, translator.languages[0], markup, paragraphs, first_line, symbols=symbols, tag=tag
     )
-    best = [translation for translation, *_ in translator.n_best(read.sentences, 1, on_batch)]
-    return read.restore(best, read.attend(translator, best, read.marked) if read.marked else [])
+    sentences = read.sentences
+    best = [translation for translation, *_ in translator.n_best(sentences.lines, 1, on_batch)]
+    attention = sentences.attend(translator, best, sentences.marked) if sentences.marked else []
+    return read.restore([translation.text for translation in best], attention)

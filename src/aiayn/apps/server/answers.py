@@ -6,14 +6,22 @@ from collections import OrderedDict
 from collections.abc import Callable
 from urllib.parse import quote
 
+from anyio import CapacityLimiter
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 
 from aiayn.apps.documents.document import READERS
 from aiayn.apps.documents.placement import Attention
-from aiayn.apps.documents.texts import Texts
-from aiayn.apps.server.batching import BATCH_LINES, Batcher
-from aiayn.apps.server.document_process import MAX_HTML, MAX_TAGS, document_process
+from aiayn.apps.documents.texts import Sentences, Texts
+from aiayn.apps.server.batching import QUEUED_LINES, Batcher
+from aiayn.apps.server.document_process import (
+    MAX_HTML,
+    MAX_TAGS,
+    in_process,
+    read_upload,
+    upload,
+    write_upload,
+)
 from aiayn.apps.server.metrics import Metrics
 from aiayn.apps.server.options import ServeOptions
 from aiayn.apps.server.requests import Fields, count_of, file_of, is_language, line_of, texts_of
@@ -46,7 +54,7 @@ class Answers:
         self.run = run
         self.options = options
         self.batcher = batcher
-        self.turns = asyncio.Semaphore(DOCUMENTS_AT_ONCE)
+        self.processes = CapacityLimiter(DOCUMENTS_AT_ONCE)
         # Translated ones, by their secret addresses
         self.files: OrderedDict[str, bytes] = OrderedDict()
 
@@ -83,20 +91,22 @@ class Answers:
         sentences each.
         """
         translator = self.service.served.translator
-        texts, n = (
-            texts_of(fields),
-            1 + count_of(fields, "alternatives", translator.search.beam_size - 1),
-        )
+        lines = texts_of(fields)
+        n = 1 + count_of(fields, "alternatives", translator.search.beam_size - 1)
         is_html, target = fields.get("format") == "html", _target_of(fields, translator)
-        parts = await asyncio.to_thread(
-            _cut, texts, translator, is_html, _targets(translator)[target]
+        texts = await asyncio.to_thread(
+            _cut, lines, translator, is_html, _targets(translator)[target]
         )
-        columns = await self._translated(translator, parts, n, state)
+        columns = []
+        for best in await self._searched(translator, texts.sentences, n, state):
+            attention = await self._attention(translator, texts.sentences, best)
+            column, placement_counts = await asyncio.to_thread(
+                texts.restore, [translation.text for translation in best], attention
+            )
+            self.metrics.on_markup(placement_counts)
+            columns.append(column)
         # Different subwords may spell the same text.
-        ranked = [
-            list(dict.fromkeys(column[number] for column in columns))
-            for number in range(len(texts))
-        ]
+        ranked = [list(dict.fromkeys(of_line)) for of_line in zip(*columns, strict=True)]
         is_list = isinstance(fields["q"], list)
         answer: Answer = {
             "translatedText": [best for best, *_ in ranked] if is_list else ranked[0][0]
@@ -105,7 +115,7 @@ class Answers:
             answer["alternatives"] = [others for _, *others in ranked] if is_list else ranked[0][1:]
         if fields["source"] == "auto":
             [detected] = _detected(translator)
-            answer["detectedLanguage"] = [detected for _ in texts] if is_list else detected
+            answer["detectedLanguage"] = [detected for _ in lines] if is_list else detected
         return answer
 
     async def translate_file(self, fields: Fields, state: State) -> Answer:
@@ -116,13 +126,13 @@ class Answers:
         name, content = await file_of(fields)
         target = _target_of(fields, translator)
         langs = (translator.languages[0], target)
-        async with document_process(self.turns) as document:
-            await document.read(
-                name, content, langs, _targets(translator)[target], self.options.time_limit
-            )
-            [best] = await self._searched(translator, document.texts, 1, state)
-            attention = await self._attention(translator, document.texts, best)
-            translated, placement_counts, remarks = await document.write(best, attention)
+        document = upload(name, content, langs, _targets(translator)[target])
+        sentences = await in_process(self.processes, read_upload, document)
+        [best] = await self._searched(translator, sentences, 1, state)
+        attention = await self._attention(translator, sentences, best)
+        translated, placement_counts, remarks = await in_process(
+            self.processes, write_upload, document, [line.text for line in best], attention
+        )
         self.metrics.on_markup(placement_counts)
         # Names and entries count, too: empty files would otherwise gather without limit.
         sizes = (len(address) + len(content) + ENTRY for address, content in self.files.items())
@@ -135,19 +145,8 @@ class Answers:
         answer: Answer = {"translatedFileUrl": f"{state.base_url}download_file/{quote(address)}"}
         return answer | ({"remarks": remarks} if remarks else {})
 
-    async def _translated(
-        self, translator: LineTranslator, texts: Texts, n: int, state: State
-    ) -> list[list[str]]:
-        """Returns the best translation of every text, the second of every text, and so on to the
-        n-th.
-
-        Raises what `_searched` raises.
-        """
-        columns = await self._searched(translator, texts, n, state)
-        return [await self._written(translator, texts, column) for column in columns]
-
     async def _searched(
-        self, translator: LineTranslator, texts: Texts, n: int, state: State
+        self, translator: LineTranslator, sentences: Sentences, n: int, state: State
     ) -> list[list[Translation]]:
         """Returns the best translation of every sentence, the second of every sentence, and so on
         to the n-th.
@@ -155,43 +154,25 @@ class Answers:
         A sentence with fewer translations has its last one there. Raises 413 for more sentences
         than are translated at once, and what `_subwords` raises.
         """
-        sentences, most = texts.sentences, self.options.max_waiting
-        if len(sentences) > most:
+        lines, most = sentences.lines, self.options.max_waiting
+        if len(lines) > most:
             raise HTTPException(
-                413, f"{len(sentences)} sentences; at most {most} are translated at once"
+                413, f"{len(lines)} sentences; at most {most} are translated at once"
             )
-        subwords = await self._subwords(translator, sentences, translator.source_ids)
-        state.lines, state.subwords = len(sentences), sum(map(len, subwords))
-        sizes = list(map(len, subwords))
-        translations: list[list[Translation]] = []
-        with self.batcher.admitted(state.subwords) as admission:
-            # So that a long text does not fill up the queue
-            for start in range(0, len(sentences), BATCH_LINES):
-                some = slice(start, start + BATCH_LINES)
-                lines = sentences[some]
-                translations += await self.batcher.n_best(
-                    translator.n_best, lines, n, sizes[some], admission
-                )
+        sizes = [len(ids) for ids in await self._subwords(lines, translator, translator.source_ids)]
+        state.lines, state.subwords = len(lines), sum(sizes)
+        translations = await self.batcher.n_best(translator.n_best, lines, n, sizes)
         return [[best[min(k, len(best) - 1)] for best in translations] for k in range(n)]
 
-    async def _written(
-        self, translator: LineTranslator, texts: Texts, translations: list[Translation]
-    ) -> list[str]:
-        """Returns the translation of every text, given those of all sentences."""
-        attention = await self._attention(translator, texts, translations)
-        restored, placement_counts = await asyncio.to_thread(texts.restore, translations, attention)
-        self.metrics.on_markup(placement_counts)
-        return restored
-
     async def _attention(
-        self, translator: LineTranslator, texts: Texts, translations: list[Translation]
+        self, translator: LineTranslator, sentences: Sentences, translations: list[Translation]
     ) -> list[Attention]:
         """Returns the attention of the sentences with mark-up."""
         attention: list[Attention] = []
-        for start in range(0, len(texts.marked), BATCH_LINES):
-            sentence_numbers = texts.marked[start : start + BATCH_LINES]
+        for start in range(0, len(sentences.marked), QUEUED_LINES):
+            numbers = sentences.marked[start : start + QUEUED_LINES]
             attention += await self.batcher.call(
-                texts.attend, translator, translations, sentence_numbers
+                sentences.attend, translator, translations, numbers
             )
         return attention
 
@@ -220,11 +201,11 @@ class Answers:
         def encode(lines: list[str]) -> list[list[int]]:
             return translator.source_ids(lines[:1]) + translator.target_ids(lines[1:], 2)
 
-        src_ids, tgt_ids = await self._subwords(translator, lines, encode)
+        src_ids, tgt_ids = await self._subwords(lines, translator, encode)
         return await self.batcher.call(word_attention, translator, src_ids, tgt_ids)
 
     async def _subwords(
-        self, translator: LineTranslator, lines: list[str], encode: Encode
+        self, lines: list[str], translator: LineTranslator, encode: Encode
     ) -> list[list[int]]:
         """Returns the subwords of lines. Raises DataError for invalid text, and 413 for a line that
         is too long.
@@ -234,11 +215,11 @@ class Answers:
         ids_by_line = await asyncio.to_thread(encode, lines)
         for number, ids in enumerate(ids_by_line, 1):
             if len(ids) > most:
-                message = (
+                raise HTTPException(
+                    413,
                     f"sentence {number} has {len(ids)} subwords, at most {most} are allowed; "
-                    "split it"
+                    "split it",
                 )
-                raise HTTPException(413, message)
         return ids_by_line
 
 

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from time import perf_counter
 from typing import TypeVar
 
@@ -16,6 +17,7 @@ T = TypeVar("T")
 
 # Translated at once; what comes in meanwhile waits that long.
 BATCH_LINES, BATCH_SUBWORDS = 64, 2048
+QUEUED_LINES = 64  # of a request that wait at once: a long text does not fill up the queue
 UNMEASURED = 8 * BATCH_SUBWORDS  # admitted before the first batch has shown how fast the model is
 FORGET = 0.9  # share of the measured rate that a batch leaves to those before it
 MARGIN = 0.8  # share of the time limit that admitted text may take by the measured rate
@@ -27,13 +29,6 @@ class QueueFullError(Exception):
     def __init__(self, seconds: float = 1.0):
         super().__init__(seconds)
         self.seconds = seconds
-
-
-@dataclass(eq=False)
-class Admission:
-    """The subwords of a request that are still to be translated."""
-
-    subwords: int
 
 
 @dataclass(eq=False)
@@ -81,7 +76,7 @@ class Batcher:
         self._on_batch = on_batch
         self._longest = MARGIN * time_limit
         self._clock = clock
-        self._admitted: set[Admission] = set()
+        self._backlog = 0  # subwords of admitted requests that are still to be translated
         self._subwords, self._seconds = 0.0, 0.0  # of the last batches, earlier ones counting less
         self._requests: deque[_Request] = deque()
         self._calls = 0  # pieces of other work that are not done
@@ -102,54 +97,41 @@ class Batcher:
         if self.waiting + count > self._max_waiting:
             raise QueueFullError
 
-    @contextmanager
-    def admitted(self, subwords: int) -> Iterator[Admission]:
-        """Counts this much text as waiting within the context. Raises QueueFullError if it cannot
-        be done in time.
-
-        What is refused costs nothing; what is admitted would miss its time limit if more was.
-        """
-        backlog = sum(admission.subwords for admission in self._admitted)
-        rate = self._subwords / self._seconds if self._seconds else UNMEASURED / self._longest
-        if backlog and (backlog + subwords) / rate > self._longest:
-            raise QueueFullError(backlog / rate)
-        admission = Admission(subwords)
-        self._admitted.add(admission)
-        try:
-            yield admission
-        finally:
-            self._admitted.discard(admission)
-
     async def n_best(
-        self,
-        n_best: NBest,
-        lines: list[str],
-        n: int,
-        sizes: list[int] | None = None,
-        admission: Admission | None = None,
+        self, n_best: NBest, lines: list[str], n: int, sizes: list[int]
     ) -> list[list[Translation]]:
         """Returns n_best(lines, n), the n best translations of every line. Cancelling it drops
         waiting lines.
 
-        sizes: the subwords of each line; `admission` shrinks by them as lines are done. A line's
-        result must not depend on the lines beside it. Lines of one `n_best` share batches. Raises
-        QueueFullError, and what the translator raises for one of these lines by itself.
+        sizes: the subwords of each line. A line's result must not depend on the lines beside it.
+        Lines of one `n_best` share batches. Raises QueueFullError if there is no room or the text
+        cannot be done in time, and what the translator raises for one of these lines by itself.
         """
-        if not lines:
-            return []
-        self._check_room(len(lines))
-        sizes = sizes or [0] * len(lines)
-        answer = asyncio.get_running_loop().create_future()
-        waiting = deque(zip(range(len(lines)), lines, sizes, strict=True))
-        self._requests.append(_Request(n_best, n, waiting, [[] for _ in lines], answer))
-        self._arrived.set()
+        # What is refused costs nothing; what is admitted would miss its time limit if more was.
+        left = sum(sizes)
+        rate = self._subwords / self._seconds if self._seconds else UNMEASURED / self._longest
+        if self._backlog and (self._backlog + left) / rate > self._longest:
+            raise QueueFullError(self._backlog / rate)
+        self._backlog += left
+        translations: list[list[Translation]] = []
         try:
-            translations = await answer
-            if admission:
-                admission.subwords -= sum(sizes)
-            return translations
+            for start in range(0, len(lines), QUEUED_LINES):
+                some = slice(start, start + QUEUED_LINES)
+                self._check_room(len(lines[some]))
+                answer = asyncio.get_running_loop().create_future()
+                waiting = deque(zip(count(), lines[some], sizes[some], strict=False))
+                request = _Request(n_best, n, waiting, [[] for _ in waiting], answer)
+                self._requests.append(request)
+                self._arrived.set()
+                try:
+                    translations += await answer
+                finally:
+                    answer.cancel()
+                left -= sum(sizes[some])
+                self._backlog -= sum(sizes[some])
         finally:
-            answer.cancel()
+            self._backlog -= left
+        return translations
 
     async def call(self, work: Callable[..., T], *arguments: object) -> T:
         """Returns work(*arguments), computed between two batches. Cancelling it while it waits
