@@ -69,6 +69,9 @@ class OutputOptions:
         bool,
         Option("--reviewed", help="Of .po files: without the mark `fuzzy` for translations."),
     ] = False
+    attributes: Annotated[
+        bool, Option("--attributes", help="Of .html files: translate alt and title, too.")
+    ] = False
     tag: Annotated[
         str | None,
         Option(
@@ -325,7 +328,9 @@ def _write_document(
 
     source, target = translator.languages
     langs = source, target_language([output.tag or ""], target)
-    document = read_document(file, langs, output.markup, fuzzy=not output.reviewed)
+    document = read_document(
+        file, langs, output.markup, fuzzy=not output.reviewed, attributes=output.attributes
+    )
     parts_done, total = 0, len(document.parts)
     with show_progress(total) as progress:
         for group in document.groups(FILE_LINES):

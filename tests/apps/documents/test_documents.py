@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from aiayn.apps.documents.document import Document, in_lines, parse_document
-from aiayn.apps.documents.markup import Checked, Part
+from aiayn.apps.documents.markup import Checked, Part, parts_of
 from aiayn.apps.documents.placement import UNIT, written
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
@@ -20,10 +20,9 @@ from aiayn.errors import DataError
 LANGS = ("en", "de")
 
 
-def document(name: str, content: str | bytes, markup: bool = False) -> Document:
-    return parse_document(
-        Path(name), content.encode() if isinstance(content, str) else content, LANGS, markup
-    )
+def document(name: str, content: str | bytes, markup: bool = False, **options: bool) -> Document:
+    content = content.encode() if isinstance(content, str) else content
+    return parse_document(Path(name), content, LANGS, markup, **options)
 
 
 def word_for_word(text: str, shout: bool) -> tuple[str, np.ndarray]:
@@ -38,10 +37,10 @@ def word_for_word(text: str, shout: bool) -> tuple[str, np.ndarray]:
 
 
 def translated(
-    name: str, content: str | bytes, markup: bool = False, shout: bool = True
+    name: str, content: str | bytes, markup: bool = False, shout: bool = True, **options: bool
 ) -> str | bytes:
     """The document of a translator that shouts, or does not."""
-    found = document(name, content, markup)
+    found = document(name, content, markup, **options)
 
     def text_of(part: Part) -> str:
         if not found.markup:
@@ -520,6 +519,7 @@ def test_definitions_and_attributes_of_other_dialects_stay_on_lines_of_their_own
 DIALECTS = {
     "[^1]: the cat\n[^two]: the house\n": "[^1]: THE CAT\n[^two]: THE HOUSE\n",
     "a[^1] cat[^b]\n\n[^1]: http://x.org\n[^b]: http://y.org\n": None,
+    "a cat[^1]\n[^1]: the house\n\n    - two cats\n\n    see them\n\nthe end\n": None,
     "# a cat {#the-cat .old}\n": None,
     "see [it](x.md){target=_blank} and {ref}`the-cat`\n": None,
     "the [[a page|cat]] sees [[a page]]\n": "THE [[a page|cat]] SEES [[a page]]\n",
@@ -550,7 +550,7 @@ def test_a_line_of_an_unknown_dialect_stays_and_is_counted(line):
     expected = f"A CAT\n\n{line}\nTHE HOUSE\n\n{line}\n\nTHE END\n"
     assert translated("a.md", text) == expected
     [remark] = document("a.md", text).remarks
-    assert remark == f"a.md: 2 lines in a dialect of Markdown not translated: {line}"
+    assert remark == "a.md: 2 lines in a dialect of Markdown stay as they were: line 3, 6"
 
 
 @pytest.mark.parametrize(
@@ -563,6 +563,21 @@ def test_a_line_of_an_unknown_dialect_stays_and_is_counted(line):
 )
 def test_a_page_says_the_language_that_it_is_in(page, expected):
     assert translated("a.html", page) == expected
+
+
+def test_alt_and_title_of_html_are_translated_on_request():
+    page = (
+        '<html lang="en"><p title="a &quot;cat&quot;">the <a TITLE = \'two  cats\' href="alt=x">house'
+        '</a></p><img alt="a cat" src="cat.png"><img alt="12"><code title="kept">a</code>\n'
+        "<p translate=no>a <b title='a cat'>b</b></p>"
+    )
+    shown = (
+        '<html lang="de"><p title="A &quot;CAT&quot;">THE <a TITLE = \'TWO CATS\' href="alt=x">HOUSE'
+        '</a></p><img alt="A CAT" src="cat.png"><img alt="12"><code title="kept">a</code>\n'
+        "<p translate=no>a <b title='a cat'>b</b></p>"
+    )
+    assert translated("a.html", page, attributes=True) == shown
+    assert 'alt="a cat"' in translated("a.html", page)
 
 
 def test_a_control_character_of_a_translation_stays_out_of_xliff():
@@ -583,9 +598,28 @@ def test_what_would_be_a_mark_in_markdown_is_written_as_text():
     ):
         found = translated("a.md", f"a\n\n{text}\n")
         assert found == f"A\n\n{text.upper()}\n"
-        assert all(
-            not part.tags for part in document("a.md", found).pieces if isinstance(part, Part)
-        )
+        assert all(not part.tags for part in document("a.md", found).parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "translation"),
+    [
+        ("see a[0]! now", "see ![x](y) now"),
+        ("2 * 3 cats", "see *cats* now"),
+        ("a cat\n---", "|cat"),
+        ("see a_ [b", "see [_x_](y) now"),
+    ],
+)
+def test_words_that_would_become_marks_leave_a_block_as_it_was(text, translation):
+    page = document("a.md", f"a cat\n\n{text}\n")
+    checked = [piece for piece in page.pieces if isinstance(piece, Checked)][-1]
+    [part] = parts_of([checked])
+    weights = np.zeros((len(UNIT.findall(translation)), len(UNIT.findall(part.text))))
+    kept = checked.accept(written(part, translation, weights, Counter()))
+    assert kept in text
+    [remark] = page.remarks
+    assert remark.startswith("a.md: 1 blocks of Markdown stay")
+    assert remark.endswith("line 3")
 
 
 WORDS = st.sampled_from(

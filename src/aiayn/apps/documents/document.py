@@ -5,9 +5,11 @@ of these formats write the whole file anew, in their own order of attributes, qu
 blanks; so only the places of texts are read here, and the translations are put there.
 """
 
+import html
 import io
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +23,8 @@ from aiayn.apps.documents.markup import (
     Checked,
     Part,
     Pieces,
+    Reader,
+    escaped_html,
     html_text,
     parse_markup,
     parts_of,
@@ -55,6 +59,9 @@ BREAK = re.compile(
 )
 PAGE = re.compile(r"<html\b", re.IGNORECASE)
 PAGE_LANG = re.compile(r"""(\s(?:xml:)?lang\s*=\s*["']?)([\w-]+)""", re.IGNORECASE)
+# An attribute of a tag: its name and the quotation mark before its value, its name, its value
+ATTRIBUTE = re.compile(r"""(\s([\w:-]+)\s*=\s*["'])((?<=")[^"]*|(?<=')[^']*)""")
+HIDDEN = re.compile("\0(\\d+)\0")  # stands for the text of an attribute
 END_OF_FORM = "\0"  # of a message with plural forms
 # Before the words of a subtitle: how they look, and a dash where somebody begins to speak.
 START = re.compile(r"\A(?:\{\\[^{}]*\})*(?:\s*[-\u2013\u2014](?!\d)\s*)?")
@@ -72,6 +79,7 @@ class Source:
     markup: bool  # whether tags and placeholders of fields are kept
     content: bytes
     is_fuzzy: bool = True  # whether translations of messages are marked so
+    attributes: bool = False  # whether `alt` and `title` of HTML are translated
     remarks: list[str] = field(default_factory=list)  # for the user
     left: dict[str, list[int]] = field(default_factory=dict)  # lines left as they were, by why
 
@@ -165,19 +173,29 @@ class Document:
 
 
 def read_document(
-    path: Path, langs: tuple[str, str], markup: bool = False, fuzzy: bool = True
+    path: Path,
+    langs: tuple[str, str],
+    markup: bool = False,
+    fuzzy: bool = True,
+    attributes: bool = False,
 ) -> Document:
     """Reads a file with one of the suffixes of `READERS`, plain or compressed. Raises what
     `parse_document` raises.
     """
-    return parse_document(path, read_whole(path), langs, markup, fuzzy)
+    return parse_document(path, read_whole(path), langs, markup, fuzzy, attributes)
 
 
 def parse_document(
-    path: Path, content: bytes, langs: tuple[str, str], markup: bool = False, fuzzy: bool = True
+    path: Path,
+    content: bytes,
+    langs: tuple[str, str],
+    markup: bool = False,
+    fuzzy: bool = True,
+    attributes: bool = False,
 ) -> Document:
     """Returns the document that a file's content is. With `markup` tags in the fields of tables are
-    kept, too; `fuzzy` marks what is translated in a catalogue as not reviewed.
+    kept, too; `fuzzy` marks what is translated in a catalogue as not reviewed; with `attributes`
+    `alt` and `title` of HTML are translated.
 
     Raises DataError with file and line if it is not what its suffix says.
     """
@@ -188,7 +206,9 @@ def parse_document(
         ("", "utf-8") if read is _memory else decode_document(path, content, read in DECLARING)
     )
     keeps_tags = markup or read not in (*FIELDS, _plain)
-    source = Source(path, text.removeprefix("\ufeff"), langs, keeps_tags, content, fuzzy)
+    source = Source(
+        path, text.removeprefix("\ufeff"), langs, keeps_tags, content, fuzzy, attributes
+    )
     pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *read(source)]
     if not list(parts_of(pieces)):
         source.remarks.append(f"{path}: no text to translate")
@@ -201,30 +221,61 @@ def _plain(source: Source) -> Pieces:
 
 def _html(source: Source) -> Pieces:
     """The text, and in the page's tag `<html lang="en">` the language that it has then."""
-    pieces = parse_markup(source.text, is_html=True)
-    number = next((n for n, piece in enumerate(pieces) if PAGE.match(str(piece))), None)
-    if number is None:
-        return pieces
+    if source.attributes:
+        pieces = _with_attributes(source.text)
+    else:
+        pieces = parse_markup(source.text, is_html=True)
 
     def of_target(attribute: re.Match[str]) -> str:
         is_source = best_match(attribute[2], source.langs[:1]) is not None
         return attribute[1] + (source.langs[1] if is_source else attribute[2])
 
-    page = PAGE_LANG.sub(of_target, str(pieces[number]))
-    return [*pieces[:number], page, *pieces[number + 1 :]]
+    for number, piece in enumerate(pieces):
+        if isinstance(piece, str) and PAGE.match(piece):
+            return [*pieces[:number], PAGE_LANG.sub(of_target, piece), *pieces[number + 1 :]]
+    return pieces
+
+
+def _with_attributes(page: str) -> Pieces:
+    """Returns the pieces of a page, with the texts of `alt` and `title` before those in whose tags
+    they are.
+    """
+    texts: list[Pieces] = []
+
+    def hidden(attribute: re.Match[str]) -> str:
+        text = read_parts([("text", "", attribute[3])], html_text, html.escape)
+        if attribute[2].lower() not in ("alt", "title") or not list(parts_of(text)):
+            return attribute[0]
+        texts.append([*text, "\0"])
+        return f"{attribute[1]}\0{len(texts) - 1}\0"
+
+    pieces: Pieces = []
+    tokens = Reader(page.replace("\0", "\ufffd")).tokens
+    for piece in read_parts(
+        tokens, html_text, escaped_html, edit_tag=partial(ATTRIBUTE.sub, hidden)
+    ):
+        tags = [tag.raw for part in parts_of([piece]) for tag in part.tags]
+        numbers = HIDDEN.findall(piece if isinstance(piece, str) else "".join(tags))
+        parts = [part for number in numbers for part in texts[int(number)]]
+        pieces.append(Checked([*parts, piece], partial(_shown, numbers)) if numbers else piece)
+    return pieces
+
+
+def _shown(numbers: list[str], translation: str) -> str:
+    """Puts the texts of attributes, which are before a translation, to their places in it."""
+    *texts, written = translation.split("\0", len(numbers))
+    text_by_number = dict(zip(numbers, texts, strict=True))
+    return HIDDEN.sub(lambda mark: text_by_number[mark[1]], written)
 
 
 def _markdown_pieces(source: Source) -> Pieces:
     from aiayn.apps.documents.markdown import parse_markdown
 
-    unknown: list[str] = []
-    pieces = parse_markdown(source.text, unknown)
-    if unknown:
-        source.remarks.append(
-            f"{source.path}: {counted(len(unknown), 'line')} in a dialect of Markdown not "
-            f"translated: {unknown[0].strip():.60}"
-        )
-    return pieces
+    def leave(why: str, position: int) -> None:
+        source.leave(why, bisect_right(line_starts, position))
+
+    line_starts = [0, *(line_end.end() for line_end in re.finditer("\n", source.text))]
+    return parse_markdown(source.text, leave)
 
 
 def _catalogue(source: Source) -> Pieces:

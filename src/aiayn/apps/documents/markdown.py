@@ -6,15 +6,25 @@ where emphasis, links or code begin and end; that is noted here while its rules 
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, pairwise
+from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token as Mark
 
-from aiayn.apps.documents.markup import Pieces, Reader, Token, parse_markup, read_parts
+from aiayn.apps.documents.markup import (
+    Checked,
+    Pieces,
+    Reader,
+    Token,
+    parse_markup,
+    read_parts,
+)
 
 FRONT_MATTER = re.compile(
     r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE
@@ -32,13 +42,15 @@ DIALECT = re.compile(
 )
 CONTENTS = ("[[_TOC_]]", "[[TOC]]")
 ROLE = re.compile(r"\{[A-Za-z][\w:-]{0,60}\}")
-# Begins a note or a tab of MkDocs, whose text is indented.
-INDENTED = re.compile(r'(?:!!!|\?\?\?\+?)[ \t]|={3}[+!]?[ \t]+"')
+# Begins a footnote, or a note or a tab of MkDocs; the blocks that belong to it are indented.
+INDENTED = re.compile(
+    r"(?P<footnote>\[\^[^\[\]\s]{1,200}\]:[ \t]*)"
+    r'|(?:(?:!!!|\?\?\?\+?)[ \t]|={3}[+!]?[ \t]+")[^\n]*'
+)
 # Lines that begin or end a note, a box, a tab or a formula, or hold attributes; what begins a
-# definition, a footnote, and an alert in a quotation (`[!NOTE]`).
+# definition, and an alert in a quotation (`[!NOTE]`).
 DIRECTIVE = re.compile(
     r"(^[ \t]*(?:!!!|\?\?\?|:::|\$\$|\{:)[^\r\n]*(?:\r?\n|\Z)|(?<=\n)[ \t]*:[ \t]+"
-    r"|(?<=\n)[ \t]*\[\^[^\[\]\s]{1,200}\]:[ \t]*"
     r"|^\\?\[!\w+\][-+]?[ \t]*(?:\r?\n[ \t>]*)?)",
     re.MULTILINE,
 )
@@ -53,10 +65,12 @@ UNKNOWN = re.compile(
 # digit outside of it.
 FORMULA = re.compile(r"(?<![\w$\\])\$(?![\s$])(?:[^\\$\n]|\\.)+?(?<!\s)\$(?![\w$])")
 PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
+TEXT = ("text", "text_special", "softbreak")  # tokens that are no marks
 Rule = Callable[[StateInline, bool], bool]
+Leave = Callable[[str, int], None]  # gets why a unit stays as it was, and its position in the text
 
 
-def parse_markdown(text: str, unknown: list[str] | None = None) -> Pieces:
+def parse_markdown(text: str, leave: Leave) -> Pieces:
     """Returns the parts of a text, and between them what is kept: with the parts' own marks, they
     are the text.
     """
@@ -65,9 +79,9 @@ def parse_markdown(text: str, unknown: list[str] | None = None) -> Pieces:
     lines = re.findall(r"[^\r\n]*(?:\r\n?|\n|\Z)", text[start:])
     starts = [start, *(start + length for length in accumulate(map(len, lines)))]
     pieces: Pieces = [text[:start]]
-    unknown = [] if unknown is None else unknown
-    tokens = _parser().parse(text[start:])
-    for number, token in enumerate(tokens):
+    parser, definitions = _parser(), {}
+    tokens = parser.parse(text[start:], definitions)
+    for opening, token in pairwise([Mark("", "", 0), *tokens]):
         if not token.map or token.type not in ("inline", "html_block"):
             continue
         first, last = token.map
@@ -75,7 +89,6 @@ def parse_markdown(text: str, unknown: list[str] | None = None) -> Pieces:
             begin, end = starts[first], starts[last]
             block_pieces = parse_markup(text[begin:end], is_html=True)
         else:
-            opening = tokens[number - 1]
             in_cell = opening.type in ("th_open", "td_open")
             offsets = _offsets(token.content, in_cell, lines[first:last], starts[first:last], done)
             if offsets is None:  # it is written in a way that cannot be found again
@@ -83,13 +96,46 @@ def parse_markdown(text: str, unknown: list[str] | None = None) -> Pieces:
             begin, end = offsets[0], offsets[-1]
             if re.fullmatch(r"\$\$[^$]*\$\$\s*", text[begin:end]):
                 continue
-            begins_line = not in_cell and not opening.markup.startswith("#")
-            block_pieces = _inline(
-                text, token, offsets, in_cell, _finish if begins_line else str, unknown
+            inline_tokens = _inline_tokens(text, token, offsets, leave)
+            special = set("\\`*_[]<" + "|" * in_cell)
+            finish = str if in_cell or opening.markup.startswith("#") else _finish
+            units = read_parts(inline_tokens, _read, _escape(special, inline_tokens), finish)
+            leave_block = partial(
+                leave,
+                "blocks of Markdown stay as they were, because words would have become marks",
+                begin,
             )
+            marks_of = partial(_marks_of, parser, definitions, opening.markup == "-")
+            accept = partial(_accepted, marks_of, text[begin:end], leave_block)
+            block_pieces = [Checked(units, accept)]
         pieces += [text[done:begin], *block_pieces]
         done = end
     return [*pieces, text[done:]]
+
+
+def _accepted(
+    marks_of: Callable[[str], Counter[str]],
+    as_it_was: str,
+    leave: Callable[[], None],
+    translation: str,
+) -> str:
+    """Returns the translation of a block, or the block as it was if the translation has marks that
+    the block has not, such as the picture `![x](y)` after a `[` that is text.
+    """
+    if translation == as_it_was or marks_of(translation) <= marks_of(as_it_was):
+        return translation
+    leave()
+    return as_it_was
+
+
+def _marks_of(
+    parser: MarkdownIt, definitions: dict[str, Any], is_underlined: bool, raw: str
+) -> Counter[str]:
+    """Returns how often each type of mark is in a block."""
+    [block] = parser.parseInline(raw, definitions)
+    marks = Counter(mark.type for mark in block.children or [] if mark.type not in TEXT)
+    # A bar above a line of hyphens makes a table of a heading.
+    return marks + Counter({"table": int(is_underlined and "|" in raw)})
 
 
 def _offsets(
@@ -117,33 +163,24 @@ def _offsets(
     return offsets if len(offsets) == len(content) + 1 else None
 
 
-def _inline(
-    text: str,
-    block: Mark,
-    offsets: list[int],
-    in_cell: bool,
-    finish: Callable[[str], str],
-    unknown: list[str],
-) -> Pieces:
-    """Reads what is in a block; all of it is a slice of the text.
-
-    `finish` is given the translations; lines of an unknown dialect are added to `unknown`.
-    """
+def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> list[Token]:
+    """Reads what is in a block into tokens, which together are its slice of the text."""
     tokens: list[Token] = []
     done = 0
 
     def add_text(stop: int) -> None:
-        raw = text[offsets[done] : offsets[stop]]
-        for number, lines in enumerate(UNKNOWN.split(raw)):
+        begin = offsets[done]
+        for number, words in enumerate(UNKNOWN.split(text[begin : offsets[stop]])):
             if number % 2:
-                tokens.append(("other", "", lines))
-                unknown.append(lines)
-                continue
-            for directive, words in enumerate(DIRECTIVE.split(lines)):
-                tokens.extend([("other", "", words)] if directive % 2 else _text_tokens(words))
+                tokens.append(("other", "", words))
+                leave("lines in a dialect of Markdown stay as they were", begin)
+            else:
+                for is_directive, part in enumerate(DIRECTIVE.split(words)):
+                    tokens.extend([("other", "", part)] if is_directive % 2 else _text_tokens(part))
+            begin += len(words)
 
     for mark in block.children or []:
-        if "span" not in mark.meta or mark.type in ("text", "text_special", "softbreak"):
+        if "span" not in mark.meta or mark.type in TEXT:
             continue
         start, stop = mark.meta["span"]
         if mark.markup in ("**", "__"):  # of which the rule notes the inner one
@@ -161,11 +198,7 @@ def _inline(
         tokens += marks
         done = stop
     add_text(len(block.content))
-    written = "".join(raw for token_type, _, raw in tokens if token_type == "text")
-    # What stands in the source as text, such as in `a[0]`, may stand in the translation.
-    harmless = set(ESCAPED.sub("", written)) - set(ESCAPED.findall(written))
-    special = set("\\`*_[]<" + "|" * in_cell) - harmless
-    return read_parts(tokens, _read, _escape(special), finish)
+    return tokens
 
 
 def _text_tokens(text: str) -> Iterator[Token]:
@@ -205,10 +238,12 @@ def _read(raw: str) -> str:
     return ESCAPED.sub(r"\1", re.sub(r"[ \t]*(?:\r\n?|\n)[ \t>]*", " ", raw))
 
 
-def _escape(special: set[str]) -> Callable[[str], str]:
+def _escape(special: set[str], tokens: list[Token]) -> Callable[[str], str]:
     """Returns what writes a word or a punctuation mark so that it is text; an underline within a
-    word is.
+    word is. What stands in the tokens as text, such as in `a[0]`, may stand in the translation.
     """
+    raw = "".join(raw for token_type, _, raw in tokens if token_type == "text")
+    special = special - set(ESCAPED.sub("", raw)) | special & set(ESCAPED.findall(raw))
     edge = r"|(?<![^\W_])_|_(?![^\W_])" if "_" in special else ""
     pattern = re.compile(
         f"[{re.escape(''.join(special - {'_'}))}]{edge}" if special - {"_"} else f"(?!){edge}"
@@ -234,19 +269,25 @@ def _parser() -> MarkdownIt:
 
 
 def _indented(state: StateBlock, first: int, end: int, silent: bool) -> bool:
-    """Parses a note or tab: text indented below its line is not code."""
-    line = state.src[state.bMarks[first] + state.tShift[first] : state.eMarks[first]]
-    if state.is_code_block(first) or not INDENTED.match(line):
+    """Parses a footnote, a note or a tab: the text indented below its line is not code."""
+    begin = state.bMarks[first]
+    note = INDENTED.match(state.src, begin + state.tShift[first], state.eMarks[first])
+    begins_line = state.src[begin - 1 : begin] in ("", "\n")
+    if state.is_code_block(first) or not note or (note["footnote"] and not begins_line):
         return False
     if silent:
         return True
-    indent, last, before = state.sCount[first] + 4, first + 1, (state.blkIndent, state.lineMax)
+    indent, last = state.sCount[first] + 4, end if note["footnote"] else first + 1
     while last < end and (state.isEmpty(last) or state.sCount[last] >= indent):
         last += 1
+    before = state.blkIndent, state.lineMax
     state.blkIndent, state.lineMax = indent, last
-    state.md.block.tokenize(state, first + 1, last)
+    # What follows the mark in its line is the first text of the block.
+    state.bMarks[first], state.tShift[first], state.sCount[first] = note.end(), 0, indent
+    state.level += 1
+    state.md.block.tokenize(state, first, last)
+    state.level -= 1
     state.blkIndent, state.lineMax = before
-    state.line = last
     return True
 
 

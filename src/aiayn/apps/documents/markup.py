@@ -204,21 +204,24 @@ def read_parts(
     read: Callable[[str], str] = plain_text,
     escape: Callable[[str], str] = str,
     finish: Callable[[str], str] = str,
+    edit_tag: Callable[[str], str] = str,
 ) -> Pieces:
     """Returns what is between tokens that end a sentence as parts, and the rest as it is.
 
     `read` makes text of what is written between tags, and `escape` the other way round; `finish`
-    gets the translation.
+    gets the translation, `edit_tag` every tag that is not in an element that stays as it is.
     """
     pieces: Pieces = []
     make = partial(Part, escape=escape, finish=finish)
-    for is_other, group in groupby(_joined(iter(tokens)), lambda token: token[0] == "other"):
+    for is_other, group in groupby(
+        _joined(iter(tokens), edit_tag), lambda token: token[0] == "other"
+    ):
         group_tokens = list(group)
         pieces += [raw for *_, raw in group_tokens] if is_other else _part(group_tokens, read, make)
     return pieces
 
 
-def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
+def _joined(tokens: Iterator[Token], edit_tag: Callable[[str], str]) -> Iterator[Token]:
     """Joins an element that stays as it is into one token, whose name is the words of it; cuts tags
     out of text.
 
@@ -245,7 +248,7 @@ def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
             words = "".join(texts[:-1]) if is_text and name not in ANNOTATION else ""
             yield "other" if name in BLOCK else "kept", words, raw + "".join(texts)
         else:
-            yield "other" if name in BLOCK else token_type, name, raw
+            yield "other" if name in BLOCK else token_type, name, edit_tag(raw)
 
 
 def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., Part]) -> Pieces:
