@@ -136,6 +136,7 @@ HOMES = {
     "submitit": {"sweep"},
     "ctranslate2": {"search/convert", "search/engine", "search/fast_translator"},
     "transformers": {"apps/export/export"},
+    "anyio": {"apps/server"},
     "starlette": {"apps/server"},
     "uvicorn": {"apps/server/serve"},
     "prometheus_client": {"apps/server/app", "apps/server/metrics"},
