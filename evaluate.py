@@ -1,6 +1,7 @@
 """Translates a test set with a trained run and scores the text; `aiayn evaluate` does the same.
 
-python evaluate.py run=outputs/quickstart python evaluate.py --help
+python evaluate.py run=outputs/quickstart
+python evaluate.py --help
 """
 
 import sys

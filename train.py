@@ -1,7 +1,9 @@
 """Trains a Transformer, or continues the run of the same name; `aiayn train` does the same.
 
-python train.py experiment=quickstart python train.py model=big trainer.devices=8 python train.py -m
-ablation='glob(*)' sweep=table3 python train.py --help
+python train.py experiment=quickstart
+python train.py model=big trainer.devices=8
+python train.py -m ablation='glob(*)' sweep=table3
+python train.py --help
 """
 
 import sys
