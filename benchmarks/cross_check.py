@@ -3,7 +3,8 @@ compares the results.
 
     pip install --target joey --no-deps joeynmt==2.3.0 sentencepiece subword-nmt importlib_metadata==8.5.0 zipp mock
     PYTHONPATH=joey python benchmarks/cross_check.py --seeds 0 1 2 3 4 5 6 7 -- \
-        data.train=multi30k/train data.val=multi30k/valid data.test=multi30k/test_2016_flickr
+        data.train=multi30k/data/task1/raw/train data.val=multi30k/data/task1/raw/val \
+        data.test=multi30k/data/task1/raw/test_2016_flickr
     PYTHONPATH=joey python benchmarks/cross_check.py --text iwslt14 --seeds 0 1 2 3 -- \
         data.src_lang=de data.tgt_lang=en data.train=iwslt14/train data.val=iwslt14/valid data.test=iwslt14/test
 

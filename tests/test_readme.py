@@ -28,7 +28,6 @@ PAGES = sorted(
 # Prefixes of text that the pages' commands name.
 ALL_PAIRS = phrasebook.pairs  # of which the commands of the pages get a part
 PREFIXES = ["my/train", "my/more", "my/dev", "my/test", "my/other"]
-MULTI30K = ["multi30k/train", "multi30k/valid", "multi30k/test_2016_flickr"]
 SPLITS = ("train", "val", "test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
 CAPTIONS = [f"multi30k/data/task1/raw/{split}" for split in SPLITS]
 
@@ -136,7 +135,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     """An empty place with the text that the pages' commands name; all pictures are empty ones."""
     monkeypatch.chdir(tmp_path)
     spare_the_pictures(monkeypatch)
-    for number, prefix in enumerate(PREFIXES + MULTI30K):
+    for number, prefix in enumerate(PREFIXES):
         write_pairs(
             tmp_path / prefix, 120 if "train" in prefix or "more" in prefix else 4, seed=number
         )
@@ -149,7 +148,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     )
     for number, prefix in enumerate(CAPTIONS):
         write_pairs(tmp_path / prefix, 120 if "train" in prefix else 4, seed=number)
-    for prefix in MULTI30K + CAPTIONS:
+    for prefix in CAPTIONS:
         shutil.copy(f"{prefix}.de", f"{prefix}.fr")
     for number, prefix in enumerate(PREFIXES):
         write_split(
