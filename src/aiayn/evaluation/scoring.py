@@ -102,8 +102,11 @@ def score(
             if metric_name == "bleu_compound_split":
                 counts |= _bare_script(hypotheses, streams)
             details[metric_name] = counts
-    changed_lines = list(map(_differing, untouched, texts))
-    recomposed = {"hypotheses": changed_lines[0], "references": sum(changed_lines[1:])}
+    changed, *changed_references = (
+        sum(line != nfc for line, nfc in zip(*pair, strict=True))
+        for pair in zip(untouched, texts, strict=True)
+    )
+    recomposed = {"hypotheses": changed, "references": sum(changed_references)}
     return TaskScores(
         metrics,
         signatures["sacrebleu"] or "",
@@ -288,10 +291,6 @@ def _moses(lang: str) -> _Moses:
 
 def _in_nfc(*texts: list[str]) -> list[list[str]]:
     return [[composed(line) for line in text] for text in texts]
-
-
-def _differing(text: list[str], other: list[str]) -> int:
-    return sum(line != changed for line, changed in zip(text, other, strict=True))
 
 
 def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) -> list[list[str]]:

@@ -62,9 +62,10 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
             config.test,
         )
         split = _split_named(name, config, data, (sources, references))
-    texts = [references, *_further_references(config, len(sources))]
+    further = listed(config.references)
+    texts = [references, *(read_parallel("references", file, len(sources)) for file in further)]
     if len(texts) > 1:
-        option += f" references=[{','.join(listed(config.references))}]"
+        option += f" references=[{','.join(further)}]"
         name += f"-{len(texts)}-references"  # scores against several references differ
     from_wmt14 = (
         config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
@@ -142,13 +143,6 @@ def _split_named(
             f"data.{name}={getattr(data, name)}; rename the files of this text"
         )
     return name if split_sha256 else None
-
-
-def _further_references(config: EvaluateConfig, lines: int) -> list[list[str]]:
-    """Return the texts of references=[FILE,...]. Raises DataError unless each has as many lines as
-    the source.
-    """
-    return [read_parallel("references", file, lines) for file in listed(config.references)]
 
 
 def read_parallel(option: str, file: str, lines: int) -> list[str]:

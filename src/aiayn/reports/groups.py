@@ -65,12 +65,12 @@ class Group:
         runs = [run for run in by_seed if metric.of(run) is not None]
         return [run for run in runs if metric.amount(run) == metric.amount(runs[0])]
 
-    def sample(self, metric: Metric) -> Sample | None:
+    def sample(self, metric: Metric | None) -> Sample | None:
         """Return one measurement per seed, in the order of `seeds`, the mean of its runs; None
         without any.
         """
         values: dict[int, list[Any]] = {}
-        for run in self.measured(metric):
+        for run in self.measured(metric) if metric else ():
             values.setdefault(run.seed, []).append(metric.of(run))
         return Sample({seed: fmean(values[seed]) for seed in values}) if values else None
 

@@ -76,13 +76,8 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> list[T
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
     translators = [group for group in groups if group.runs[0].task == "translation"]
     parsers = [group for group in groups if group.runs[0].task == "parsing"]
-    tested = [
-        group
-        for group in translators
-        if group.evaluation("test") or any(_is_of(row, group) for row in TABLE_2)
-    ]
     return [
-        _table_2(_lines(TABLE_2, tested, with_others=True), every_row),
+        _table_2(_lines(TABLE_2, translators, with_others=True), every_row),
         *_table_3(_lines(TABLE_3, translators), every_row),
         *_quarter_table_3(_lines(QUARTER_TABLE_3, translators)),
         _table_4(_lines(TABLE_4, parsers, with_others=True), every_row),
@@ -91,7 +86,7 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> list[T
 
 def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = False) -> list[Line]:
     """Pair every row with each of its groups, or with an empty one, and then `other` with all other
-    groups.
+    groups that were scored on a test set.
     """
     lines = []
     for row in rows:
@@ -100,13 +95,14 @@ def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = Fal
     if with_others:
         other = Row(name="other", label="", options={}, printed=dict.fromkeys(rows[0].printed))
         groups_of_rows = [line.group for line in lines]
-        lines += [Line(other, group) for group in groups if group not in groups_of_rows]
+        for group in groups:
+            if group not in groups_of_rows and group.evaluation("test"):
+                lines.append(Line(other, group))
     return lines
 
 
 def _is_of(row: Row, group: Group) -> bool:
-    evaluation = group.evaluation("test")
-    test_set = evaluation.test_set if evaluation else None
+    test_set = getattr(group.evaluation("test"), "test_set", None)
     return row.is_of(group.runs[0].options | {"test_set": test_set})
 
 
