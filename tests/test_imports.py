@@ -108,7 +108,7 @@ HOMES = {
     "lightning_fabric": {"training/distributed/ranks"},
     "lightning_utilities": {"training/background_writer"},
     "numpy": {
-        *("data", "evaluation/significance", "reports/differences", "search"),
+        *("data", "evaluation/scoring", "evaluation/significance", "reports/differences", "search"),
         "apps/documents/placement",
     },
     "scipy": {"reports/differences"},

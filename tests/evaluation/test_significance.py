@@ -16,10 +16,9 @@ from applications import CORPORA
 
 from aiayn.config.tasks import METRIC_KINDS
 from aiayn.errors import DataError
+from aiayn.evaluation.scoring import Output, output
 from aiayn.evaluation.significance import (
-    Output,
     compare_systems,
-    output,
     paired_bootstrap,
     paired_randomisation,
 )

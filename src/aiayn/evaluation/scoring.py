@@ -26,9 +26,11 @@ chrf, ter
 
 import re
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+import numpy as np
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -163,20 +165,33 @@ def _bleu(lang: str) -> BLEU:
         ) from error
 
 
-def sufficient_statistics(
-    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, metric_name: str
-) -> tuple[list[list[float]], Callable[[Any], float], str]:
-    """Returns what the score of a metric is computed from: numbers for each line, and the score of
-    their sums.
+@dataclass(frozen=True)
+class Output:
+    """A system's output in one kind of score: `lines` (line, statistic), and the score of their
+    sums over lines.
+    """
 
-    The third is the signature. Raises as `score` does.
+    lines: np.ndarray
+    score_of: Callable[[np.ndarray], float]
+
+    @property
+    def score(self) -> float:
+        return self.score_of(self.lines.sum(0))
+
+
+def output(
+    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, metric_name: str
+) -> tuple[Output, str]:
+    """Returns the output in one kind of score, and the signature of that kind. Raises as `score`
+    does.
     """
     texts = _in_nfc(hypotheses, *_same_lines(hypotheses, references))
     metric, prepare, tokens = _metric_of(metric_name, _language_of(tgt_lang, texts[1:]))
     lines, *prepared = ([prepare(line) for line in text] for text in texts)
-    statistics = metric._extract_corpus_statistics(lines, prepared)
+    statistics: Any = metric._extract_corpus_statistics(lines, prepared)
     signature = str(metric.get_signature()).replace("tok:none", tokens)
-    return statistics, lambda sums: metric._compute_score_from_stats(sums).score, signature
+    score_of: Any = metric._compute_score_from_stats
+    return Output(np.array(statistics, np.float64), lambda sums: score_of(sums).score), signature
 
 
 def moses_tokenized(line: str, lang: str) -> str:

@@ -10,32 +10,17 @@ p-values are those of sacreBLEU, which counts resamples that differ by more than
 except that ties count as well: where every resample ties with the observation, p is 1.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from aiayn.config.tasks import METRIC_KINDS
-from aiayn.evaluation.scoring import kind_applies, sufficient_statistics
+from aiayn.evaluation.scoring import Output, kind_applies, output
 
 SEED = 12345  # sacreBLEU's
 BOOTSTRAP, RANDOMISATION = 1000, 10_000  # resamples, as sacreBLEU's defaults
 TIE = 1e-9  # scores that differ by less are equal
-
-
-@dataclass(frozen=True)
-class Output:
-    """A system's output in one kind of score: `lines` (line, statistic), and the score of their
-    sums over lines.
-    """
-
-    lines: np.ndarray
-    score_of: Callable[[np.ndarray], float]
-
-    @property
-    def score(self) -> float:
-        return self.score_of(self.lines.sum(0))
 
 
 def compare_systems(
@@ -75,16 +60,6 @@ def compare_systems(
             },
         }
     return tests_of
-
-
-def output(
-    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, metric_name: str
-) -> tuple[Output, str]:
-    """Return the output in one kind of score, and the signature of that kind."""
-    lines, score_of, signature = sufficient_statistics(
-        hypotheses, references, tgt_lang, metric_name
-    )
-    return Output(np.array(lines, dtype=np.float64), score_of), signature
 
 
 def paired_bootstrap(
