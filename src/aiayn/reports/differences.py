@@ -136,7 +136,8 @@ def corrected(families: Mapping[T, Mapping[str, Difference]]) -> dict[T, dict[st
     """Return the differences of each metric, with p-values corrected for all of them together (Holm
     1979); those without p stay as they are.
     """
-    all_corrected, tested = {}, []
+    all_corrected = {}
+    tested = []
     for key, family in families.items():
         all_corrected[key] = {**family}
         tested += [(family[name].p, key, name) for name in family if family[name].p is not None]

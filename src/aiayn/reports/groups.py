@@ -199,7 +199,8 @@ def scoring_options(run: MeasuredRun) -> dict[str, Record]:
 
 
 def _scoring_of(evaluation: Evaluation, run: MeasuredRun) -> Record:
-    trainer, steps = run.config.trainer, evaluation.averaged
+    trainer = run.config.trainer
+    steps = evaluation.averaged
     is_best = (evaluation.checkpoint or "").startswith("best")
     is_preferred = run.prefers_best(evaluation)
     count, interval = len(steps), steps[1] - steps[0] if len(steps) > 1 else 0

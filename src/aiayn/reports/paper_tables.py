@@ -159,14 +159,16 @@ def _table_2(lines: Sequence[Line], every_row: bool) -> Table:
         f"tokens seen. The paper multiplies device time by a sustained rate, which gives {base} "
         f"(base) and {big} (big) times what its training computes.",
     ]
-    title, before = "Table 2: newstest2014", _warning(records)
-    table = Table(title, TABLE_2_COLUMNS, records, before, footnotes, "table_2")
+    table = Table("Table 2: newstest2014", TABLE_2_COLUMNS, records, name="table_2")
+    table.before = _warning(records)
+    table.after = footnotes
     return _select_rows(table, lines, every_row)
 
 
 def _table_2_record(line: Line) -> Record:
     row, group = line
-    run, evaluation = group.first, group.evaluation("test")
+    run = group.first
+    evaluation = group.evaluation("test")
     options = run.options if run else row.options
     src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
     bleu = Metric(comparable_kind(tgt_lang), "test")
@@ -234,8 +236,8 @@ def _table_3(lines: Sequence[Line], every_row: bool) -> list[Table]:
         "bleu_compound_split of the last checkpoint, without averaging. The paper's parameters "
         f"fit a vocabulary of {FITTED_VOCABULARY:,}: see `aiayn table --parameters`."
     )
-    title, before = "Table 3: newstest2013", _warning(records)
-    table = _select_rows(Table(title, [], records, before, [about], "table_3"), lines, every_row)
+    table = Table("Table 3: newstest2013", [], records, _warning(records), [about], "table_3")
+    _select_rows(table, lines, every_row)
     columns = [Column("row"), *(Column(key, SIZES[key], spec="g") for key in SIZES)]
     if any(record["positions"] == "learned" for record in table.shown):
         columns.append(Column("positions"))
@@ -249,8 +251,10 @@ def _table_3(lines: Sequence[Line], every_row: bool) -> list[Table]:
 
 def _quarter_table_3(lines: Sequence[Line]) -> list[Table]:
     table, changes = _table_3(lines, every_row=False)
-    table.title, table.name = "Table 3 at a quarter of its widths", "table_3_quarter"
-    changes.title, changes.name = f"{table.title}: change against base", f"{table.name}_changes"
+    table.title = "Table 3 at a quarter of its widths"
+    table.name = "table_3_quarter"
+    changes.title = f"{table.title}: change against base"
+    changes.name = "table_3_quarter_changes"
     table.before = [
         "Text, steps and widths differ from the paper's, whose figures are for the full widths: "
         "compare only the change of a row against base."
@@ -298,7 +302,8 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
             names = ", ".join(min(others, key=len))
             not_compared.append(f"{row.name} is not compared with base: they differ in {names}.")
 
-    compared, families = [], {}
+    compared = []
+    families = {}
     for base in bases:
         own = [line for line in rows_run if not _other_options(line.group, base)]
         compared += [(base, line) for line in own if line.row.name != "base"]
@@ -382,7 +387,8 @@ def _not_comparable(line: Line, split: str, test_set: str) -> list[str]:
     paper's.
     """
     row, group = line
-    run, evaluation = group.first, group.evaluation(split)
+    run = group.first
+    evaluation = group.evaluation(split)
     if run is None or not row.options:
         return []
     data = run.config.data

@@ -164,7 +164,8 @@ def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
 
 def _table_of_scores(run: MeasuredRun) -> Table:
     """Return a row for every kind of score of every text, and below them the signatures."""
-    records, signatures = [], {}
+    records = []
+    signatures = {}
     for text, evaluation in run.evaluations.items():
         for metric, score in evaluation.metrics.items():
             if score is None:
@@ -225,7 +226,8 @@ def _sweep_page(folder: Path) -> str:
     groups_of_parts = [group_runs(members) for members in parts]
     groups = [group for members in groups_of_parts for group in members]
     tables = compare_parts(groups_of_parts, usual_metrics(runs)) if len(runs) > 1 else []
-    best, curves_of = groups, ""
+    best = groups
+    curves_of = ""
     if len(groups) > MAX_CURVES:
         best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
         curves_of = f" of the best {len(best)} groups"
@@ -264,7 +266,8 @@ def _runs_table(runs: Sequence[MeasuredRun], names: dict[str, str], varied: Sequ
     }
     records: list[Record] = []
     for run in runs:
-        name, page = names[run.name], run.folder.report
+        name = names[run.name]
+        page = run.folder.report
         record: Record = {"run": link(f"{name}/{page.name}", name) if page.exists() else name}
         record |= {title: metric.of(run) for title, metric in measured.items()}
         record |= {key: option_text(run.options.get(key)) for key in varied}

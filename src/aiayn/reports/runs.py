@@ -113,7 +113,8 @@ class MeasuredRun:
         """Return the FLOPs of so many steps: of pairs of the corpus' mean lengths or, where `epoch`
         is None, of full steps.
         """
-        model, data = self.config.model, self.config.data
+        data = self.config.data
+        model = self.config.model
         if epoch := self.epoch():
             pairs = epoch["kept"]
             # With end marks

@@ -231,8 +231,10 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
     tgt = token_labels(maps.tgt_out, longest=16)
     # In inches, placed by hand: training draws this at every validation, and a computed layout
     # would draw everything twice.
-    width, height = _extent(src), _extent(tgt)
-    bottom, left = _room_for(src), _room_for(tgt)
+    width = _extent(src)
+    height = _extent(tgt)
+    left = _room_for(tgt)
+    bottom = _room_for(src)
     top, gap, bar = 0.35, 0.15, 0.75
     total_width = left + len(maps.cross) * (width + gap) + bar
     total_height = bottom + height + top
