@@ -13,30 +13,27 @@ from markupsafe import Markup, escape
 
 from aiayn.reports.tables import Style, shown
 
-WORD = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")  # with the space before it; trailing space by itself
+WORD = re.compile(r"\s+|\w+|[^\w\s]")
 
 
 def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
     """Return both as HTML: words that only the reference has in <del>, words that only the
     hypothesis has in <ins>.
     """
-    reference_words, hypothesis_words = WORD.findall(reference), WORD.findall(hypothesis)
-    words = [[word.strip() for word in side] for side in (reference_words, hypothesis_words)]
-    matcher = difflib.SequenceMatcher(None, words[0], words[1], autojunk=False)
+    words, other_words = WORD.findall(reference), WORD.findall(hypothesis)
+    # Blanks alone are no match, so words that differ are marked together.
+    matcher = difflib.SequenceMatcher(str.isspace, words, other_words, autojunk=False)
     deleted, inserted = Markup(), Markup()
     for change, start, end, other_start, other_end in matcher.get_opcodes():
-        old = "".join(reference_words[start:end])
-        new = "".join(hypothesis_words[other_start:other_end])
-        deleted += escape(old) if change == "equal" else _marked(old, "del")
-        inserted += escape(new) if change == "equal" else _marked(new, "ins")
+        is_equal = change == "equal"
+        deleted += _marked(words[start:end], None if is_equal else "del")
+        inserted += _marked(other_words[other_start:other_end], None if is_equal else "ins")
     return deleted, inserted
 
 
-def _marked(text: str, tag: str) -> Markup:
-    """Mark words, but not the space before the first one."""
-    words = text.lstrip()
-    space = text.removesuffix(words)
-    return escape(space) + Markup(f"<{tag}>{{}}</{tag}>").format(words) if words else escape(text)
+def _marked(words: list[str], tag: str | None) -> Markup:
+    text = escape("".join(words))
+    return Markup(f"<{tag}>{text}</{tag}>") if words and tag else text
 
 
 # A cell of numbers stays on one line, but for what follows an interval.
