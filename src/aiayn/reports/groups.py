@@ -108,11 +108,10 @@ def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[l
 
     A run that was not scored joins the part that most runs of its language are in.
     """
-    scores = [metric for metric in metrics if metric.split]
-    units = [
-        {metric.key: str(metric.unit(run)) for metric in scores if metric.of(run) is not None}
-        for run in runs
-    ]
+    units: list[dict[str, str]] = []
+    for run in runs:
+        scores = [metric for metric in metrics if metric.split and metric.of(run) is not None]
+        units.append({metric.key: str(metric.unit(run)) for metric in scores})
     parts = _alike([str(run.languages) for run in runs], units)
     return [[runs[number] for number in part] for part in parts]
 
@@ -166,16 +165,15 @@ def training_options(run: MeasuredRun) -> Record:
         for key, value in run.options.items()
         if not mutable_on_resume(key) and key not in NOT_SHAPING
     }
-    precision = run.machine.get("precision")
-    if options.get(PRECISION) == "auto" and precision:
-        options[PRECISION] = precision  # as the machine chose it
-    if options.get("init_fingerprint"):
-        options.pop("init_from", None)  # the weights count, not where they were kept
+    if options[PRECISION] == "auto":
+        options[PRECISION] = run.machine.get("precision", "auto")  # as the machine chose it
+    if options["init_fingerprint"]:
+        del options["init_from"]  # the weights count, not where they were kept
     if "fingerprint" in run.corpus:
         options = {key: value for key, value in options.items() if key not in TEXT_LOCATION}
         options[TEXT] = run.corpus["fingerprint"][:12]
         options[TOKENIZER] = run.corpus.get("tokenizer_sha256", "")[:12]
-    if any(UNKNOWN in str(given_part) for given_part in options.get("given") or []):
+    if UNKNOWN in str(options["given"]):
         options["given"] = [*options["given"], run.name]  # the seed of no other run
     if run.config.trainer.patience is None:
         options["step"] = run.step

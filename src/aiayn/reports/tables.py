@@ -47,24 +47,19 @@ class Table:
         """Return the records that text and pages show."""
         return self.records if self.selected is None else self.selected
 
-    def cells(self, style: "Style", records: Sequence[Record] | None = None) -> list[list[Any]]:
-        """Return the cells of these records, by default the shown ones, as a writer shows them."""
-        return [
-            [_cell(record, column, style) for column in self.columns]
-            for record in (self.shown if records is None else records)
-        ]
+    def cells(self, style: "Style", records: Sequence[Record]) -> list[list[Any]]:
+        """Return the cells of these records as a writer shows them."""
+        return [[_cell(record, column, style) for column in self.columns] for record in records]
 
     @property
     def numeric(self) -> list[bool]:
-        """Return whether each column holds numbers, apart from cells that say why there is none."""
-        columns = [[record.get(column.key) for record in self.records] for column in self.columns]
-        columns = [
-            [value for value in column if value not in (None, NOT_RUN)] for column in columns
-        ]
-        return [
-            bool(values) and not any(isinstance(value, str) for value in values)
-            for values in columns
-        ]
+        """Return whether each column holds numbers and nothing else."""
+        sides = []
+        for column in self.columns:
+            values = [record.get(column.key) for record in self.records]
+            values = [value for value in values if value is not None]
+            sides.append(bool(values) and not any(isinstance(value, str) for value in values))
+        return sides
 
 
 @dataclass(frozen=True)
@@ -152,7 +147,7 @@ def _tabulated(tables: Sequence[Table], style: Style, form: str, heading: str) -
         if table.shown:
             sides = ["right" if is_numeric else "left" for is_numeric in table.numeric]
             titles = [style.escape(column.heading) for column in table.columns]
-            cells = table.cells(style)
+            cells = table.cells(style, table.shown)
             grid = tabulate.tabulate(
                 cells, titles, tablefmt=form, colalign=sides, disable_numparse=True
             )
@@ -175,7 +170,7 @@ def latex(tables: Sequence[Table]) -> str:
         if table.shown:
             titles = [_latex_text(column.heading) for column in table.columns]
             sides = "".join("r" if is_numeric else "l" for is_numeric in table.numeric)
-            frame = pd.DataFrame(table.cells(style), columns=titles)
+            frame = pd.DataFrame(table.cells(style, table.shown), columns=titles)
             environment.append(
                 frame.style.hide(axis="index").to_latex(
                     hrules=True,
