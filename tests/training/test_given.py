@@ -2,13 +2,13 @@
 
 import threading
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from pytorch_lightning.callbacks import Callback, EarlyStopping, EMAWeightAveraging
 
 from aiayn.errors import RefusedError
 from aiayn.reports.groups import training_options
+from aiayn.reports.runs import read_run
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import UNKNOWN, RunFolder
 from aiayn.training.research import LONGEST, description
@@ -78,14 +78,12 @@ def test_a_run_goes_on_only_with_what_it_was_given(config, tmp_path):
     assert checkpoints.load(RunFolder(run).last).step == 2
 
 
-def test_runs_of_unknown_arguments_are_no_seeds_of_each_other():
+def test_runs_of_unknown_arguments_are_no_seeds_of_each_other(config, tmp_path):
     def options(name, given):
-        measured = {"given": given, "trainer.patience": None}
-        return training_options(
-            SimpleNamespace(
-                options=measured, name=name, precision=None, machine={}, content={}, step=1
-            )
-        )
+        folder = RunFolder(tmp_path / name)
+        folder.path.mkdir(exist_ok=True)
+        folder.write_config(replace(config, given=given))
+        return training_options(read_run(folder))
 
     assert options("a", [f"Own(value={UNKNOWN})"]) != options("b", [f"Own(value={UNKNOWN})"])
     assert options("a", ["Own(value=1)"]) == options("b", ["Own(value=1)"]) != options("b", [])
