@@ -2,4 +2,5 @@
 
 from aiayn.cli import main
 
-main()
+if __name__ == "__main__":  # the server's workers read this module, too
+    main()

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import runpy
 import signal
 import socket
 import time
@@ -337,6 +338,10 @@ def test_the_server_and_the_command_give_the_same_for_odd_lines(server, translat
         for one in cut
     ]
     assert 120 < len(single) < 201
+
+
+def test_a_process_for_documents_that_reads_the_program_does_not_run_it():
+    assert "main" in runpy.run_module("aiayn.__main__", run_name="__mp_main__")
 
 
 HOSTILE = {

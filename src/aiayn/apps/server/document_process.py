@@ -73,8 +73,8 @@ def write_upload(
 
 
 def _parsed(upload: Upload) -> tuple[Document, Texts]:
-    if hasattr(os, "setpriority"):  # not on Windows
-        os.setpriority(os.PRIO_PROCESS, 0, 5)  # the server's own process comes first
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(max(0, 5 - os.nice(0)))  # the server's own process comes first
     document = parse_document(Path(upload.name), upload.content, upload.langs)
     for part in document.parts if document.markup else []:
         if len(part.text) > MAX_HTML or len(part.tags) + len(part.kept) > MAX_TAGS:
