@@ -314,7 +314,7 @@ def constraining(extensions: Sequence[Extension]) -> list[Extension]:
 
 def constraint_of(extensions: Sequence[Extension], tokenizer: Any) -> Callable[..., Any] | None:
     """Returns what the `constraint(tokenizer)` of all files let a search continue with, one after
-    the other, as `search/constraint.py` declares it; None without any.
+    the other, as `search/beam_search.py` declares it; None without any.
     """
     constraints = [extension.module.constraint(tokenizer) for extension in constraining(extensions)]
 

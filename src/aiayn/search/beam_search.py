@@ -11,6 +11,7 @@ continuations of their step (Kasai et al. 2022; p = 1 is what most toolkits do).
 tensors over N sentences and K beams.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -19,7 +20,6 @@ from torch.nn import functional as F
 
 from aiayn.config.search import SearchConfig
 from aiayn.errors import ConfigError, NonFiniteOutputError
-from aiayn.search.constraint import Constrained, Constraint
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -27,6 +27,40 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 # sentence stays done.
 STEPS_PER_CHECK = {"cpu": 1}
 ROWS = 512  # hypotheses whose logits are in memory at once, 76 MB with 37,000 subwords
+
+
+# What an extension lets a search continue with: words that must or must not come, lengths, a
+# grammar. Takes source ids (N, S), prefixes (N, K, T) without bos, and log-probabilities (N, K, V)
+# of what follows; returns these, -inf where it may not follow.
+Constraint = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Constrained(NamedTuple):
+    """A constraint beside the N sentences and K hypotheses that it acts on."""
+
+    constraint: Constraint
+    src: Tensor  # (N, S), rows end with eos
+    prefixes: Tensor  # (N, K, T)
+
+    def __call__(self, log_probs: Tensor) -> Tensor:
+        """log_probs (N, K, V). Raises ConfigError if the constraint returns another shape."""
+        allowed = self.constraint(self.src, self.prefixes, log_probs)
+        if not isinstance(allowed, Tensor) or allowed.shape != log_probs.shape:
+            shape = tuple(allowed.shape) if isinstance(allowed, Tensor) else type(allowed).__name__
+            raise ConfigError(
+                f"the constraint of an extension returns {shape}; return log-probabilities of the "
+                f"shape that it is given, {tuple(log_probs.shape)}"
+            )
+        return allowed
+
+    def extend(self, parents: Tensor, tokens: Tensor) -> "Constrained":
+        """Continues hypothesis parents[n, k] of sentence n with tokens[n, k]; both (N, K)."""
+        index = parents[..., None].expand(-1, -1, self.prefixes.size(2))
+        prefixes = torch.cat([self.prefixes.gather(1, index), tokens[..., None]], 2)
+        return self._replace(prefixes=prefixes)
+
+    def select(self, sentences: Tensor | slice) -> "Constrained":
+        return self._replace(src=self.src[sentences], prefixes=self.prefixes[sentences])
 
 
 class Decoder(Protocol):

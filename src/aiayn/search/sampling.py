@@ -49,9 +49,10 @@ def sample(
     cache = model.init_cache(model.encode(src, src_mask), src_mask, 1)
     tokens: list[list[int]] = [[] for _ in lines]
     log_probs = [0.0] * len(lines)
-    alive = list(range(len(lines)))  # the sentences in the cache, ended or not
+    alive = list(range(len(lines)))  # the sentences in the cache
     last_tokens = torch.full_like(src[:, :1], BOS_ID)
-    for position in range(max(limits, default=-1) + 1):
+    position = 0
+    while alive:
         logits = model.project(model.step(last_tokens, cache)[:, 0]).double()  # (N, V)
         at_limit = torch.tensor([position >= limits[row] for row in alive], device=src.device)
         draws = torch.tensor(
@@ -64,19 +65,14 @@ def sample(
         for row, token, log_prob in zip(
             alive, drawn.tolist(), drawn_log_probs.tolist(), strict=True
         ):
-            if not tokens[row] or tokens[row][-1] != EOS_ID:
-                tokens[row].append(token)
-                log_probs[row] += log_prob
-        going_on = [slot for slot, row in enumerate(alive) if tokens[row][-1] != EOS_ID]
-        if not going_on:
-            break
-        last_tokens = drawn[:, None]
-        # Copying the caches takes time, so sentences leave when at least a quarter of them has
-        # ended.
-        if 4 * len(going_on) <= 3 * len(alive):
-            remaining = torch.tensor(going_on, dtype=torch.long, device=src.device)
+            tokens[row].append(token)
+            log_probs[row] += log_prob
+        remaining = (drawn != EOS_ID).nonzero()[:, 0]
+        if 0 < len(remaining) < len(alive):
             cache.select(remaining)
-            last_tokens, alive = last_tokens[remaining], [alive[slot] for slot in going_on]
+        alive = [alive[slot] for slot in remaining.tolist()]
+        last_tokens = drawn[remaining, None]
+        position += 1
     return [
         Hypothesis(ids[:-1], log_prob / length_penalty(len(ids), config), log_prob)
         for ids, log_prob in zip(tokens, log_probs, strict=True)

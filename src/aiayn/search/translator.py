@@ -23,9 +23,8 @@ from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.run_folder import find_checkpoints
-from aiayn.search.beam_search import beam_search
+from aiayn.search.beam_search import Constraint, beam_search
 from aiayn.search.build import load_model
-from aiayn.search.constraint import Constraint
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress
 from aiayn.search.translations import Hypothesis, Translation, length_penalty
 from aiayn.token_ids import EOS_ID

@@ -34,9 +34,8 @@ from aiayn.kernels.accelerate import accelerate
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.model.masks import Ranges
 from aiayn.model.transformer import Positions, Transformer
-from aiayn.search.beam_search import Hypothesis, beam_search
+from aiayn.search.beam_search import Constraint, Hypothesis, beam_search
 from aiayn.search.build import build_from_parts
-from aiayn.search.constraint import Constraint
 from aiayn.training.loss import evaluate_output, output_cross_entropy
 
 
