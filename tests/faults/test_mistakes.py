@@ -66,7 +66,7 @@ MISTAKES = [
     (
         "train.py -m ablation=a_h4 ablation=b_dk16",
         "ablation:",
-        "to sweep over the values, write ablation=a_h4,b_dk16",
+        "sweep over the values: ablation=a_h4,b_dk16",
     ),
     ("train.py model=tiny model=big", "model: given 2 times", "-m model=tiny,big"),
     ("evaluate.py run=x run=y", "run: given 2 times", "-m run=x,y"),

@@ -7,8 +7,7 @@ is raised into one line and its exit code.
 import argparse
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn import __version__
 from aiayn.config import compose, program
-from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_overrides, refuse_repeated
+from aiayn.config.messages import explained, refuse_overrides, refuse_repeated
 from aiayn.config.schema import Config
 from aiayn.config.stored import from_dict
 from aiayn.errors import ConfigError, one_line_errors
@@ -153,13 +152,13 @@ def _run_hydra(
             return job(composed)
         sys.argv[1:] = typed
         # Hydra would print its own line about an error that passes through it.
-        with one_line_errors(), _composition_explained(schema):
+        with one_line_errors(), explained(schema):
             return job(composed)
 
     # Else Hydra prints its own errors over several lines and exits with 1.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     compose.register(schema)
-    with _composition_explained(schema):
+    with explained(schema):
         refuse_overrides(arguments.overrides, schema, arguments.multirun)
         arguments.overrides = [
             compose.for_hydra(override, schema) for override in arguments.overrides
@@ -168,15 +167,6 @@ def _run_hydra(
         # abbreviated flags.
         sys.argv[1:] = _canonical(arguments)
         application()
-
-
-@contextmanager
-def _composition_explained(schema: type) -> Iterator[None]:
-    """Raises ConfigError with one line for what Hydra raises."""
-    try:
-        yield
-    except COMPOSITION_ERRORS as error:
-        raise ConfigError(one_line(error, schema)) from error
 
 
 class _FlagParser(argparse.ArgumentParser):

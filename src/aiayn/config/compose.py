@@ -9,18 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_origin
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.resolvers import oc
 
 from aiayn.config.extensions import check_extensions
-from aiayn.config.messages import COMPOSITION_ERRORS, one_line, refuse_overrides
+from aiayn.config.messages import explained, refuse_overrides
 from aiayn.config.program import conf_folder
 from aiayn.config.resolve import check_open_model
 from aiayn.config.rules import (
@@ -44,21 +42,14 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DataclassInstance")
 
 # Variables of the environment whose values may be stored. Any other may hold a secret.
-STORABLE = (
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "HOSTNAME",
-    "PWD",
-    "TMPDIR",
-    "SCRATCH",
-    "WORK",
-    "DATA",
-    "SEED",
+STORABLE = re.compile(
+    "HOME|USER|LOGNAME|HOSTNAME|PWD|TMPDIR|SCRATCH|WORK|DATA|SEED"
+    "|(SLURM_JOB_|SLURM_ARRAY_|SLURM_N|AIAYN_OUTPUTS|AIAYN_FOLDER).*"
+    "|.*_(DIR|HOME|ROOT|SCRATCH|WORK)"
 )
-STORABLE_BEGINNINGS = ("SLURM_JOB_", "SLURM_ARRAY_", "SLURM_N", "AIAYN_OUTPUTS", "AIAYN_FOLDER")
-STORABLE_ENDINGS = ("_DIR", "_HOME", "_ROOT", "_SCRATCH", "_WORK")
 
+# What Hydra would read as a number or a truth value
+LIKE_NUMBER = re.compile(r"true|false|[-+]?(inf|nan|\.?\d[\d._]*(e[-+]?[\d_]+)?)", re.IGNORECASE)
 # A value, or one of a list of them
 ELEMENT = re.compile(r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)""")
 
@@ -75,16 +66,11 @@ def for_hydra(override: str, schema: type) -> str:
     option = options_of(schema).get(key)
     if option is None or option.type not in (str, str | None, list[str], Any):
         return override if key.startswith("hydra") else f"{key}{sign}{value}"
-    parser = OverridesParser.create()
 
     def quoted(element: re.Match[str]) -> str:
         if element[0].startswith("~/"):
             return f'"{os.path.expanduser(element[0])}"'
-        try:
-            read = parser.parse_override(f"x={element[0]}").value()
-        except HydraException:  # it is not for this function to refuse it
-            return element[0]
-        return f'"{element[0]}"' if isinstance(read, bool | int | float) else element[0]
+        return f'"{element[0]}"' if LIKE_NUMBER.fullmatch(element[0]) else element[0]
 
     return f"{key}{sign}{ELEMENT.sub(quoted, value)}"
 
@@ -112,14 +98,12 @@ def _without_values(schema: Any) -> type:
         option_type: Any = option.type
         if is_section(option_type):
             option_type = _without_values(option_type)
-            options.append((option.name, option_type, field(default_factory=option_type)))
+            empty: Any = field(default_factory=option_type)
+        elif get_origin(option_type) is dict:
+            empty = field(default_factory=dict)
         else:
-            empty = (
-                field(default_factory=dict)
-                if get_origin(option_type) is dict
-                else field(default=MISSING)
-            )
-            options.append((option.name, option_type, empty))
+            empty = MISSING
+        options.append((option.name, option_type, empty))
     return make_dataclass(schema.__name__, options, kw_only=True)
 
 
@@ -138,30 +122,23 @@ def _resolved_values(composed: DictConfig) -> dict[str, Any]:
     """
     OmegaConf.register_new_resolver("oc.env", _storable_variable, replace=True)
     try:
-        missing = OmegaConf.missing_keys(composed)
-        require(
-            not missing,
-            f"{min(missing, default='')} is missing: set {min(missing, default='')}=VALUE",
-        )
-        resolved: Any = OmegaConf.to_container(composed, resolve=True)
+        for key in sorted(OmegaConf.missing_keys(composed)):
+            raise ConfigError(f"{key} is missing: set {key}=VALUE")
+        return cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
     finally:
         OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
-    return resolved
 
 
 def _storable_variable(name: str, *default: str | None) -> str | None:
     """Takes the place of OmegaConf's `${oc.env:NAME}`. Raises ConfigError for a variable that may
     hold a secret.
     """
-    is_storable = (
-        name in STORABLE or name.startswith(STORABLE_BEGINNINGS) or name.endswith(STORABLE_ENDINGS)
+    require(
+        STORABLE.fullmatch(name) is not None,
+        f"${{oc.env:{name}}} is not supported, because options are stored in config.yaml and in "
+        "every checkpoint, and the variable may be a secret; if it is not, let the shell insert "
+        f"it: KEY=${name}",
     )
-    if not is_storable:
-        raise ConfigError(
-            f"${{oc.env:{name}}} is not supported, because options are stored in config.yaml and "
-            "in every checkpoint, and the variable may be a secret; if it is not, let the shell "
-            f"insert it: KEY=${name}"
-        )
     return oc.env(name, *default)
 
 
@@ -266,17 +243,15 @@ def composition(
     searched = (
         [f"hydra.searchpath=[file://{os.path.abspath(sources.folder)}]"] if sources.folder else []
     )
-    with initialize_config_dir(os.path.abspath(sources.path or conf_folder()), version_base="1.3"):
-        try:
-            refuse_overrides(overrides, schema)
-            overrides = [for_hydra(override, schema) for override in overrides]
-            composed = compose(
-                sources.name, overrides=[*overrides, *searched], return_hydra_config=True
-            )
-            HydraConfig.instance().set_config(composed)  # for ${hydra:runtime.choices.model}
-            yield without_hydra(composed), composed.hydra
-        except COMPOSITION_ERRORS as error:
-            raise ConfigError(one_line(error, schema)) from error
+    folder = os.path.abspath(sources.path or conf_folder())
+    with initialize_config_dir(folder, version_base="1.3"), explained(schema):
+        refuse_overrides(overrides, schema)
+        overrides = [for_hydra(override, schema) for override in overrides]
+        composed = compose(
+            sources.name, overrides=[*overrides, *searched], return_hydra_config=True
+        )
+        HydraConfig.instance().set_config(composed)  # for ${hydra:runtime.choices.model}
+        yield without_hydra(composed), composed.hydra
 
 
 def without_hydra(composed: DictConfig) -> DictConfig:

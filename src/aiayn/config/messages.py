@@ -7,7 +7,8 @@ sees it.
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -26,20 +27,9 @@ COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, OverflowError)
 # Groups of files in conf/ that are no section of the options.
 FILE_GROUPS = ("ablation", "experiment")
 
-# Settings of Hydra that have no effect here, or would make it write files.
-WITHOUT_EFFECT = (
-    *("hydra.run.", "hydra.sweep.", "hydra.job.", "hydra.output_subdir", "hydra.mode"),
-    *("hydra/job_logging", "hydra/hydra_logging", "hydra/output"),
-)
-# And those that have one on sweeps only.
-OF_SWEEPS = (
-    "hydra/launcher",
-    "hydra.launcher",
-    "hydra/sweeper",
-    "hydra.sweeper",
-    "hydra.verbose",
-    "hydra.callbacks",
-)
+# Settings of Hydra that have an effect on sweeps only. Others have none, or make it write files.
+OF_SWEEPS = re.compile(r"hydra[./](launcher|sweeper)|hydra\.(verbose|callbacks)")
+OF_ALL = ("hydra.searchpath", "hydra.help")
 
 # What PyTorch Lightning, Hugging Face, fairseq, OpenNMT, JoeyNMT and Sockeye call options of this
 # program, where likeness alone does not lead there.
@@ -113,7 +103,7 @@ OTHER_NAMES = {
     "seed": "random_seed manual_seed seed_everything",
     "extensions": "user_dir plugins",
 }
-RESUMES = (
+RESUMES = [
     "resume",
     "resume_from",
     "resume_from_checkpoint",
@@ -121,14 +111,24 @@ RESUMES = (
     "restore_file",
     "continue",
     "restart",
-)
+]
 OTHER_TOOLKITS = {name: option for option, names in OTHER_NAMES.items() for name in names.split()}
 
 
-def one_line(error: BaseException, schema: type) -> str:
-    """Returns an error of composing as key, rule, and the nearest valid key or choice."""
-    if (refused := _cause(error, ConfigError)) is not None:  # of a resolver
-        return str(refused)
+@contextmanager
+def explained(schema: type) -> Iterator[None]:
+    """Raises ConfigError for what Hydra raises, in one line: key, rule, nearest key or choice."""
+    try:
+        yield
+    except COMPOSITION_ERRORS as error:
+        raise ConfigError(_one_line(error, schema)) from error
+
+
+def _one_line(error: BaseException, schema: type) -> str:
+    cause: BaseException | None = error
+    while cause := cause.__cause__ or cause.__context__:
+        if isinstance(cause, ConfigError):  # of a resolver
+            return str(cause)
     file = None  # of the configuration, if the error is in one
     while isinstance(error, HydraException):
         if isinstance(error, OverrideParseException):
@@ -155,13 +155,6 @@ def one_line(error: BaseException, schema: type) -> str:
     if error.full_key == file[1].partition("/")[0] in FILE_GROUPS:
         message = "its first line must be # @package _global_, or its options have no section"
     return f"{file[1]}: {message}"
-
-
-def _cause(error: BaseException | None, error_class: type[BaseException]) -> BaseException | None:
-    """Returns the first error of a class among those that an error came from."""
-    while error is not None and not isinstance(error, error_class):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 def _unreadable_override(override: str, schema: type) -> str:
@@ -192,7 +185,9 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
 
     Raises OverrideParseException for those that are no key=value.
     """
-    first_names = {"hydra", *(name.partition(".")[0] for name in options_of(schema))}
+    names = ["hydra", *groups(schema), *options_of(schema)]
+    first_names = {name.partition(".")[0] for name in names}
+    parser = OverridesParser.create()
     for override in overrides:
         key, sign, text = override.lstrip("+").partition("=")
         require(len(key) <= MAX_NAME, f"{key:.60}...: no such option; --help lists them all")
@@ -201,27 +196,28 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
             f"{written(key, text)}: no option takes a number of {MAX_DIGITS} digits or more; write "
             "a smaller one",
         )
-        if override.startswith("~"):
-            raise ConfigError(
-                f"{override}: options cannot be removed; set it to another value with key=value"
-            )
+        require(
+            not override.startswith("~"),
+            f"{override}: options cannot be removed; set it to another value with key=value",
+        )
         require(key != "", f"{override}: a value without a key; write key=value, without spaces")
-        if sign and schema is not Config and re.split("[./]", key)[0] not in first_names:
+        if sign and re.split("[./]", key)[0] not in first_names:
             raise ConfigError(no_such_option(key, schema))
-        if key in ("hydra/launcher", "hydra/sweeper") and schema is not Config:
-            raise ConfigError(f"{key}={text}: only works in sweeps of train; leave it out")
-        if key.startswith(OF_SWEEPS) and not multirun:
-            raise ConfigError(f"{override}: only works in a sweep; add -m, or leave it out")
-        if key.startswith(WITHOUT_EFFECT) and (key, text.lower()) != ("hydra.job.chdir", "false"):
-            raise ConfigError(
+        if OF_SWEEPS.match(key):
+            require(schema is Config, f"{override}: only works in sweeps of train; leave it out")
+            require(multirun, f"{override}: only works in a sweep; add -m, or leave it out")
+        elif key.startswith("hydra") and not key.startswith(OF_ALL):
+            require(
+                override.lower() == "hydra.job.chdir=false",
                 f"{key}: is not supported, because Hydra writes no files here; set outputs=, "
                 "name= or sweep= (a run is the folder OUTPUTS/NAME, a sweep "
-                "OUTPUTS/sweeps/SWEEP)"
+                "OUTPUTS/sweeps/SWEEP)",
             )
-        [parsed] = OverridesParser.create().parse_overrides([override])
-        if parsed.is_sweep_override() and not multirun:
-            as_list = "" if key in groups(schema) else "write [A,B] for a list, or "
-            raise ConfigError(f"{override}: several values are a sweep; {as_list}add -m")
+        parsed = parser.parse_override(override)
+        require(
+            multirun or not parsed.is_sweep_override(),
+            f"{override}: several values are a sweep; add -m, or write [A,B] for a list",
+        )
         if key in groups(schema):
             value: Any = parsed.value()
             files = value.list if isinstance(value, ChoiceSweep) else [value]
@@ -240,19 +236,12 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
         key, _, value = override.lstrip("+").partition("=")
         values.setdefault(key, []).append(value)
     for key, repeated in values.items():
-        if len(repeated) == 1:
-            continue
-        rows = f"{key}={','.join(repeated)}"
-        if not multirun:
-            remedy = f"give it once, or sweep over the values: -m {rows}"
-        elif any(
-            OverridesParser.create().parse_override(f"{key}={value}").is_sweep_override()
-            for value in repeated
-        ):
-            remedy = "it is both fixed and swept, or swept twice; leave one out"
-        else:
-            remedy = f"to sweep over the values, write {rows}"
-        raise ConfigError(f"{key}: given {len(repeated)} times, {' and '.join(repeated)}; {remedy}")
+        row = f"{key}={','.join(repeated)}"
+        remedy = f"leave one out, or sweep over the values: {'' if multirun else '-m '}{row}"
+        require(
+            len(repeated) == 1,
+            f"{key}: given {len(repeated)} times, {' and '.join(repeated)}; {remedy}",
+        )
 
 
 def groups(schema: type) -> list[str]:

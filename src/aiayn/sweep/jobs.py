@@ -26,7 +26,7 @@ from aiayn.config.extensions import (
     metric_falls,
     metrics_of,
 )
-from aiayn.config.messages import COMPOSITION_ERRORS, one_line
+from aiayn.config.messages import explained
 from aiayn.config.rules import NAME_CHARACTERS, options_of
 from aiayn.config.schema import Config
 from aiayn.config.stored import as_option, changed_options, filled, short_names, to_dict
@@ -102,15 +102,15 @@ def make_jobs(
     options_of_jobs, choices, mistakes = [], [], {}
     for name, overrides in zip(names, batch, strict=True):
         try:
-            composed = compose(overrides)
-            options_of_jobs.append(
-                resolve_options(without_hydra(composed), composed.hydra.runtime.choices, overrides)
-            )
-            choices.append(composed.hydra.runtime.choices)
+            with explained(Config):
+                composed = compose(overrides)
+                chosen_files = composed.hydra.runtime.choices
+                options_of_jobs.append(
+                    resolve_options(without_hydra(composed), chosen_files, overrides)
+                )
+                choices.append(chosen_files)
         except ConfigError as error:
             mistakes.setdefault(str(error), []).append(name)
-        except COMPOSITION_ERRORS as error:
-            mistakes.setdefault(one_line(error, Config), []).append(name)
     _refuse(mistakes, len(batch), ConfigError)
     sweep = options_of_jobs[0].sweep or _sweep_name(choices)
     jobs = []
