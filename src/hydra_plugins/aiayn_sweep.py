@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import product
-from pathlib import PurePath
+from pathlib import PurePosixPath
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -31,7 +31,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from aiayn.config import program
 from aiayn.config.compose import typed_keys
-from aiayn.config.rules import at_least
+from aiayn.config.rules import at_least, require
 from aiayn.errors import ConfigError, FailedJobsError
 from aiayn.sweep.jobs import SweepJob, asked_scores, check_texts, make_jobs
 from aiayn.sweep.runner import Processes, say, value_of_row
@@ -103,41 +103,27 @@ class Grid(Sweeper):
         swept.
         """
         key, line = override.key_or_group, override.input_line or ""
-        if key == "name":
-            raise ConfigError(
-                "name=: each job of a sweep has its own folder; name the sweep with sweep=NAME "
-                "instead"
-            )
+        require(
+            key != "name",
+            "name=: each job of a sweep has its own folder; name the sweep with sweep=NAME instead",
+        )
         if not override.is_sweep_override():
             return [line]
-        if key in ("sweep", "outputs"):
-            raise ConfigError(
-                f"{key}=: takes one {'name' if key == 'sweep' else 'folder'}, for all jobs"
-            )
-        if not override.is_discrete_sweep():
-            raise ConfigError(
-                f"{line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP), or "
-                "choose a sweeper that searches, such as hydra/sweeper=optuna (docs/sweeps.md)"
-            )
-        values = list(override.sweep_string_iterator())
-        if isinstance(ends := override.value(), RangeSweep):
-            values = _values_of_range(ends)
-        if isinstance(
-            glob := override.value(), Glob
-        ):  # Hydra matches the files of the group's own folder only
-            folders = dict.fromkeys(
-                PurePath(pattern).parent.as_posix() for pattern in glob.include if "/" in pattern
-            )
-            loader = self.context.config_loader
-            values += glob.filter(
-                [
-                    f"{folder}/{name}"
-                    for folder in folders
-                    for name in loader.get_group_options(f"{key}/{folder}")
-                ]
-            )
-        if not values:
-            raise ConfigError(f"{line}: matches nothing")
+        require(key not in ("sweep", "outputs"), f"{key}=: takes one name, for all jobs")
+        require(
+            override.is_discrete_sweep(),
+            f"{line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP), or choose "
+            "a sweeper that searches, such as hydra/sweeper=optuna (docs/sweeps.md)",
+        )
+        values, swept = list(override.sweep_string_iterator()), override.value()
+        if isinstance(swept, RangeSweep):
+            values = _values_of_range(swept)
+        elif isinstance(swept, Glob):  # Hydra matches the files of the group's own folder only
+            folders = {str(PurePosixPath(pattern).parent) for pattern in swept.include}
+            for folder in sorted(folders - {"."}):
+                files = self.context.config_loader.get_group_options(f"{key}/{folder}")
+                values += swept.filter([f"{folder}/{name}" for name in files])
+        require(values != [], f"{line}: matches nothing")
         return [f"{override.get_key_element()}={value}" for value in values]
 
 
@@ -184,13 +170,18 @@ def checked_jobs(
 
     Raises ConfigError or DataError with a line for each mistake.
     """
-    if "LOCAL_RANK" in os.environ:
-        raise ConfigError(
-            "-m starts processes of its own: use it without torchrun, with trainer.devices=N"
-        )
+    require(
+        "LOCAL_RANK" not in os.environ,
+        "-m starts processes of its own: use it without torchrun, with trainer.devices=N",
+    )
     # As typed: iterating would interpolate
     typed: Any = OmegaConf.to_container(config.hydra.overrides.task)
-    _refuse_fixed_and_searched(config, typed)
+    searched = config.hydra.sweeper.get("params") or {}
+    for key in typed_keys(typed) & {str(name).lstrip("+") for name in searched}:
+        raise ConfigError(
+            f"{key}: both fixed on the command line and searched by hydra.sweeper.params; leave "
+            "one out"
+        )
     jobs = make_jobs(
         lambda overrides: context.config_loader.load_sweep_config(config, overrides), batch, typed
     )
@@ -199,25 +190,15 @@ def checked_jobs(
             say(f"sweep    {name}: {count} equal points are one row")
     asked = asked_scores(score)  # but of a try, of which nothing is kept
     jobs = [replace(job, scored={} if job.config.trainer.fast_dev_run else asked) for job in jobs]
-    if "test" in jobs[0].scored and any(job.config.data.test is None for job in jobs):
-        raise ConfigError("hydra.launcher.score: data.test is not set; set it, or leave out test")
+    require(
+        "test" not in jobs[0].scored or all(job.config.data.test for job in jobs),
+        "hydra.launcher.score: data.test is not set; set it, or leave out test",
+    )
     check_texts(jobs)
     with read_write(config), open_dict(config):
         # Where a sweeper may write what it found
         config.hydra.sweep.dir = str(jobs[0].folder.parent)
     return jobs
-
-
-def _refuse_fixed_and_searched(config: DictConfig, typed: Sequence[str]) -> None:
-    """Raises ConfigError for an option that a sweeper searches over, by hydra.sweeper.params, and
-    that is fixed.
-    """
-    searched = config.hydra.sweeper.get("params") or {}
-    for key in typed_keys(typed) & {str(name).lstrip("+") for name in searched}:
-        raise ConfigError(
-            f"{key}: both fixed on the command line and searched by hydra.sweeper.params; leave "
-            "one out"
-        )
 
 
 class ProcessLauncher(SweepLauncher):
@@ -259,11 +240,11 @@ class SlurmLauncher(SweepLauncher):
         refuses one.
         """
         check_slurm(self.options)
-        if (sweeper := self.config.hydra.runtime.choices["hydra/sweeper"]) != "grid":
-            raise ConfigError(
-                "hydra/launcher=slurm: does not wait for results; leave out "
-                f"hydra/sweeper={sweeper}"
-            )
+        sweeper = self.config.hydra.runtime.choices["hydra/sweeper"]
+        require(
+            sweeper == "grid",
+            f"hydra/launcher=slurm: does not wait for results; leave out hydra/sweeper={sweeper}",
+        )
         jobs = self.checked_jobs(job_overrides, self.options.score)
         rows = list({job.name: job for job in jobs}.values())
         submit(rows, program.process("train"), program.process("evaluate"), self.options)

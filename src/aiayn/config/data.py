@@ -10,6 +10,7 @@ from aiayn.config.rules import (
     check_rules,
     language_code,
     listed,
+    mutable_option,
     option,
     option_group,
     path_or_paths,
@@ -44,12 +45,12 @@ class DataOptions:
         _text,
     )
     val: Paths = option("as train", _text)
-    test: Paths = option("like train; null: no test set", _text, mutable_on_resume=True)
+    test: Paths = mutable_option("like train; null: no test set", _text)
     src_lang: str = option(
         "source language: suffix of its files, or column of the data set", language_code
     )
     tgt_lang: str = option("target language", language_code)
-    folder: str = option("folder of the prepared corpora", mutable_on_resume=True)
+    folder: str = mutable_option("folder of the prepared corpora")
     vocab_size: int | None = option(  # bytes and special tokens
         "size of the joint byte-level BPE, special tokens included; 260: bytes alone",
         least=260,
@@ -99,20 +100,14 @@ class DataOptions:
     drop_without_letters: bool = option(
         "drop training pairs with a side without letters, such as 12:30", absent=False
     )
-    check_sides: bool = option(
-        "refuse text whose sides are swapped or in neither language of data.val",
-        absent=True,
-        mutable_on_resume=True,
+    check_sides: bool = mutable_option(
+        "refuse text whose sides are swapped or in neither language of data.val", absent=True
     )
-    max_expansion: int = option(
-        "files: times its size that a compressed file may hold, above 64 MB",
-        least=1,
-        absent=200,
-        mutable_on_resume=True,
+    max_expansion: int = mutable_option(
+        "files: times its size that a compressed file may hold, above 64 MB", least=1, absent=200
     )
-    write_dropped: bool = option(
-        "write dropped pairs with file, line and reason to dropped.jsonl of the prepared corpus",
-        mutable_on_resume=True,
+    write_dropped: bool = mutable_option(
+        "write dropped pairs with file, line and reason to dropped.jsonl of the prepared corpus"
     )
     max_length: int = option("longest sentence kept for training, in subwords", least=1)
     max_length_ratio: float = option(
@@ -130,27 +125,22 @@ class DataOptions:
         most=1000,
     )
     # It only sets the number of micro-batches, which is stored with the run.
-    max_tokens_per_device: int | None = option(
+    max_tokens_per_device: int | None = mutable_option(
         "padded tokens, per side, in one micro-batch; null: 16,384; on a GPU 4,096 to 32,768, by "
         "its memory",
         least=1,
-        mutable_on_resume=True,
     )
     micro_batches: int | None = option(
         "micro-batches per step; null: as few as parts, max_tokens_per_device and devices allow",
         least=1,
         most=1_000_000,
     )
-    num_workers: int = option("loader processes", least=0, most=1000, mutable_on_resume=True)
-    prepare_per_node: bool = option(
-        "true: each machine prepares the text; false: one does, on a shared disk",
-        mutable_on_resume=True,
+    num_workers: int = mutable_option("loader processes", least=0, most=1000)
+    prepare_per_node: bool = mutable_option(
+        "true: each machine prepares the text; false: one does, on a shared disk"
     )
-    prepare_processes: int | None = option(
-        "processes that encode the text; null: one for each core",
-        least=1,
-        most=1000,
-        mutable_on_resume=True,
+    prepare_processes: int | None = mutable_option(
+        "processes that encode the text; null: one for each core", least=1, most=1000
     )
 
     def __post_init__(self) -> None:

@@ -213,7 +213,7 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
                 "name= or sweep= (a run is the folder OUTPUTS/NAME, a sweep "
                 "OUTPUTS/sweeps/SWEEP)",
             )
-        parsed = parser.parse_override(override)
+        [parsed] = parser.parse_overrides([override])
         require(
             multirun or not parsed.is_sweep_override(),
             f"{override}: several values are a sweep; add -m, or write [A,B] for a list",

@@ -126,9 +126,9 @@ def option(
     `check_rules` checks. default: only where conf/ has none, see `option_group`.
     absent: of an option that was added later, the value that runs had which were stored without it.
     inferred_from_data: the option may be null until `config/resolve.py` infers it from the training
-    text. mutable_on_resume: the option may change between two starts of a run, because no training
-    step depends on it. All others define the training, and a run continues only with the values
-    that it began with.
+    text. mutable_on_resume, as of every `mutable_option`: the option may change between two starts
+    of a run, because no training step depends on it. All others define the training, and a run
+    continues only with the values that it began with.
     """
     if least is not None:
         rule = partial(at_least, least=least, most=most)
@@ -144,6 +144,9 @@ def option(
         "mutable_on_resume": mutable_on_resume,
     }
     return field(default=default, metadata=metadata)
+
+
+mutable_option = partial(option, mutable_on_resume=True)
 
 
 def resolved() -> Any:

@@ -20,6 +20,7 @@ from aiayn.config.data import DataOptions
 from aiayn.config.model import ModelOptions
 from aiayn.config.rules import (
     check_rules,
+    mutable_option,
     one_of,
     option,
     option_group,
@@ -38,19 +39,16 @@ from aiayn.errors import ConfigError
 class Config:
     """All options of `train.py`."""
 
-    name: str | None = option(
+    name: str | None = mutable_option(
         "name of the run folder under outputs; null: derived from data, model and ablation",
         valid_name,
-        mutable_on_resume=True,
     )
-    outputs: str | None = option(
-        "root folder of all runs; null: $AIAYN_OUTPUTS if set, else outputs",
-        mutable_on_resume=True,
+    outputs: str | None = mutable_option(
+        "root folder of all runs; null: $AIAYN_OUTPUTS if set, else outputs"
     )
-    sweep: str | None = option(
+    sweep: str | None = mutable_option(
         "with -m: folder of the jobs under outputs/sweeps; null: derived from data and model",
         valid_name,
-        mutable_on_resume=True,
     )
     init_from: str | None = option(
         "fine-tuning: the folder of a finished run, or a checkpoint file, to start from"
@@ -61,13 +59,12 @@ class Config:
     seed: int = option(
         "random seed for weights, dropout and the order of steps", least=0, most=2**32 - 1
     )
-    optimized_metric: str = option(
-        "with -m: metric that hydra/sweeper=optuna optimizes: val/loss | val/ppl | val/bleu",
-        mutable_on_resume=True,
+    optimized_metric: str = mutable_option(
+        "with -m: metric that hydra/sweeper=optuna optimizes: val/loss | val/ppl | val/bleu"
     )
-    debug: bool = option("true: show tracebacks", mutable_on_resume=True)
-    extensions: list[str] = option(  # where they are; what they are is in the next
-        "Python files of your own, extensions=[my/rotary.py]", mutable_on_resume=True
+    debug: bool = mutable_option("true: show tracebacks")
+    extensions: list[str] = mutable_option(  # where they are; what they are is in the next
+        "Python files of your own, extensions=[my/rotary.py]"
     )
     given: list[str] = option(
         "set by the program: classes and arguments passed to `aiayn.train` in Python", absent=[]

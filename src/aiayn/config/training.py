@@ -11,6 +11,7 @@ from aiayn.config.rules import (
     check_rules,
     fraction,
     listed,
+    mutable_option,
     one_of,
     option,
     option_group,
@@ -54,18 +55,16 @@ class TrainerOptions:
     All intervals are counted in optimizer steps.
     """
 
-    max_steps: int | None = option(
-        "length of the training in steps", least=1, inferred_from_data=True, mutable_on_resume=True
+    max_steps: int | None = mutable_option(
+        "length of the training in steps", least=1, inferred_from_data=True
     )
-    accelerator: str = option("", choices=("auto", "cpu", "gpu"), mutable_on_resume=True)
-    devices: int = option(
-        "devices per machine; the steps stay the same", least=1, most=1000, mutable_on_resume=True
+    accelerator: str = mutable_option("", choices=("auto", "cpu", "gpu"))
+    devices: int = mutable_option(
+        "devices per machine; the steps stay the same", least=1, most=1000
     )
-    num_nodes: int = option("machines", least=1, most=1000, mutable_on_resume=True)
-    strategy: str = option(
-        "the last one if steps leave parameters unused",
-        choices=STRATEGIES,
-        mutable_on_resume=True,
+    num_nodes: int = mutable_option("machines", least=1, most=1000)
+    strategy: str = mutable_option(
+        "the last one if steps leave parameters unused", choices=STRATEGIES
     )
     precision: str = option(
         "auto is bf16-mixed where the hardware computes in it, else 16-mixed on GPUs with tensor "
@@ -80,57 +79,42 @@ class TrainerOptions:
         "sentences without padding, a step in one pass; auto: on GPUs with Triton and a C compiler",
         choices=("auto", True, False),
     )
-    graphs: bool | str = option(
+    graphs: bool | str = mutable_option(
         "a step as two CUDA graphs, which start all of its kernels at once; auto: for packed "
         "sentences",
         choices=("auto", True, False),
         absent="auto",
-        mutable_on_resume=True,
     )
-    val_every: int | None = option(
-        "steps between validations", least=1, inferred_from_data=True, mutable_on_resume=True
+    val_every: int | None = mutable_option(
+        "steps between validations", least=1, inferred_from_data=True
     )
-    val_bleu_sentences: int = option(
-        "validation sentences translated for val/bleu or val/f1; 0: none",
-        least=0,
-        mutable_on_resume=True,
+    val_bleu_sentences: int = mutable_option(
+        "validation sentences translated for val/bleu or val/f1; 0: none", least=0
     )
-    patience: int | None = option(
-        "end after so many validations without improvement; null: train to max_steps",
-        least=1,
-        mutable_on_resume=True,
+    patience: int | None = mutable_option(
+        "end after so many validations without improvement; null: train to max_steps", least=1
     )
-    best_metric: str = option(
+    best_metric: str = mutable_option(
         "val/loss | val/bleu | val/f1 (parsing) | val/NAME of METRICS: selects "
-        "checkpoints/best.ckpt and counts for patience",
-        mutable_on_resume=True,
+        "checkpoints/best.ckpt and counts for patience"
     )
-    checkpoint_every: int | None = option(
-        "steps between checkpoints", least=1, inferred_from_data=True, mutable_on_resume=True
+    checkpoint_every: int | None = mutable_option(
+        "steps between checkpoints", least=1, inferred_from_data=True
     )
-    optimizer_state_minutes: float = option(
+    optimizer_state_minutes: float = mutable_option(
         "minutes between saves of the optimizer state (below 100 MB: with every checkpoint)",
         least=0,
-        mutable_on_resume=True,
     )
-    average_last: int = option(
-        "number of last checkpoints that are averaged", least=1, mutable_on_resume=True
+    average_last: int = mutable_option("number of last checkpoints that are averaged", least=1)
+    log_every: int = mutable_option("steps between lines of progress", least=1)
+    max_skipped_steps: int = mutable_option(
+        "steps with a NaN or infinite gradient to skip before the run ends", least=0
     )
-    log_every: int = option("steps between lines of progress", least=1, mutable_on_resume=True)
-    max_skipped_steps: int = option(
-        "steps with a NaN or infinite gradient to skip before the run ends",
-        least=0,
-        mutable_on_resume=True,
-    )
-    timeout: int = option("seconds that ranks wait for each other", least=1, mutable_on_resume=True)
+    timeout: int = mutable_option("seconds that ranks wait for each other", least=1)
     # As in Lightning's Trainer, but for the two that count steps, which do not depend on devices.
-    max_epochs: int | None = option(
-        "ends the training before max_steps", least=1, mutable_on_resume=True
-    )
-    max_time: str | None = option(
-        "DD:HH:MM:SS of training, over all starts; the run ends as after its last step",
-        _duration,
-        mutable_on_resume=True,
+    max_epochs: int | None = mutable_option("ends the training before max_steps", least=1)
+    max_time: str | None = mutable_option(
+        "DD:HH:MM:SS of training, over all starts; the run ends as after its last step", _duration
     )
     gradient_clip_val: float | None = option(
         "limit on the gradient's norm or values; null: no clipping, as in the paper",
@@ -142,35 +126,25 @@ class TrainerOptions:
     limit_train_steps: int | float = option(
         "number, or share, of each epoch's steps to train on", _count_or_share
     )
-    limit_val_batches: int | float = option(
-        "number, or share, of validation batches on all devices",
-        _count_or_share,
-        mutable_on_resume=True,
+    limit_val_batches: int | float = mutable_option(
+        "number, or share, of validation batches on all devices", _count_or_share
     )
     overfit_steps: int | float = option(
         "train only on the first N steps of an epoch, or on a share of them",
         _count_or_share,
     )
-    num_sanity_val_steps: int = option(
-        "validation batches to run before the first step; -1: all",
-        least=-1,
-        mutable_on_resume=True,
+    num_sanity_val_steps: int = mutable_option(
+        "validation batches to run before the first step; -1: all", least=-1
     )
-    fast_dev_run: bool | int = option(
-        "true or N: run one or N steps of everything in a temporary folder",
-        least=0,
-        mutable_on_resume=True,
+    fast_dev_run: bool | int = mutable_option(
+        "true or N: run one or N steps of everything in a temporary folder", least=0
     )
-    profiler: str | None = option(
-        "to a file in the run's folder",
-        choices=("simple", "advanced", "pytorch"),
-        mutable_on_resume=True,
+    profiler: str | None = mutable_option(
+        "to a file in the run's folder", choices=("simple", "advanced", "pytorch")
     )
-    detect_anomaly: bool = option(
-        "find the operation whose gradient is NaN; slow", mutable_on_resume=True
-    )
+    detect_anomaly: bool = mutable_option("find the operation whose gradient is NaN; slow")
     deterministic: bool = option("refuse nondeterministic operations (GPUs)")
-    enable_progress_bar: bool = option("show a live display on a terminal", mutable_on_resume=True)
+    enable_progress_bar: bool = mutable_option("show a live display on a terminal")
 
     def __post_init__(self) -> None:
         check_rules("trainer.", self)

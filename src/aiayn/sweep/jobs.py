@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -27,9 +27,9 @@ from aiayn.config.extensions import (
     metrics_of,
 )
 from aiayn.config.messages import explained
-from aiayn.config.rules import NAME_CHARACTERS, options_of
+from aiayn.config.rules import NAME_CHARACTERS, as_option, options_of, require
 from aiayn.config.schema import Config
-from aiayn.config.stored import as_option, changed_options, filled, short_names, to_dict
+from aiayn.config.stored import changed_options, filled, short_names, to_dict
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
 from aiayn.runs.continuation import ValidationHistory, read_options
@@ -85,20 +85,17 @@ def make_jobs(
     """
     parser = OverridesParser.create()
     typed = [for_hydra(override, Config) for override in typed]
-    typed = [
-        canonical_override(line)
+    # Sweepers other than ours write fixed values anew, and null as None.
+    fixed = {
+        line.partition("=")[0]: canonical_override(line)
         for line in typed
         if not parser.parse_override(line).is_sweep_override()
-    ]
-    # Sweepers other than ours write fixed values anew, and null as None.
-    fixed = {line.partition("=")[0]: line for line in typed}
+    }
     batch = [[canonical_override(for_hydra(override, Config)) for override in job] for job in batch]
     points = [tuple(fixed.get(line.partition("=")[0], line) for line in job) for job in batch]
     batch = [list(point) for point in dict.fromkeys(points)]
-    names, with_seeds = (
-        job_names(batch, typed),
-        job_names(batch, [line for line in typed if not line.startswith("seed=")]),
-    )
+    names = job_names(batch, fixed.values())
+    with_seeds = job_names(batch, [fixed[key] for key in fixed if key != "seed"])
     options_of_jobs, choices, mistakes = [], [], {}
     for name, overrides in zip(names, batch, strict=True):
         try:
@@ -118,13 +115,13 @@ def make_jobs(
         names, with_seeds, batch, options_of_jobs, strict=True
     ):
         without = SEED.sub("", with_seed).strip("_") or "base"
-        candidates = (name, with_seed, without)
-        candidate_jobs = [_job(candidate, sweep, overrides, options) for candidate in candidates]
+        usual, seeded, seedless = (
+            _job(candidate, sweep, overrides, options) for candidate in (name, with_seed, without)
+        )
         # Its folder may be named otherwise, of a time with other seeds; and another seed may have
         # the one without.
-        begun_jobs = (job for job in candidate_jobs if _began_as(job))
-        is_taken = _began_as(candidate_jobs[0], but={"seed"}) is not None
-        jobs.append(next(begun_jobs, candidate_jobs[1] if is_taken else candidate_jobs[0]))
+        begun = next((job for job in (usual, seeded, seedless) if _began_as(job)), None)
+        jobs.append(begun or (seeded if _began_as(usual, but={"seed"}) else usual))
     job_of_point = {tuple(overrides): job for overrides, job in zip(batch, jobs, strict=True)}
     return [job_of_point[point] for point in points]
 
@@ -169,29 +166,25 @@ def canonical_override(override: str) -> str:
 
 
 def _job(name: str, sweep: str, overrides: Sequence[str], options: Config) -> SweepJob:
-    overrides = [line for line in overrides if line.partition("=")[0] != "sweep"]
     settings = {"name": f"sweeps/{sweep}/{name}", "sweep": sweep}
     options = replace(options, **settings)
     if options.logger.group is None:
         settings["logger.group"] = sweep
         options = replace(options, logger=replace(options.logger, group=sweep))
-    all_overrides = [
-        *overrides,
-        *(for_hydra(f"{key}={value}", Config) for key, value in settings.items()),
-    ]
+    all_overrides = [line for line in overrides if line.partition("=")[0] != "sweep"]
+    all_overrides += [for_hydra(f"{key}={value}", Config) for key, value in settings.items()]
     return SweepJob(name, all_overrides, options, frozenset(chosen_options(all_overrides, options)))
 
 
-def job_names(batch: Sequence[Sequence[str]], typed: Sequence[str]) -> list[str]:
+def job_names(batch: Sequence[Sequence[str]], typed: Collection[str]) -> list[str]:
     """Returns what each job changes, as a folder name: a_h1, n_heads-4_d_k-16,
     train-news-en-3f9a01c2.
 
-    A value that is long, or has letters other than ASCII's, is cut and followed by a hash; so is
-    one that would share its name with another job's.
+    typed are the overrides of the whole sweep. A value that is long, or has letters other than
+    ASCII's, is cut and followed by a hash; so is one that would share its name with another job's.
     """
     jobs = [dict(line.split("=", 1) for line in job) for job in batch]
-    lines = {line.partition("=")[0]: line for line in typed}
-    varied = [key for key in jobs[0] if any(f"{key}={job[key]}" != lines.get(key) for job in jobs)]
+    varied = [key for key in jobs[0] if any(f"{key}={job[key]}" not in typed for job in jobs)]
     swept = [key for key in varied if key != "ablation"]
     labels = dict(zip(swept, short_names(swept), strict=True))
     changes = [{key: job[key] for key in ("ablation", *swept) if key in job} for job in jobs]
@@ -210,11 +203,7 @@ def _folder_name(
     """
     parts = []
     for key, value in changes.items():
-        shown = (
-            value.rpartition("/")[2]
-            if key == "ablation"
-            else value.replace("'", "").replace('"', "")
-        )
+        shown = value.rpartition("/")[2] if key == "ablation" else re.sub("['\"]", "", value)
         name = "".join(letter if letter in NAME_CHARACTERS else "-" for letter in shown)
         label = f"{labels[key]}-" if key in labels else ""
         is_exact = f"{label}{name}".strip("-._") == f"{label}{value}"
@@ -236,15 +225,12 @@ def asked_scores(requested: Sequence[str]) -> dict[str, str]:
     checkpoints: dict[str, str] = {}
     for text in map(str, requested):
         split, _, checkpoint = text.partition(":")
-        if (
-            split not in SCORED
-            or checkpoint not in ("", "last", "averaged", "best")
-            or split in checkpoints
-        ):
-            raise ConfigError(
-                f"hydra.launcher.score={','.join(map(str, requested))}: name val, test or both, "
-                "each once; to choose a checkpoint: [val:averaged,test:last]"
-            )
+        is_known = split in SCORED and checkpoint in ("", "last", "averaged", "best")
+        require(
+            is_known and split not in checkpoints,
+            f"hydra.launcher.score={','.join(map(str, requested))}: name val, test or both, each "
+            "once; to choose a checkpoint: [val:averaged,test:last]",
+        )
         checkpoints[split] = checkpoint or SCORED[split]
     return checkpoints
 
@@ -286,7 +272,10 @@ def _began_as(job: SweepJob, but: AbstractSet[str] = frozenset()) -> Config | No
     """
     try:
         stored = to_dict(read_options(RunFolder(job.folder)))
-        config = filled(_with_code(job.config), stored)
+        extensions = load_extensions(job.config.extensions)
+        model = replace(job.config.model, parts=ids_of_builders(extensions))
+        now = replace(job.config, extensions_sha256=ids_of_files(extensions), model=model)
+        config = filled(now, stored)
         changed = set(changed_options(stored, config)) - but
     except RefusedError:
         return None
@@ -295,24 +284,14 @@ def _began_as(job: SweepJob, but: AbstractSet[str] = frozenset()) -> Config | No
     return None if changed else config
 
 
-def _with_code(config: Config) -> Config:
-    """Returns the options with what a run stores of the files that `extensions` names."""
-    extensions = load_extensions(config.extensions)
-    model = replace(config.model, parts=ids_of_builders(extensions))
-    return replace(config, extensions_sha256=ids_of_files(extensions), model=model)
-
-
 def _has_ended(run: RunFolder, config: Config) -> bool:
     """Returns whether a training has nothing left to do: at its last step, out of patience, or
     ended by something else.
     """
     trainer, epoch = config.trainer, read_json(run.corpus).get("steps_per_epoch")
     reached = max(saved_steps(run.checkpoints), default=0)
-    if reached >= (
-        (trainer.last_step(epoch) if is_count(epoch) else trainer.max_steps) or math.inf
-    ):
-        return True
-    if run.end_reason(reached, trainer):
+    last_step = trainer.last_step(epoch) if is_count(epoch) else trainer.max_steps
+    if reached >= (last_step or math.inf) or run.end_reason(reached, trainer):
         return True
     falls = metric_falls(metrics_of(load_extensions(config.extensions)), trainer.best_metric)
     records = [record for record in run.read_metrics() if record["step"] <= reached]
@@ -323,19 +302,14 @@ def is_scored(job: SweepJob, split: str) -> bool:
     """Returns whether this text was scored with this search and the job's checkpoint for it, as the
     training left that.
     """
-    run, checkpoint, text = (
-        RunFolder(job.folder),
-        job.scored[split],
-        getattr(job.config.data, split),
-    )
+    run, checkpoint = RunFolder(job.folder), job.scored[split]
     scored = read_evaluation(run.evaluation(split).scores)
     if (
         scored is None
-        or not scored.is_of_split(split, text)
+        or not scored.is_of_split(split, getattr(job.config.data, split))
         or scored.checkpoint != f"{checkpoint}.ckpt"
+        or scored.search_options != without_batching(to_dict(job.config.search))
     ):
-        return False
-    if scored.search_options != without_batching(to_dict(job.config.search)):
         return False
     if checkpoint == "best":  # of any step
         return run.best.exists() and scored.checkpoint_sha256 == sha256(run.best)
@@ -356,13 +330,9 @@ def _refuse(mistakes: Mapping[str, Sequence[str]], jobs: int, error_class: type[
 
 def _sweep_name(choices: Sequence[Mapping[str, str]]) -> str:
     """Returns data and model, or the one of them that all jobs share."""
-    common = [
-        choices[0][group]
-        for group in ("data", "model")
-        if len({choice[group] for choice in choices}) == 1
-    ]
-    if not common:
-        raise ConfigError("sweep is missing: the jobs share neither data nor model; set sweep=NAME")
+    files_of_groups = [{choice[group] for choice in choices} for group in ("data", "model")]
+    common = [min(files) for files in files_of_groups if len(files) == 1]
+    require(common != [], "sweep is missing: the jobs share neither data nor model; set sweep=NAME")
     return "-".join(common)
 
 
@@ -370,7 +340,5 @@ def is_from_source(key: str) -> bool:
     """Returns whether a run takes an option over from the one that `init_from` names, unless the
     user sets it.
     """
-    return key.startswith("model.") or key in (
-        "init_fingerprint",
-        *(f"data.{name}" for name in OF_VOCABULARY),
-    )
+    keys = ("init_fingerprint", *(f"data.{name}" for name in OF_VOCABULARY))
+    return key.startswith("model.") or key in keys

@@ -47,10 +47,8 @@ class Processes:
     ) -> None:
         """train and evaluate are the beginnings of the commands that train and score a job."""
         self.jobs, self.commands, self.folder = jobs, (train, evaluate), jobs[0].folder.parent
-        self.finished: list[SweepJob] = []
-        self.waiting: list[SweepJob] = []
-        for job in jobs:
-            (self.finished if is_finished(job) else self.waiting).append(job)
+        self.finished = [job for job in jobs if is_finished(job)]
+        self.waiting = [job for job in jobs if job not in self.finished]
         self.parallel = parallel
         self.gpus: list[str] = []
         if parallel > 1:
@@ -109,14 +107,17 @@ class Processes:
                 return
             slot, began = self.free.pop(0), time.monotonic()
         log = job.folder.with_name(f"{job.name}.log")
-        title = f"sweep {self.jobs.index(job) + 1}/{len(self.jobs)} {job.name}:"
+        title, gpus = (
+            f"sweep {self.jobs.index(job) + 1}/{len(self.jobs)} {job.name}:",
+            self._gpus_of(slot, job),
+        )
         say(f"{title} started, log {log}")
-        code, message = self._train_and_score(job, log, self._gpus_of(slot, job))
+        code, message = self._train_and_score(job, log, gpus)
         while code == ConfigError.exit_code and IN_USE in message and not self.requested:
             say(f"{title} {message}")
             while is_in_use(RunFolder(job.folder)) and not self.requested:
                 time.sleep(1)
-            code, message = self._train_and_score(job, log, self._gpus_of(slot, job))
+            code, message = self._train_and_score(job, log, gpus)
         duration = _clock(time.monotonic() - began)
         with self.lock:
             self.free.append(slot)
@@ -164,13 +165,8 @@ class Processes:
         options += [f"accelerator={job.config.trainer.accelerator}", f"extensions=[{files}]"]
         for split, checkpoint in job.scored.items():
             if not is_scored(job, split):
-                run_options = [
-                    f"run={job.folder}",
-                    f"split={split}",
-                    f"checkpoint={checkpoint}",
-                    "trusted=true",
-                ]
-                yield [*evaluate, *run_options, *options]
+                scored = [f"run={job.folder}", f"split={split}", f"checkpoint={checkpoint}"]
+                yield [*evaluate, *scored, "trusted=true", *options]
 
     def _run_command(self, command: list[str], log: Path, gpus: str | None) -> tuple[int, str]:
         """Returns the exit code of a process, and its last error or else its last line.
@@ -178,11 +174,9 @@ class Processes:
         Raises OSError if the log cannot be written.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
-        env = (
-            os.environ
-            | {PARENT: str(os.getpid())}
-            | ({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})
-        )
+        env = os.environ | {PARENT: str(os.getpid())}
+        if gpus is not None:
+            env["CUDA_VISIBLE_DEVICES"] = gpus
         with open(log, "a+b") as file:
             previous_end = file.tell()
             with self.lock:
@@ -206,11 +200,8 @@ class Processes:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             file.seek(previous_end)
-            lines = [
-                line.strip()
-                for line in file.read().decode(errors="replace").split("\n")
-                if line.strip()
-            ]
+            texts = file.read().decode(errors="replace").split("\n")
+        lines = [text.strip() for text in texts if text.strip()]
         errors = [line for line in lines if line.startswith("error: ")]
         last = (errors or lines or ["no output"])[-1].removeprefix("error: ")
         return (128 - code, f"killed by signal {-code}; {last}") if code < 0 else (code, last)
@@ -241,11 +232,8 @@ def run_row(options: Config, settings: HydraConf, overrides: Sequence[str]) -> f
     `optimized_metric`, as `value_of_row` does.
     """
     job = job_of_row(options, settings.runtime.choices, overrides)
-    code = (
-        Processes([job], program.process("train"), program.process("evaluate"))
-        .run()
-        .get(job.name, 0)
-    )
+    sweep = Processes([job], program.process("train"), program.process("evaluate"))
+    code = sweep.run().get(job.name, 0)
     if settings.runtime.choices["hydra/sweeper"] == "grid":
         return code
     code, value = value_of_row(job, code, settings.sweeper.get("direction"))

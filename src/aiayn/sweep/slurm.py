@@ -12,7 +12,7 @@ from signal import SIGTERM
 from typing import Any
 
 from aiayn.config import program
-from aiayn.config.rules import at_least
+from aiayn.config.rules import at_least, require
 from aiayn.errors import ConfigError, InterruptedRunError, ResourceError
 from aiayn.sweep.jobs import SweepJob, is_finished
 from aiayn.sweep.runner import Processes, say
@@ -46,10 +46,8 @@ class SlurmRow:
             number = os.environ["SLURM_JOB_ID"]
             # A cancelled job is COMPLETING, and SLURM would put it back into the queue all the
             # same.
-            if (
-                _slurm("squeue", "--noheader", f"--jobs={number}", "--format=%T").strip()
-                == "RUNNING"
-            ):
+            state = _slurm("squeue", "--noheader", f"--jobs={number}", "--format=%T")
+            if state.strip() == "RUNNING":
                 _slurm("scontrol", "requeue", number)
         if code:
             sys.exit(code)
@@ -59,13 +57,15 @@ def check_slurm(options: Any) -> None:
     """Raises ConfigError for an option out of range, and where no job can be submitted."""
     for name, least in (("time", 1), ("gpus", 0), ("cpus", 1), ("memory", 0.001)):
         at_least(f"hydra.launcher.{name}", getattr(options, name), least)
-    if find_spec("submitit") is None:
-        raise ConfigError("hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'")
+    require(
+        find_spec("submitit") is not None,
+        "hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'",
+    )
     for command in ("sbatch", "srun", "squeue"):
-        if shutil.which(command) is None:
-            raise ConfigError(
-                f"hydra/launcher=slurm: {command} is not on this machine; use a login node"
-            )
+        require(
+            shutil.which(command) is not None,
+            f"hydra/launcher=slurm: {command} is not on this machine; use a login node",
+        )
 
 
 def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], options: Any) -> None:
