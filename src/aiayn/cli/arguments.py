@@ -2,15 +2,15 @@
 
 import argparse
 import inspect
+import io
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, redirect_stderr
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from aiayn.config.rules import one_of
+from aiayn.config.rules import flag, one_of, require
 from aiayn.config.search import ENGINES, PRECISIONS, SearchOverrides
-from aiayn.errors import ConfigError
 from aiayn.runs.run_folder import find_checkpoints, with_stored
 
 if TYPE_CHECKING:
@@ -64,18 +64,17 @@ DEBUG = Annotated[bool, Option("--debug", help="Show the traceback of an error."
 class ModelChoice:
     """Which model a command loads, and how it scores. Raises ConfigError for impossible options."""
 
-    length_penalty: Annotated[
-        float | None, Option(help="alpha; 0: no correction, which favours short translations.")
-    ] = None
-    ensemble: Annotated[
-        list[Path] | None,
-        Option("--with", metavar="RUN", help="Another run for an ensemble; may be repeated."),
-    ] = None
+    length_penalty: float | None = flag(
+        None, "alpha; 0: no correction, which favours short translations."
+    )
+    ensemble: list[Path] | None = flag(
+        None, "Another run for an ensemble; may be repeated.", "--with", metavar="RUN"
+    )
     checkpoint: CheckpointName = None
     accelerator: Accelerator = "auto"
-    precision: Annotated[
-        str, Option(help="float32, or faster and less exact: int8 (CTranslate2 only), bfloat16.")
-    ] = "float32"
+    precision: str = flag(
+        "float32", "float32, or faster and less exact: int8 (CTranslate2 only), bfloat16."
+    )
     extension: Extensions = None
 
     def __post_init__(self) -> None:
@@ -108,24 +107,16 @@ class ModelChoice:
 class ModelAndSearch(ModelChoice):
     """Which model a command loads, how it searches, and with which engine."""
 
-    beam_size: Annotated[
-        int | None, Option(help="Hypotheses kept per sentence; 1 is greedy search.")
-    ] = None
+    beam_size: int | None = flag(None, "Hypotheses kept per sentence; 1 is greedy search.")
     # The default has, on three test sets, the scores of the exact search, a third faster.
-    patience: Annotated[
-        float,
-        Option(
-            help="End a search after this many times --beam-size finished translations; 0: exact "
-            "search."
-        ),
-    ] = 2.0
-    engine: Annotated[
-        str,
-        Option(
-            help="ctranslate2 (faster), torch, or auto: ctranslate2 if it supports what you ask "
-            "for."
-        ),
-    ] = "auto"
+    patience: float = flag(
+        2.0,
+        "End a search after this many times --beam-size finished translations; 0: exact.",
+    )
+    engine: str = flag(
+        "auto",
+        "ctranslate2 (faster), torch, or auto: ctranslate2 if it supports what you ask for.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,12 +130,14 @@ class ModelAndSearch(ModelChoice):
         `only_torch` says why torch is needed, if it is. Checks options and files before anything
         slow is imported. Raises what `open_translator` raises.
         """
-        if only_torch and self.engine == "ctranslate2":
-            raise ConfigError(f"--engine ctranslate2: {only_torch}; choose torch or auto")
-        checkpoints = find_checkpoints(run, self.ensemble or (), self.checkpoint)
+        require(
+            not only_torch or self.engine != "ctranslate2",
+            f"--engine ctranslate2: {only_torch}; choose torch or auto",
+        )
         search = SearchOverrides(
             beam_size=self.beam_size, length_penalty=self.length_penalty, patience=self.patience
         )
+        checkpoints = find_checkpoints(run, self.ensemble or (), self.checkpoint)
         from aiayn.search.engine import Choice, open_translator
 
         return open_translator(
@@ -165,8 +158,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Returns a command for typer, which gets the fields of dataclasses among its parameters as
     options, and --debug.
 
-    The help of a field is in its annotation, as of any option, or in its metadata: {"help": ...,
-    "metavar": ...}.
+    The help of a field is in its annotation, as of any option, or it is a `flag`.
     """
     parameters = [
         parameter.replace(annotation=_for_typer(parameter.annotation), kind=parameter.KEYWORD_ONLY)
@@ -182,6 +174,17 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
+def _for_typer(hint: Any) -> Any:
+    """Returns the annotation of a parameter as typer reads it."""
+    import typer
+
+    [declared] = getattr(hint, "__metadata__", [None])
+    if not isinstance(declared, Positional):
+        return hint
+    declare = typer.Option if isinstance(declared, Option) else typer.Argument
+    return Annotated[hint.__origin__, declare(*declared.names, **declared.settings)]
+
+
 def run_without_typer(command: Callable[..., None], arguments: list[str]) -> bool:
     """Runs a command with these arguments; False, and nothing has been done, if only typer can
     answer them.
@@ -189,7 +192,8 @@ def run_without_typer(command: Callable[..., None], arguments: list[str]) -> boo
     typer and pydantic take 0.3 s to import, several times as long as the translation of a line.
     Help texts and messages about mistakes are theirs.
     """
-    parser, parameters = _PlainParser(add_help=False, allow_abbrev=False), _parameters(command)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parameters = _parameters(command)
     for parameter in parameters:
         of_type, declared = get_args(parameter.annotation)
         [value_type] = [
@@ -200,15 +204,17 @@ def run_without_typer(command: Callable[..., None], arguments: list[str]) -> boo
             settings = {"type": get_args(value_type)[0], "action": "append"}
         elif value_type is bool:
             settings = {"action": "store_true"}
-        default = None if parameter.default is parameter.empty else parameter.default
+        if parameter.default is not parameter.empty:
+            settings["default"] = parameter.default
         if isinstance(declared, Option):
             names = declared.names or [f"--{parameter.name.replace('_', '-')}"]
-            parser.add_argument(*names, dest=parameter.name, default=default, **settings)
+            parser.add_argument(*names, dest=parameter.name, **settings)
         else:
-            parser.add_argument(parameter.name, nargs="?", default=default, **settings)
+            parser.add_argument(parameter.name, nargs="?", **settings)
     try:
-        values = vars(parser.parse_intermixed_args(arguments))
-    except _UnansweredError:
+        with redirect_stderr(io.StringIO()):
+            values = vars(parser.parse_intermixed_args(arguments))
+    except SystemExit:
         return False
     for parameter in parameters:
         value, limits = values[parameter.name], get_args(parameter.annotation)[1].settings
@@ -220,70 +226,45 @@ def run_without_typer(command: Callable[..., None], arguments: list[str]) -> boo
     return True
 
 
-class _UnansweredError(Exception):
-    """The arguments are not those of a plain call."""
-
-
-class _PlainParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise _UnansweredError
-
-
 def _call(command: Callable[..., None], values: dict[str, Any]) -> None:
     """Calls a command with the values of its parameters, and of the fields of its groups."""
     values.pop("debug")  # `one_line_errors` has read it
-    groups = {
-        name: group(**{field.name: values.pop(field.name) for field in fields(group)})
-        for name, group in _groups(command).items()
-    }
-    command(**values, **groups)
-
-
-def _groups(command: Callable[..., None]) -> dict[str, type]:
-    """Returns the parameters of a command that are dataclasses: groups of options."""
-    hints = get_type_hints(command, include_extras=True)
-    return {
-        name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)
-    }
+    for name, group in _hints(command).items():
+        if is_dataclass(group):
+            options = {field.name: values.pop(field.name) for field in fields(group)}
+            values[name] = group(**options)
+    command(**values)
 
 
 def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
-    """Returns the parameters of a command, with its groups expanded in place and --debug at the
-    end.
+    """Returns the parameters of a command, with the fields of its groups, which are dataclasses, in
+    their place and --debug at the end.
     """
-    hints, groups = get_type_hints(command, include_extras=True), _groups(command)
     parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.name in groups:
-            parameters += _fields_as_parameters(groups[parameter.name])
+    for name, parameter in inspect.signature(command).parameters.items():
+        hint = _hints(command)[name]
+        if is_dataclass(hint):
+            parameters += _fields_as_parameters(hint)
         else:
-            parameters.append(parameter.replace(annotation=hints[parameter.name]))
-    debug = inspect.Parameter(
-        "debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=DEBUG
-    )
-    return [*parameters, debug]
+            parameters.append(parameter.replace(annotation=hint))
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [*parameters, inspect.Parameter("debug", kind, default=False, annotation=DEBUG)]
 
 
-def _for_typer(hint: Any) -> Any:
-    """Returns the annotation of a parameter as typer reads it."""
-    import typer
-
-    of_type, declared, *_ = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
-    if not isinstance(declared, Positional):
-        return hint
-    declare = typer.Option if isinstance(declared, Option) else typer.Argument
-    return Annotated[of_type, declare(*declared.names, **declared.settings)]
-
-
-def _fields_as_parameters(group: type) -> Iterator[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
+def _fields_as_parameters(group: Any) -> Iterator[inspect.Parameter]:
+    hints = _hints(group)
     for field in fields(group):
         hint = hints[field.name]
-        if "help" in field.metadata:
-            # Else there would be a --no-..., too
-            names = [f"--{field.name.replace('_', '-')}"] if hint is bool else []
-            hint = Annotated[hint, Option(*names, **field.metadata)]
+        if settings := dict(field.metadata):
+            names = settings.pop("names")
+            if hint is bool and not names:  # else there would be a --no-..., too
+                names = [f"--{field.name.replace('_', '-')}"]
+            hint = Annotated[hint, Option(*names, **settings)]
         default = field.default if field.default_factory is MISSING else field.default_factory()
         yield inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
         )
+
+
+def _hints(annotated: Any) -> dict[str, Any]:
+    return get_type_hints(annotated, include_extras=True)

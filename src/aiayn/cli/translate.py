@@ -13,7 +13,7 @@ from aiayn.cli import texts
 from aiayn.cli.arguments import ModelAndSearch, Option, Positional, RunArgument
 from aiayn.cli.output import FILE_LINES, as_json, show_progress, write_lines
 from aiayn.cli.texts import Chunk
-from aiayn.config.rules import at_least, one_of, require
+from aiayn.config.rules import flag, one_of, require
 from aiayn.config.search import MAX_BEAM_SIZE, SamplingConfig
 from aiayn.errors import ConfigError, DataError, counted
 
@@ -26,59 +26,32 @@ if TYPE_CHECKING:
 class OutputOptions:
     """How a line is read, and what is written for it."""
 
-    n_best: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=1,
-            max=MAX_BEAM_SIZE,
-            help="N translations per line, as INDEX ||| TEXT ||| SCORE.",
-        ),
-    ] = None
-    scores: Annotated[
-        bool, Option("--scores", help="Append a tab and the score to every translation.")
-    ] = False
-    given_style: Annotated[
-        str | None,
-        Option(
-            "--format",
-            help="text: lines, whatever the suffix of FILE; jsonl: JSON with scores and "
-            "alignments; for a parser also tree (indented) or brackets.",
-        ),
-    ] = None
-    tsv: Annotated[
-        int | None,
-        Option(
-            "--tsv",
-            metavar="N",
-            min=1,
-            help="Translate column N of tab-separated lines, keep the others.",
-        ),
-    ] = None
-    markup: Annotated[
-        bool,
-        Option(
-            "--markup",
-            help="Keep tags, {name}, %s and web addresses, and put them where they belong.",
-        ),
-    ] = False
-    paragraphs: Annotated[
-        bool, Option("--paragraphs", help="Translate a line's sentences one by one.")
-    ] = False
-    reviewed: Annotated[
-        bool,
-        Option("--reviewed", help="Of .po files: without the mark `fuzzy` for translations."),
-    ] = False
-    attributes: Annotated[
-        bool, Option("--attributes", help="Of .html files: translate alt and title, too.")
-    ] = False
-    tag: Annotated[
-        str | None,
-        Option(
-            metavar="TAG",
-            help="Tag to put before every text, if data.train had tags: '<2de>'.",
-        ),
-    ] = None
+    n_best: int | None = flag(
+        None,
+        "N translations per line, as INDEX ||| TEXT ||| SCORE.",
+        metavar="N",
+        min=1,
+        max=MAX_BEAM_SIZE,
+    )
+    scores: bool = flag(False, "Append a tab and the score to every translation.")
+    given_style: str | None = flag(
+        None,
+        "text: lines, whatever the suffix of FILE; jsonl: JSON with scores and alignments; for a "
+        "parser also tree (indented) or brackets.",
+        "--format",
+    )
+    tsv: int | None = flag(
+        None, "Translate column N of tab-separated lines, keep the others.", metavar="N", min=1
+    )
+    markup: bool = flag(
+        False, "Keep tags, {name}, %s and web addresses, and put them where they belong."
+    )
+    paragraphs: bool = flag(False, "Translate a line's sentences one by one.")
+    reviewed: bool = flag(False, "Of .po files: without the mark `fuzzy` for translations.")
+    attributes: bool = flag(False, "Of .html files: translate alt and title, too.")
+    tag: str | None = flag(
+        None, "Tag to put before every text, if data.train had tags: '<2de>'.", metavar="TAG"
+    )
 
     def __post_init__(self) -> None:
         one_of("--format", self.style, ("text", "jsonl", "tree", "brackets"))
@@ -95,31 +68,24 @@ class OutputOptions:
         """Raises ConfigError for options that write more, or something else, than one translation
         for each text.
         """
-        if self.n_best or self.scores or self.style != "text" or sample:
-            refused = "--sample" if sample else "--n-best, --scores and --format"
-            raise ConfigError(
-                f"{option} writes only the best translation of each text; leave out {refused}"
-            )
+        refused = "--sample" if sample else "--n-best, --scores and --format"
+        require(
+            not (self.n_best or self.scores or self.style != "text" or sample),
+            f"{option} writes only the best translation of each text; leave out {refused}",
+        )
 
 
 @dataclass(kw_only=True, frozen=True)
 class SampleOptions:
     """Translations that are drawn instead of searched."""
 
-    sample: Annotated[
-        bool, Option("--sample", help="Draw a translation at random instead of searching.")
-    ] = False
-    seed: Annotated[int | None, Option(help="Random seed of --sample; by default 0.")] = None
-    temperature: Annotated[
-        float | None, Option(help="With --sample: below 1 less random, above 1 more.")
-    ] = None
-    top_k: Annotated[
-        int | None, Option(help="With --sample: draw only from the k most probable tokens.")
-    ] = None
-    top_p: Annotated[
-        float | None,
-        Option(help="With --sample: draw only from the tokens that make up this probability."),
-    ] = None
+    sample: bool = flag(False, "Draw a translation at random instead of searching.")
+    seed: int | None = flag(None, "Random seed of --sample; by default 0.")
+    temperature: float | None = flag(None, "With --sample: below 1 less random, above 1 more.")
+    top_k: int | None = flag(None, "With --sample: draw only from the k most probable tokens.")
+    top_p: float | None = flag(
+        None, "With --sample: draw only from the tokens that make up this probability."
+    )
 
     def config(self, n_best: int | None, beam_size: int | None) -> SamplingConfig | None:
         """Returns None without --sample. Raises ConfigError for options that contradict each
@@ -138,10 +104,10 @@ class SampleOptions:
                 )
             return None
         for name, value in (("--n-best", n_best), ("--beam-size", beam_size)):
-            if value is not None:
-                raise ConfigError(
-                    f"--sample draws one translation per line, without a beam; leave out {name}"
-                )
+            require(
+                value is None,
+                f"--sample draws one translation per line, without a beam; leave out {name}",
+            )
         return SamplingConfig(**options)
 
 
@@ -192,19 +158,18 @@ def translate(
     beside its checkpoint. --sample, --with, --patience 0 and parts of extensions need torch.
     """
     drawing = sampling.config(output.n_best, model.beam_size)
-    at_least("search.beam_size", model.beam_size, 1)  # before the run is looked for
     for name in [f"--{name}" for name in ("markup", "paragraphs", "tsv") if getattr(output, name)]:
         output.require_one_translation(name, sampling.sample and name != "--tsv")
     input_format = _kind(run, file, output, sampling.sample)
-    if devices > 1 and input_format == "stream":
-        raise ConfigError(
-            f"--devices {devices}: only works with a FILE; leave it out to translate a stream"
-        )
+    require(
+        devices == 1 or input_format != "stream",
+        f"--devices {devices}: only works with a FILE; leave it out to translate a stream",
+    )
     from aiayn.data.text_files import suffix
 
-    count, chunks = (
-        texts.file_chunks(file) if file and input_format == "lines" else (0, _stream(run))
-    )
+    count, chunks = 0, _stream(run)
+    if file and input_format == "lines":
+        count, chunks = texts.file_chunks(file)
     with model.open(run, devices, "--sample draws in torch" if drawing else None) as (
         translator,
         engine,
@@ -264,10 +229,8 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     ending = suffix(file.name)
     if output.tsv or output.given_style == "text" or ending in ("", "txt", "text"):
         return "lines"
-    is_language = short_code(ending) in LANGUAGE_CODES.values() or re.fullmatch(
-        "[a-z]{2,3}[-_][a-z]{2,4}", ending
-    )
-    if is_language:
+    is_language = short_code(ending) in LANGUAGE_CODES.values()
+    if is_language or re.fullmatch("[a-z]{2,3}[-_][a-z]{2,4}", ending):
         return "lines"
     try:
         from aiayn.apps.documents.document import READERS
@@ -294,27 +257,28 @@ def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) 
     """Raises ConfigError for a tag, or output, that this model does not have."""
     from aiayn.evaluation.translation_task import task_of
 
-    if output.tag and output.tag not in (known := translator.tokenizer.source.symbols):
-        raise ConfigError(
-            f"--tag {output.tag}: {run} was trained with {', '.join(known) or 'no tags'}; choose "
-            "one of its tags, or leave --tag out"
-        )
-    task = task_of(translator.task)
-    if output.style not in (known := ("text", "jsonl", *task.formats)):
-        raise ConfigError(
-            f"--format {output.style}: {run} was trained for {translator.task}; use "
-            f"{' or '.join(known)}"
-        )
-    if (output.markup or output.paragraphs) and not task.reads_prose:
-        raise ConfigError(
-            f"--markup, --paragraphs: {run} was trained for {translator.task}; leave them out"
-        )
+    tags, task = translator.tokenizer.source.symbols, task_of(translator.task)
+    require(
+        not output.tag or output.tag in tags,
+        f"--tag {output.tag}: {run} was trained with {', '.join(tags) or 'no tags'}; choose one of "
+        "its tags, or leave --tag out",
+    )
+    styles = ("text", "jsonl", *task.formats)
+    require(
+        output.style in styles,
+        f"--format {output.style}: {run} was trained for {translator.task}; use "
+        f"{' or '.join(styles)}",
+    )
+    require(
+        task.reads_prose or not (output.markup or output.paragraphs),
+        f"--markup, --paragraphs: {run} was trained for {translator.task}; leave them out",
+    )
     kept = translator.search.beam_size
-    if output.n_best and output.n_best > kept:
-        raise ConfigError(
-            f"--n-best {output.n_best}: the search keeps {counted(kept, 'translation')}; add "
-            f"--beam-size {output.n_best} or more"
-        )
+    require(
+        (output.n_best or 1) <= kept,
+        f"--n-best {output.n_best}: the search keeps {counted(kept, 'translation')}; add "
+        f"--beam-size {output.n_best} or more",
+    )
 
 
 def _write_document(
@@ -335,19 +299,10 @@ def _write_document(
     with show_progress(total) as progress:
         for group in document.groups(FILE_LINES):
             count = len(list(parts_of(group)))
-            paragraphs, on_batch = (
-                output.paragraphs or document.is_prose,
-                _within(progress, parts_done, count, total),
-            )
-            [text], text_counts = translate_texts(
-                translator,
-                [group],
-                document.markup,
-                paragraphs,
-                on_batch,
-                parts_done + 1,
-                output.tag,
-            )
+            on_batch = _within(progress, parts_done, count, total)
+            paragraphs = output.paragraphs or document.is_prose
+            how = (document.markup, paragraphs, on_batch, parts_done + 1, output.tag)
+            [text], text_counts = translate_texts(translator, [group], *how)
             sys.stdout.buffer.write(document.encode(text))
             sys.stdout.buffer.flush()
             counts.update(text_counts)

@@ -154,6 +154,15 @@ def resolved() -> Any:
     return field()
 
 
+def flag(default: Any, help: str, *names: str, **settings: Any) -> Any:
+    """Returns the field of an option of an `aiayn` command, `--NAME` unless it has other names.
+
+    default may be `list`, for an empty one; settings are those of `typer.Option`.
+    """
+    start: dict[str, Any] = {"default_factory": list} if default is list else {"default": default}
+    return field(**start, metadata={"names": names, "help": help, **settings})
+
+
 def section(schema: type, mutable_on_resume: bool = False) -> Any:
     """Returns the field of a section of options. mutable_on_resume: every one of its options is,
     see `option`.

@@ -3,22 +3,11 @@ slow.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from aiayn.config.rules import require
+from aiayn.config.rules import flag, require
 from aiayn.errors import ConfigError
-
-
-def flag(default: Any, help: str, metavar: str | None = None) -> Any:
-    """Returns the field of an option, as `cli/arguments.py` reads it; default may be `list`, for an
-    empty one.
-    """
-    default_arguments: dict[str, Any] = (
-        {"default_factory": list} if default is list else {"default": default}
-    )
-    return field(**default_arguments, metadata={"help": help, "metavar": metavar})
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -27,12 +16,14 @@ class ServeOptions:
 
     port: int = flag(8000, "0: any free one.")
     host: str = flag("127.0.0.1", "Address to listen on.")
-    allow_host: list[str] = flag(list, "A host name that clients use; may be repeated.", "NAME")
+    allow_host: list[str] = flag(
+        list, "A host name that clients use; may be repeated.", metavar="NAME"
+    )
     allow_origin: list[str] = flag(
-        list, "Origin of web pages that may use the server; may be repeated.", "URL"
+        list, "Origin of web pages that may use the server; may be repeated.", metavar="URL"
     )
     api_key_file: Path | None = flag(
-        None, "Accepted API keys, one per line; # begins a comment line.", "FILE"
+        None, "Accepted API keys, one per line; # begins a comment line.", metavar="FILE"
     )
     access_log: bool = flag(False, "Log a line per request to standard error, without text.")
     max_body: int = flag(1_000_000, "Bytes of a request.")
