@@ -133,22 +133,17 @@ def one_line_errors() -> Iterator[None]:
     try:
         with writable_output():
             yield
-    except (UserError, OSError, InterruptedRunError, KeyboardInterrupt) as error:
-        too_long = _name_too_long(error)
-        if isinstance(error, OSError) and not too_long:
+    except (UserError, InterruptedRunError, KeyboardInterrupt, OSError) as error:
+        if too_long := _name_too_long(error):
+            message, code = too_long, ConfigError.exit_code
+        elif isinstance(error, KeyboardInterrupt):  # Python's own has no arguments
+            message, code = "interrupted", 128 + (error.args or (signal.SIGINT,))[0]
+        elif isinstance(error, OSError):
             raise
+        else:
+            message, code = str(error), error.exit_code
         if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
             traceback.print_exc()
-        if isinstance(error, KeyboardInterrupt):
-            # Python's own has no arguments
-            message, code = (
-                "interrupted",
-                128 + (error.args or (signal.SIGINT,))[0],
-            )
-        elif too_long:
-            message, code = too_long, ConfigError.exit_code
-        else:
-            message, code = str(error), getattr(error, "exit_code", 1)
         print(f"error: {message}", file=sys.stderr)
         sys.exit(code)
 
@@ -177,7 +172,11 @@ def writable_output() -> Iterator[None]:
     Characters that the output's encoding cannot represent, such as undecodable bytes in file names,
     are escaped.
     """
-    _open_closed_streams()
+    # Otherwise the next file that is opened gets the descriptor of a stream that is closed, as in
+    # `2>&-`, and a library's warning is written into it.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the end
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     handle_error, logging.StreamHandler.handleError = (
@@ -210,17 +209,6 @@ def _raise_output_errors(self: logging.StreamHandler, record: logging.LogRecord)
     if self.stream is sys.stdout:
         raise  # the error that is being handled
     logging.Handler.handleError(self, record)
-
-
-def _open_closed_streams() -> None:
-    """Opens /dev/null for standard streams that are closed, as in `2>&-`.
-
-    Otherwise the next file that is opened gets their descriptor, and a library's warning is written
-    into it.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open until the end
 
 
 def _is_of_output(error: OSError) -> bool:

@@ -162,7 +162,7 @@ MISTAKES = [
     ),
     ("train.py --output_dir x", "--output_dir", "options are written key=value"),
     ("train.py --learning_rate=5e-5", "--learning_rate", "options have no dashes"),
-    ("train.py paths.output_dir=x", "paths:", "no such option"),
+    ("train.py paths.output_dir=x", "paths.output_dir:", "did you mean name?"),
     ("train.py callbacks=early_stopping", "callbacks", "--help lists"),
     ("train.py -m hydra.sweep.dir=here", "hydra.sweep.dir", "set outputs=, name= or sweep="),
     ("train.py -m hydra/launcher=none seed=1,2", "'hydra/launcher/none'", "processes"),

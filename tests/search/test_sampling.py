@@ -169,8 +169,8 @@ def test_a_lines_sample_depends_on_seed_and_line_number_and_not_on_its_batch(bat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": 0}, "--temperature 0: must be above 0"),
-        ({"top_k": 0}, "--top-k 0: must be at least 1"),
+        ({"temperature": 0}, "--temperature=0: must be above 0"),
+        ({"top_k": 0}, "--top-k=0: must be at least 1"),
         ({"top_p": 1.5}, "--top-p 1.5: must be above 0 and at most 1"),
         ({"top_k": 3, "top_p": 0.5}, "choose one"),
     ],

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from aiayn import __version__
 from aiayn.config import compose, program
 from aiayn.config.messages import explained, refuse_overrides, refuse_repeated
+from aiayn.config.rules import require
 from aiayn.config.schema import Config
 from aiayn.config.stored import from_dict
 from aiayn.errors import ConfigError, one_line_errors
@@ -83,12 +84,10 @@ def _evaluate_composed(composed: DictConfig) -> None:
     """Scores a run with the options that Hydra has composed."""
     from aiayn.config.evaluate import EvaluateConfig
 
-    config = compose.check_config(composed, EvaluateConfig).found()
+    config = compose.check_config(composed, EvaluateConfig).with_run_folders()
     find_checkpoint(Path(config.run), config.checkpoint)
     # Imports torch: only once the configuration is checked
-    from aiayn.evaluation.evaluate import (
-        evaluate,
-    )
+    from aiayn.evaluation.evaluate import evaluate
 
     scores, folder = evaluate(config), RunFolder(folder_of(Path(config.run)))
     if folder.wandb_id.exists():
@@ -121,18 +120,13 @@ def _start_application(
         elif arguments.row:
             _train_row(Path(arguments.row))
         else:
-            if arguments.cfg:  # Hydra would show it unchecked
-                _check_shown(arguments, schema, sources)
+            if arguments.cfg and schema is Config:  # Hydra would show it unchecked
+                options = compose.compose_training(arguments.overrides, sources)
+                # Own text implies data.source=files
+                arguments.overrides.append(f"data.source={options.data.source}")
+            elif arguments.cfg:
+                compose.compose_evaluation(arguments.overrides, sources)
             _run_hydra(name, schema, job, arguments)
-
-
-def _check_shown(arguments: argparse.Namespace, schema: type, sources: compose.Sources) -> None:
-    """Checks the configuration that `--cfg` shows. Raises ConfigError."""
-    if schema is Config:  # own text implies data.source=files
-        options = compose.compose_training(arguments.overrides, sources)
-        arguments.overrides.append(f"data.source={options.data.source}")
-    else:
-        compose.compose_evaluation(arguments.overrides, sources)
 
 
 def _run_hydra(
@@ -180,28 +174,30 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = _FlagParser(add_help=False)
     parser.add_argument("overrides", nargs="*")
-    for flags in ("-m --multirun", "-r --run", "-h --help"):
+    for flags in (
+        "-m --multirun",
+        "-r --run",
+        "-h --help",
+        "--hydra-help",
+        "--resolve",
+        "--version",
+    ):
         parser.add_argument(*flags.split(), action="store_true")
-    for flag in ("--hydra-help", "--resolve", "--version"):
-        parser.add_argument(flag, action="store_true")
     for flags in ("-p --package", "-cp --config-path", "-cn --config-name", "-cd --config-dir"):
         parser.add_argument(*flags.split())
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     parser.add_argument("--info", "-i", nargs="?", const="all")
     parser.add_argument("--row")  # `sweep/jobs.py` writes it
     for argument in arguments:
-        key = argument.partition("=")[0]
-        if (
-            argument.startswith("-")
-            and "=" in argument
-            and "config" not in key
-            and key not in ("--cfg", "--info", "--row")
-        ):
-            raise ConfigError(f"{key}: options have no dashes, write {key.lstrip('-')}=VALUE")
+        key, sign, _ = argument.partition("=")
+        is_flag = "config" in key or key in ("--cfg", "--info", "--row")
+        require(
+            not sign or is_flag or not key.startswith("-"),
+            f"{key}: options have no dashes, write {key.lstrip('-')}=VALUE",
+        )
     parsed = parser.parse_intermixed_args(list(arguments))
     modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info") if getattr(parsed, flag)]
-    if len(modes) > 1:
-        raise ConfigError(f"{' and '.join(modes)}: use only one of them")
+    require(len(modes) <= 1, f"{' and '.join(modes)}: use only one of them")
     return parsed
 
 
@@ -209,12 +205,9 @@ def _canonical(arguments: argparse.Namespace) -> list[str]:
     """Returns the arguments with flags in full and first, as Hydra and the jobs of a sweep take
     them.
     """
-    values = {
-        f"--{name.replace('_', '-')}": value
-        for name, value in vars(arguments).items()
-        if name != "overrides"
-    }
-    flags = [
-        flag if value is True else f"{flag}={value}" for flag, value in values.items() if value
-    ]
+    flags = []
+    for name, value in vars(arguments).items():
+        if value and name != "overrides":
+            flag = f"--{name.replace('_', '-')}"
+            flags.append(flag if value is True else f"{flag}={value}")
     return [*flags, *arguments.overrides]

@@ -158,12 +158,11 @@ def resolve_options(
     options = from_dict(Config, values)
     if "wandb" in options.logger.kinds and (mode := os.environ.get("WANDB_MODE")):
         one_of("WANDB_MODE", mode, WANDB_MODES)
-    if options.optim.peak_lr is not None and {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(
-        overrides
-    ):
-        raise ConfigError(
-            "optim.lr_scale and optim.peak_lr: both set the learning rate; leave one out"
-        )
+    are_typed = {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(overrides)
+    require(
+        options.optim.peak_lr is None or not are_typed,
+        "optim.lr_scale and optim.peak_lr: both set the learning rate; leave one out",
+    )
     if options.init_from is None:  # else the model is that run's
         check_open_model(options)
     options.outputs_folder  # noqa: B018  (checked before anything starts)
@@ -174,11 +173,12 @@ def _names_files(options: Mapping[str, Any], overrides: Sequence[str]) -> bool:
     """Returns whether data.train names files, and not a split of a data set of the hub, which has
     no slash in its name.
     """
-    if isinstance(options["train"], list) or "/" in f"{options['train']}":
+    train, language = options["train"], options["src_lang"]
+    if isinstance(train, list) or "/" in f"{train}":
         return True
     is_typed = typed_keys(overrides) & {"data.train", "data.source"} == {"data.train"}
-    endings = ("", f".{options['src_lang']}", f".{options['src_lang']}.gz")
-    return is_typed and any(Path(f"{options['train']}{ending}").is_file() for ending in endings)
+    endings = ("", f".{language}", f".{language}.gz")
+    return is_typed and any(Path(f"{train}{ending}").is_file() for ending in endings)
 
 
 def typed_keys(overrides: Sequence[str]) -> set[str]:
@@ -209,11 +209,8 @@ def default_name(choices: Mapping[str, str], init_from: str | None = None) -> st
     """
     if init_from is not None:
         path = PurePath(init_from)
-        run = (
-            path.parent.parent.name
-            if path.parent.name == "checkpoints"
-            else path.name.removesuffix(".ckpt")
-        )
+        is_in_run = path.parent.name == "checkpoints"
+        run = path.parent.parent.name if is_in_run else path.name.removesuffix(".ckpt")
         return f"{choices['data']}-from-" + "".join(c if c in NAME_CHARACTERS else "-" for c in run)
     row = choices.get("ablation", "base").rpartition("/")[2]  # quarter/a_h1: a_h1
     return "-".join([choices["data"], choices["model"]] + ([row] if row != "base" else []))
@@ -277,4 +274,4 @@ def compose_evaluation(
     from aiayn.config.evaluate import EvaluateConfig
 
     with composition(sources, overrides, EvaluateConfig) as (composed, _):
-        return check_config(composed, EvaluateConfig).found()
+        return check_config(composed, EvaluateConfig).with_run_folders()

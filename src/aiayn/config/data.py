@@ -154,24 +154,22 @@ class DataOptions:
             "data.hub_path is empty: name a data set, or use data=files with data.train=PREFIX",
         )
         require(
-            not self.lowercase or self.task == "translation",
-            f"data.lowercase=true: the labels of data.task={self.task} are in capitals; leave it "
-            "false",
-        )
-        require(
             self.tokenizer in ("bpe", *OTHER_ALGORITHMS) or self.tokenizer.endswith(".json"),
             f"{written('data.tokenizer', self.tokenizer)}: choose one of bpe, "
             f"{', '.join(OTHER_ALGORITHMS)}, or name the tokenizer.json of a corpus",
         )
+        changes_labels = self.lowercase or self.tokenizer == "characters"
         require(
-            self.tokenizer != "characters" or self.task == "translation",
-            f"data.tokenizer=characters: the labels of data.task={self.task} are words; choose bpe",
+            self.task == "translation" or not changes_labels,
+            f"data.task={self.task}: its labels are words in capitals; leave out "
+            "data.lowercase=true and data.tokenizer=characters",
         )
         for symbol in self.symbols:
             is_taken = symbol in ("<pad>", "<s>", "</s>", "<unk>")
-            is_symbol = re.fullmatch(TAG, symbol) is not None and not is_taken
-            remedy = "write a word in angle brackets, such as <2de>"
-            require(is_symbol, f"data.symbols: {symbol}: {remedy}")
+            require(
+                re.fullmatch(TAG, symbol) is not None and not is_taken,
+                f"data.symbols: {symbol}: write a word in angle brackets, such as <2de>",
+            )
         require(
             self.src_lang != self.tgt_lang,
             f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
@@ -213,12 +211,9 @@ class DataOptions:
     @property
     def all_symbols(self) -> list[str]:
         """Returns `symbols` and the tags of the training text."""
-        symbols = dict.fromkeys(self.symbols)
-        for name in listed(self.train) if self.source == "files" else ():
-            tag, _ = tagged(name)
-            if tag:
-                symbols[tag] = None
-        return list(symbols)
+        names = listed(self.train) if self.source == "files" else []
+        tags = [tag for tag, _ in map(tagged, names) if tag]
+        return list(dict.fromkeys([*self.symbols, *tags]))
 
 
 @option_group("train", "data")

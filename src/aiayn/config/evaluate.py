@@ -74,13 +74,14 @@ class EvaluateConfig:
                     "option or hypotheses=",
                 )
         name = PurePath(self.test or "").name
+        is_name = name.isprintable() and name[:1] not in ("", ".")
         require(
-            self.test is None or (name.isprintable() and not name.startswith(".") and name != ""),
+            self.test is None or is_name,
             f"test={self.test!r}: the results go to a folder named after the last part of the "
             "path; name the files FOLDER/NAME, where NAME does not begin with a dot",
         )
 
-    def found(self) -> "EvaluateConfig":
+    def with_run_folders(self) -> "EvaluateConfig":
         """Returns the options with the runs' folders, those that are named alone below
         `outputs`.
         """

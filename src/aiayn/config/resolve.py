@@ -82,50 +82,42 @@ def model_of(preset: SizePreset) -> dict[str, Any]:
 
 def check_open_model(options: Config) -> None:
     """Raises ConfigError if the sizes that are given fit no model that the text could choose."""
-    unset = {key: None for key in open_options(options) if key.startswith("model.")}
-    if not unset:
-        return
-    message = ""
+    refusal = None
     for preset in SIZE_PRESETS:
-        sizes = {
-            key.removeprefix("model."): value
-            for key, value in model_of(preset).items()
-            if key in unset
-        }
         try:
-            replace(options.model, **sizes)
+            replace(options.model, **_of("model", _of_open(options, model_of(preset))))
             return
         except ConfigError as error:
-            message = str(error)
-    raise ConfigError(f"{message} (for the largest model that data=files can choose)")
+            refusal = error
+    raise ConfigError(f"{refusal} (for the largest model that data=files can choose)")
 
 
 def open_options(options: Config) -> set[str]:
     """Returns the options that are null and still to be inferred."""
-    inferred = [
-        key for key, option in options_of(Config).items() if option.metadata["inferred_from_data"]
-    ]
-    return {key for key in inferred if attrgetter(key)(options) is None}
-
-
-def fill(options: Config, values: Mapping[str, Any], reason: str | None = None) -> Config:
-    """Returns the options, those that are open set to these values by dotted name; a reason is
-    printed with them.
-    """
-    inferred = _inferred(options, values, reason)
-    sections = {key.partition(".")[0] for key in inferred}
-    changed_sections = {
-        name: replace(getattr(options, name), **_of(name, inferred)) for name in sections
+    return {
+        key
+        for key, option in options_of(Config).items()
+        if option.metadata["inferred_from_data"] and attrgetter(key)(options) is None
     }
-    return replace(options, **changed_sections) if changed_sections else options
 
 
-def _inferred(options: Config, values: Mapping[str, Any], reason: str | None) -> dict[str, Any]:
-    """Returns those of the values whose options are open; a reason is printed with them."""
+def fill(options: Config, values: Mapping[str, Any]) -> Config:
+    """Returns the options, those that are open set to these values by dotted name."""
+    inferred = _of_open(options, values)
+    sections = {key.partition(".")[0] for key in inferred}
+    filled = {name: replace(getattr(options, name), **_of(name, inferred)) for name in sections}
+    return replace(options, **filled)
+
+
+def _of_open(options: Config, values: Mapping[str, Any], reason: str = "") -> dict[str, Any]:
+    """Returns those of the values whose options are open; logs them with the reason, if there is
+    one.
+    """
     still_open = open_options(options)
     inferred = {key: value for key, value in values.items() if key in still_open}
-    if reason:
-        _log_inferred(reason, inferred)
+    if reason and inferred:
+        pairs = " ".join(f"{key}={value}" for key, value in inferred.items())
+        log.info("fitted   to %s: %s", reason, pairs)
     return inferred
 
 
@@ -179,7 +171,7 @@ def infer_sizes(
             size = supported
         values["data.vocab_size"] = size
         values["data.tokens_per_step"] = max(preset.tokens_per_step, options.data.max_length + 1)
-        inferred = _inferred(options, values, f"{pairs:,} pairs")
+        inferred = _of_open(options, values, f"{pairs:,} pairs")
     return _narrowed(SizedConfig, options, ("model", "data"), inferred)
 
 
@@ -222,7 +214,7 @@ def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
         "trainer.val_every": min(MAX_INTERVAL, max(steps // 20, min(steps, MIN_VALIDATION))),
         "trainer.checkpoint_every": max(1, min(MAX_INTERVAL, steps // 50)),
     }
-    inferred = _inferred(options, intervals, f"{steps:,} steps")
+    inferred = _of_open(options, intervals, f"{steps:,} steps")
     warmup = optim.warmup_steps or usual_warmup
     # Equation (3) with lr_scale 1 has its peak at (d_model * warmup)^-0.5.
     d_model, scale = options.model.d_model, optim.lr_scale
@@ -232,7 +224,7 @@ def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
         peak = usual_peak(d_model)
         scale = float(f"{peak * (d_model * warmup) ** 0.5:.3g}")
         reason = f"d_model and warm-up, for a peak learning rate of {peak:.2g}"
-        _log_inferred(reason, {"optim.lr_scale": scale})
+        _of_open(options, {"optim.lr_scale": scale}, reason)
     inferred |= {"trainer.max_steps": steps, "optim.lr_scale": scale}
     return _narrowed(RunConfig, options, RESOLVED, inferred)
 
@@ -245,12 +237,3 @@ def run_config(options: Config) -> RunConfig:
     require(not unset, f"unset options: {', '.join(unset)}")
     options.run_name  # noqa: B018  (raises ConfigError without one)
     return _narrowed(RunConfig, options, RESOLVED, {})
-
-
-def _log_inferred(reason: str, values: Mapping[str, Any]) -> None:
-    if values:
-        log.info(
-            "fitted   to %s: %s",
-            reason,
-            " ".join(f"{key}={value}" for key, value in values.items()),
-        )

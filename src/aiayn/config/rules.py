@@ -226,11 +226,10 @@ def one_of(key: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 def at_least(key: str, value: float | None, least: float, most: float = MAX_COUNT) -> None:
-    if value is None:
-        return
-    shown = written(key, value)
-    require(least <= value < math.inf, f"{shown}: must be at least {least:g}, and finite")
-    require(value <= most, f"{shown}: must be at most {most}")
+    if value is not None:
+        shown = written(key, value)
+        require(least <= value < math.inf, f"{shown}: must be at least {least:g}, and finite")
+        require(value <= most, f"{shown}: must be at most {most}")
 
 
 def fraction(key: str, value: float) -> None:
@@ -238,8 +237,7 @@ def fraction(key: str, value: float) -> None:
 
 
 def positive(key: str, value: float) -> None:
-    is_finite = 0 < value <= sys.float_info.max
-    require(is_finite, f"{written(key, value)}: must be above 0 and finite")
+    require(0 < value <= sys.float_info.max, f"{written(key, value)}: must be above 0 and finite")
 
 
 def valid_name(key: str, name: str) -> None:

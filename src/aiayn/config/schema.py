@@ -102,14 +102,11 @@ class Config:
 
     def _check_text(self) -> None:
         data, model = self.data, self.model
-        require(
-            data.train is not None,
-            "data.train is missing: data.train=PREFIX reads PREFIX.SRC and PREFIX.TGT",
-        )
-        require(
-            data.val is not None,
-            "data.val is missing: data.val=PREFIX reads PREFIX.SRC and PREFIX.TGT",
-        )
+        for split in ("train", "val"):
+            require(
+                getattr(data, split) is not None,
+                f"data.{split} is missing: data.{split}=PREFIX reads PREFIX.SRC and PREFIX.TGT",
+            )
         require(
             data.src_vocab_size is None or model.tie_embeddings != "all",
             f"data.src_vocab_size={data.src_vocab_size}: two vocabularies have no matrix in "
@@ -133,8 +130,10 @@ class Config:
         best, task = self.trainer.best_metric, self.data.task
         score = TASKS[task].val_metric
         one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
-        metric_of_option = {"optimized_metric": self.optimized_metric, "trainer.best_metric": best}
-        for key, metric in metric_of_option.items():
+        for key, metric in (
+            ("optimized_metric", self.optimized_metric),
+            ("trainer.best_metric", best),
+        ):
             require(
                 metric in ("val/loss", "val/ppl") or self.trainer.val_bleu_sentences != 0,
                 f"{key}={metric}: is not measured with trainer.val_bleu_sentences=0; raise that, "

@@ -2,10 +2,17 @@
 number format.
 """
 
-import math
 from dataclasses import asdict, dataclass
 
-from aiayn.config.rules import check_rules, option, option_group, require, resolved
+from aiayn.config.rules import (
+    at_least,
+    check_rules,
+    option,
+    option_group,
+    positive,
+    require,
+    resolved,
+)
 
 # The number formats that a translation can be computed in
 PRECISIONS = (
@@ -85,11 +92,8 @@ class SamplingConfig:
     top_p: float | None = None  # draw among the fewest tokens whose probabilities sum to p
 
     def __post_init__(self) -> None:
-        require(
-            0 < self.temperature < math.inf,
-            f"--temperature {self.temperature}: must be above 0 and finite",
-        )
-        require(self.top_k is None or self.top_k >= 1, f"--top-k {self.top_k}: must be at least 1")
+        positive("--temperature", self.temperature)
+        at_least("--top-k", self.top_k, 1)
         require(
             self.top_p is None or 0 < self.top_p <= 1,
             f"--top-p {self.top_p}: must be above 0 and at most 1",

@@ -25,9 +25,9 @@ UNTIL_THE_END = ("trainer.average_last", "trainer.best_metric")
 @cache
 def mutable_on_resume(key: str) -> bool:
     """Returns whether an option may change between two starts of a run."""
-    section = {option.name: option for option in fields(Config)}.get(key.partition(".")[0])
-    declared = (section, options_of(Config).get(key))
-    return any(option is not None and option.metadata["mutable_on_resume"] for option in declared)
+    sections = {option.name: option for option in fields(Config)}
+    declared = (sections.get(key.partition(".")[0]), options_of(Config).get(key))
+    return any(option and option.metadata["mutable_on_resume"] for option in declared)
 
 
 def short_names(keys: Sequence[str]) -> list[str]:
@@ -58,26 +58,15 @@ def from_dict(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     values = {}
     for option in fields(schema):
         key, name = prefix + option.name, option.name
-        if name not in tree:
-            absent = _value_before(option)
-            require(absent is not MISSING, f"stored options lack {key}")
-            values[name] = deepcopy(absent)
-        elif is_section(option.type):
+        if name in tree and is_section(option.type):
             values[name] = from_dict(option.type, tree[name], f"{key}.")
-        else:
+        elif name in tree:
             values[name] = _checked(key, tree[name], option)
+        elif option.metadata or option.default is option.default_factory is MISSING:
+            absent = option.metadata.get("absent", MISSING)
+            require(absent is not MISSING, f"stored options lack {key}")
+            values[name] = deepcopy(absent)  # and an extension's option has its default
     return schema(**values)
-
-
-def _value_before(option: "Field[Any]") -> Any:
-    """Returns the value that runs had before the option existed, or the default of an extension's
-    option; MISSING without one.
-    """
-    if is_section(option.type):
-        return MISSING
-    if "absent" in option.metadata:
-        return option.metadata["absent"]
-    return option.default if option.default_factory is MISSING else option.default_factory()
 
 
 def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
