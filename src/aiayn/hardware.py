@@ -66,21 +66,14 @@ def _configure_cuda() -> None:
     # NaN.
     torch.backends.cuda.enable_cudnn_sdp(False)
     # Every batch has another shape, which fragments GPU memory unless segments can grow.
-    if not os.environ.keys() & {
-        "PYTORCH_ALLOC_CONF",
-        "PYTORCH_CUDA_ALLOC_CONF",
-    }:  # torch's name now, and before
-        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # torch's former name
+        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
 
 
 def visible_gpus() -> list[str]:
     """Returns what CUDA_VISIBLE_DEVICES calls the GPUs that this process may use."""
     count = torch.cuda.device_count()
-    named = [
-        name.strip()
-        for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        if name.strip()
-    ]
+    named = re.findall(r"[^\s,]+", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     return (named or [str(number) for number in range(count)])[:count]
 
 
@@ -144,15 +137,12 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     if precision == "tf32":
         precision = "32-true"
-    if precision == "auto":
-        precision = "bf16-mixed" if has_bfloat16(accelerator) else "32-true"
+    elif precision == "auto" and has_bfloat16(accelerator):
+        precision = "bf16-mixed"
+    elif precision == "auto":
         # Tensor cores came with compute capability 7.0, bfloat16 in them with 8.0.
-        if (
-            precision == "32-true"
-            and accelerator == "gpu"
-            and torch.cuda.get_device_capability() >= (7, 0)
-        ):
-            precision = "16-mixed"
+        has_cores = accelerator == "gpu" and torch.cuda.get_device_capability() >= (7, 0)
+        precision = "16-mixed" if has_cores else "32-true"
     if precision == "16-mixed" and accelerator == "cpu":
         raise ConfigError(
             "trainer.precision=16-mixed: needs a GPU; on a CPU set bf16-mixed or 32-true"
@@ -248,8 +238,7 @@ def has_bfloat16(accelerator: str) -> bool:
     if accelerator == "gpu":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     # Not in macOS' wheels
-    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return is_supported is not None and is_supported()
+    return getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)()
 
 
 def tokens_per_device(config: Config) -> int:

@@ -159,9 +159,6 @@ class SweepLauncher(Launcher):
     ) -> None:
         self.context, self.config = hydra_context, config
 
-    def checked_jobs(self, batch: Sequence[Sequence[str]], score: Sequence[str]) -> list[SweepJob]:
-        return checked_jobs(self.context, self.config, batch, score)
-
 
 def checked_jobs(
     context: HydraContext, config: DictConfig, batch: Sequence[Sequence[str]], score: Sequence[str]
@@ -215,7 +212,7 @@ class ProcessLauncher(SweepLauncher):
         signal.
         """
         at_least("hydra.launcher.jobs", self.jobs, 1)
-        jobs = self.checked_jobs(job_overrides, self.score)
+        jobs = checked_jobs(self.context, self.config, job_overrides, self.score)
         rows = list({job.name: job for job in jobs}.values())
         train, evaluate = program.process("train"), program.process("evaluate")
         failed = Processes(rows, train, evaluate, self.jobs).run()
@@ -245,7 +242,7 @@ class SlurmLauncher(SweepLauncher):
             sweeper == "grid",
             f"hydra/launcher=slurm: does not wait for results; leave out hydra/sweeper={sweeper}",
         )
-        jobs = self.checked_jobs(job_overrides, self.options.score)
+        jobs = checked_jobs(self.context, self.config, job_overrides, self.options.score)
         rows = list({job.name: job for job in jobs}.values())
         submit(rows, program.process("train"), program.process("evaluate"), self.options)
         return []

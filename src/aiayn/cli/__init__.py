@@ -28,9 +28,8 @@ def main() -> None:
         for argument in sys.argv[1:]
     ]
     command = sys.argv[1:2]
-    if command not in (["train"], ["evaluate"], ["serve"]) and hasattr(
-        signal, "SIGPIPE"
-    ):  # not on Windows
+    is_filter = command not in (["train"], ["evaluate"], ["serve"])
+    if is_filter and hasattr(signal, "SIGPIPE"):  # not on Windows
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     closed = sys.stdout is None or sys.stdin is None
     with one_line_errors(), handle_signals(interrupt):

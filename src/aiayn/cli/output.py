@@ -25,9 +25,8 @@ def show_progress(lines: int) -> "Iterator[TranslationProgress | None]":
 
     Only then: what reads a pipe may write to the same terminal.
     """
-    if not lines or not (
-        sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
-    ):
+    is_shown = lines and sys.stderr.isatty()
+    if not is_shown or not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
         yield None
         return
     from aiayn.evaluation.progress import TranslationProgress

@@ -9,8 +9,8 @@ import typer
 
 from aiayn.cli.arguments import ModelChoice, RunArgument
 from aiayn.cli.output import FILE_LINES, show_progress, write_lines
-from aiayn.config.rules import one_of
-from aiayn.errors import ConfigError, DataError, counted
+from aiayn.config.rules import one_of, require
+from aiayn.errors import DataError, counted
 
 if TYPE_CHECKING:
     from aiayn.search.force_decode import ScoredPair
@@ -51,15 +51,17 @@ def score(
     those before it.
     """
     one_of("--format", style, ("text", "jsonl"))
-    if each_token and style != "text":
-        raise ConfigError("--per-token prints one number for each pair; leave out --format")
+    require(
+        not each_token or style == "text",
+        "--per-token prints one number for each pair; leave out --format",
+    )
     from aiayn.data.sources import FileText, is_pair_file
 
-    if tgt is None and not is_pair_file(src.name):
-        raise ConfigError(
-            f"{src}: name the file with its translations as well, or a single file of pairs "
-            "(.tsv, .jsonl, .tmx)"
-        )
+    require(
+        tgt is not None or is_pair_file(src.name),
+        f"{src}: name the file with its translations as well, or a single file of pairs (.tsv, "
+        ".jsonl, .tmx)",
+    )
     lines = _aligned_lines(src, tgt) if tgt else None
     translator = model.load(run)
     sources, targets = lines or FileText("SRC", [str(src)], translator.languages).read()
@@ -109,14 +111,13 @@ def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
 def _as_json(
     translator: "Translator", index: int, source: str, target: str, pair: "ScoredPair"
 ) -> str:
-    tokens = translator.tokenizer.tokens(pair.tokens)
     fields = {
         "index": index,
         "source": source,
         "translation": target,
         "log_prob": pair.log_prob,
         "score": pair.score,
+        "tokens": translator.tokenizer.tokens(pair.tokens),
+        "token_log_probs": pair.token_log_probs,
     }
-    return json.dumps(
-        fields | {"tokens": tokens, "token_log_probs": pair.token_log_probs}, ensure_ascii=False
-    )
+    return json.dumps(fields, ensure_ascii=False)

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aiayn.config.rules import one_of
-from aiayn.errors import ConfigError
+from aiayn.config.rules import one_of, require
 
 FORMATS = ("text", "markdown", "latex", "csv", "json")
 
@@ -71,23 +70,20 @@ def table(
     """
     one_of("--format", form, FORMATS)
     one_of("--split", split or "val", ("val", "test"))
-    if parameters == bool(runs):
-        raise ConfigError(
-            "name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none"
-        )
-    of_runs = {
-        "--by": by,
-        "--baseline": baseline,
-        "--metrics": metrics,
-        "--split": split,
-        "--all": every_row,
-    }
-    if parameters and (refused := [name for name in of_runs if of_runs[name]]):
-        raise ConfigError(f"--parameters reads no run: leave out {', '.join(refused)}")
-    if vocab_size and not parameters:
-        raise ConfigError(
-            "--vocab-size only works with --parameters; runs have their own vocabulary"
-        )
+    require(
+        parameters != bool(runs),
+        "name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none",
+    )
+    of_runs = {"by": by, "baseline": baseline, "metrics": metrics, "split": split, "all": every_row}
+    refused = [f"--{name}" for name, value in of_runs.items() if value]
+    require(
+        not (parameters and refused),
+        f"--parameters reads no run: leave out {', '.join(refused)}",
+    )
+    require(
+        parameters or not vocab_size,
+        "--vocab-size only works with --parameters; runs have their own vocabulary",
+    )
     from aiayn.reports import tables as writers
     from aiayn.reports.comparison import comparisons
     from aiayn.reports.paper_tables import paper_tables, parameter_table
@@ -107,10 +103,10 @@ def table(
     shown_tables = [shown for shown in tables if shown.shown]
     if only:
         names = [shown.name for shown in shown_tables]
-        if only not in names:
-            raise ConfigError(
-                f"--table {only}: no run belongs to this table; choose one of {', '.join(names)}"
-            )
+        require(
+            only in names,
+            f"--table {only}: no run belongs to this table; choose one of {', '.join(names)}",
+        )
         tables = shown_tables = [shown for shown in tables if shown.name == only]
     if form == "json":
         text = writers.json_text(tables, None if only else notes)

@@ -58,9 +58,7 @@ def stream_chunks() -> Iterator[Chunk]:
         if lines:
             yield Chunk(_decoded(lines, lines_read))
             lines_read += len(lines)
-        if (
-            len(pending) > 2 * MAX_LINE_BYTES
-        ):  # too long, whatever follows: the error for it is raised now
+        if len(pending) > 2 * MAX_LINE_BYTES:  # too long, whatever follows: raises its error now
             _decoded([pending], lines_read)
     if pending:
         yield Chunk(_decoded([pending], lines_read))
@@ -110,10 +108,7 @@ def column_chunks(chunks: Iterable[Chunk], column: int) -> Iterator[Chunk]:
 
         def written(translations: list[str], rows: list[list[str]] = rows) -> Iterator[str]:
             for row, text in zip(rows, translations, strict=True):
-                yield (
-                    "\t".join([*row[: column - 1], text.replace("\t", " "), *row[column:]])
-                    if row
-                    else ""
-                )
+                row[column - 1 : column] = [text.replace("\t", " ")] if row else []
+                yield "\t".join(row)
 
         yield Chunk([row[column - 1] if row else "" for row in rows], written)

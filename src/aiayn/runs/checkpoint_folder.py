@@ -148,8 +148,7 @@ def remove_leftovers(folder: Path) -> None:
     """Removes what interrupted writes left behind. Only the process that holds the run's lock may
     call it.
     """
-    for orphan in [*folder.glob(".*.part"), *folder.glob(f"{PROOF.removesuffix('.ckpt')}.*")]:
+    states = folder.glob("step_*.optim")
+    orphans = [state for state in states if not state.with_suffix(".ckpt").exists()]
+    for orphan in [*orphans, *folder.glob(".*.part"), *folder.glob(f"{Path(PROOF).stem}.*")]:
         orphan.unlink(missing_ok=True)
-    for state in folder.glob("step_*.optim"):
-        if not state.with_suffix(".ckpt").exists():
-            state.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -106,19 +107,13 @@ def read_evaluation(path: Path) -> Evaluation | None:
     """Return the scores in an evaluation.json; None if the file is missing or damaged."""
     record = read_json(path)
     metrics = record.get("metrics")
-    if not isinstance(metrics, dict) or not all(
-        value is None or is_number(value) for value in metrics.values()
-    ):
+    is_whole = is_count(record.get("step")) and is_count(record.get("lines"))
+    if not is_whole or not isinstance(metrics, dict):
         return None
-    if not (is_count(record.get("step")) and is_count(record.get("lines"))):
+    if not all(value is None or is_number(value) for value in metrics.values()):
         return None
-    return Evaluation(
-        **{
-            option.name: record[option.name]
-            for option in fields(Evaluation)
-            if option.name in record
-        }
-    )
+    names = {field.name for field in fields(Evaluation)}
+    return Evaluation(**{name: record[name] for name in names & record.keys()})
 
 
 def read_evaluations(run: RunFolder) -> dict[str, Evaluation]:
@@ -165,7 +160,7 @@ def last_step(records: list[Record]) -> int:
 
 
 def best_and_last(
-    records: list[Record], key: str, best: Callable[..., float] = min
+    records: list[Record], key: str, best: Callable[..., Any] = min
 ) -> tuple[float, float, float] | None:
     """Return the best value, its step, and the last value; None if nothing was measured. `best` is
     min or max.
@@ -173,6 +168,5 @@ def best_and_last(
     points = series(records, key)
     if not points:
         return None
-    best_value = best(value for _, value in points)
-    best_step = next(step for step, value in points if value == best_value)
+    best_step, best_value = best(points, key=itemgetter(1))
     return best_value, best_step, points[-1][1]

@@ -93,11 +93,8 @@ class RunFolder:
         """
         if not self.averaged.exists():
             return "last"
-        return (
-            "best"
-            if read_json(self.validated).get("worse") is True and self.best.exists()
-            else "averaged"
-        )
+        is_worse = read_json(self.validated).get("worse") is True
+        return "best" if is_worse and self.best.exists() else "averaged"
 
     def write_end(self, step: int, reason: str, trainer: "TrainerOptions") -> None:
         write_json(self.end, {"step": step, "reason": reason, **_limits(trainer)})
@@ -137,12 +134,7 @@ class RunFolder:
             # libyaml, where it is installed, is ten times faster: a sweep has hundreds of files.
             loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
             config = loader(self.config.read_text(encoding="utf-8")).get_single_data()
-            for section, option in (
-                ("trainer", "max_steps"),
-                ("data", "src_lang"),
-                ("data", "tgt_lang"),
-            ):
-                config[section][option]
+            config["trainer"]["max_steps"], config["data"]["src_lang"], config["data"]["tgt_lang"]
         except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError) as error:
             raise RefusedError(
                 f"{self.config}: not the configuration of a run; restore it, or train again"
@@ -185,24 +177,21 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     `run` may be a checkpoint file itself. Raises ConfigError if there is no such run, RefusedError
     if it has no such checkpoint or the file is something else.
     """
+    folder, path = RunFolder(run), run
     if run.is_file():
-        path = run
         if checkpoint is not None:
             raise RefusedError(
                 f"{run}: is one checkpoint; leave out checkpoint={checkpoint}, or name the run's "
                 "folder"
             )
-    else:
-        folder = RunFolder(run)
-        if not folder.checkpoints.is_dir():
-            raise ConfigError(
-                f"{run}: neither a run (no checkpoints/) nor a checkpoint{similar_run(run)}"
-            )
-        if checkpoint is None:
-            checkpoint = folder.default_checkpoint()
-        path = {"averaged": folder.averaged, "best": folder.best, "last": folder.last}.get(
-            checkpoint, Path(checkpoint)
+    elif not folder.checkpoints.is_dir():
+        raise ConfigError(
+            f"{run}: neither a run (no checkpoints/) nor a checkpoint{similar_run(run)}"
         )
+    else:
+        name = checkpoint or folder.default_checkpoint()
+        is_named = name in ("averaged", "best", "last")
+        path = folder.checkpoints / f"{name}.ckpt" if is_named else Path(name)
         if not path.is_file():
             raise RefusedError(f"{path}: no such checkpoint")
     try:
@@ -253,12 +242,8 @@ def read_checksum(checkpoint: Path) -> str:
 def checksum_at_end(file: BinaryIO) -> str:
     """Returns what `read_checksum` does for an open file: another one may have its name by now."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - CHECKSUM_SIZE))
-    end = file.read()
-    return (
-        end.removeprefix(CHECKSUM_PREFIX).decode(errors="replace")
-        if end.startswith(CHECKSUM_PREFIX)
-        else ""
-    )
+    checksum = re.fullmatch(CHECKSUM_PREFIX + b"([0-9a-f]{64})", file.read())
+    return checksum[1].decode() if checksum else ""
 
 
 def folder_of(run: Path) -> Path:
@@ -365,16 +350,12 @@ def open_unlinked(path: Path, mode: str) -> TextIO:
     """Opens a text file of a run to write into. Raises RefusedError for a symbolic link: it may
     lead anywhere.
     """
-
-    def without_links(name: str, flags: int) -> int:
-        return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
     if path.is_symlink():
         raise RefusedError(
             f"{path}: is a symbolic link, which is not supported here; remove it, or replace it "
             "by its file"
         )
-    return cast(TextIO, open(path, mode, encoding="utf-8", opener=without_links))
+    return cast(TextIO, open(path, mode, encoding="utf-8"))
 
 
 def jsonl_line(record: Record) -> str:
@@ -389,7 +370,8 @@ def drop_records_after(path: Path, step: int) -> None:
 
 def series(records: list[Record], key: str) -> list[tuple[float, float]]:
     """Returns (step, value) of every record that has the key, with a finite number."""
-    measured = [
-        record for record in records if is_count(record.get("step")) and is_number(record.get(key))
+    return [
+        (record["step"], record[key])
+        for record in records
+        if is_count(record.get("step")) and is_number(record.get(key))
     ]
-    return [(record["step"], record[key]) for record in measured]

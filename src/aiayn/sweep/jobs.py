@@ -274,8 +274,8 @@ def _began_as(job: SweepJob, but: AbstractSet[str] = frozenset()) -> Config | No
         stored = to_dict(read_options(RunFolder(job.folder)))
         extensions = load_extensions(job.config.extensions)
         model = replace(job.config.model, parts=ids_of_builders(extensions))
-        now = replace(job.config, extensions_sha256=ids_of_files(extensions), model=model)
-        config = filled(now, stored)
+        current = replace(job.config, extensions_sha256=ids_of_files(extensions), model=model)
+        config = filled(current, stored)
         changed = set(changed_options(stored, config)) - but
     except RefusedError:
         return None
