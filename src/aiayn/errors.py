@@ -152,11 +152,11 @@ def _name_too_long(error: BaseException | None) -> str:
     """Returns what to say of a path that no file system can have, with the argument that it comes
     from; empty for an error with another cause.
     """
-    while error and not (isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG):
+    while error and getattr(error, "errno", None) != errno.ENAMETOOLONG:
         error = error.__cause__ or error.__context__
     if error is None:
         return ""
-    path = str(error.filename)
+    path = str(getattr(error, "filename", ""))
     name = max(path.split("/"), key=len)
     typed = next((argument for argument in sys.argv[1:] if name[:60] in argument), path)
     length = f"name of {len(name):,}" if len(name) > 200 else f"path of {len(path):,}"
