@@ -44,9 +44,9 @@ def text(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def config(text) -> Config:
-    """Four steps, two checkpoints; a validation of losses alone."""
+    """Four steps, two checkpoints; one validation of one sentence."""
     steps = ("trainer.max_steps=4", "trainer.checkpoint_every=2", "trainer.val_every=4")
-    quick = ("trainer.val_bleu_sentences=0", "model.n_layers=2", "name=plain")
+    quick = ("trainer.val_bleu_sentences=1", "model.n_layers=2", "name=plain")
     return composed(*TWELVE_STEPS, *text_in(text), *steps, *quick)
 
 
