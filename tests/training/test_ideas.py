@@ -115,12 +115,14 @@ def test_heads_that_share_keys_and_values_are_cached_as_they_are(idea, config, p
     assert (run / "attention.png").exists() == (idea == "multi_query")
 
 
-@pytest.mark.parametrize("idea", slow_but(["parallel_layer"], ["parallel_layer", "one_stack"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("idea", ["parallel_layer", "one_stack"])
 def test_a_decoder_of_other_layers_is_searched_by_its_own_step(idea, config, plain, tmp_path):
     assert_works_as_itself(idea, config, plain, tmp_path)
 
 
-@pytest.mark.parametrize("idea", slow_but(["geglu"], ["geglu", "scale_norm"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("idea", ["geglu", "scale_norm"])
 def test_other_sub_layers_and_norms_start_and_train_as_the_papers_do(idea, config, plain, tmp_path):
     run = assert_works_as_itself(idea, config, plain, tmp_path)
     model = load_model(checkpoints.load(RunFolder(run).last))
