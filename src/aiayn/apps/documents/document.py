@@ -249,7 +249,7 @@ def _with_attributes(page: str) -> Pieces:
         texts.append([*text, "\0"])
         return f"{attribute[1]}\0{len(texts) - 1}\0"
 
-    pieces: Pieces = []
+    pieces: list[Part | str | Checked] = []
     tokens = Reader(page.replace("\0", "\ufffd")).tokens
     for piece in read_parts(
         tokens, html_text, escaped_html, edit_tag=partial(ATTRIBUTE.sub, hidden)

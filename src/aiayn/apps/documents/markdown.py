@@ -244,10 +244,10 @@ def _escape(special: set[str], tokens: list[Token]) -> Callable[[str], str]:
     """
     raw = "".join(raw for token_type, _, raw in tokens if token_type == "text")
     special = special - set(ESCAPED.sub("", raw)) | special & set(ESCAPED.findall(raw))
-    edge = r"|(?<![^\W_])_|_(?![^\W_])" if "_" in special else ""
-    pattern = re.compile(
-        f"[{re.escape(''.join(special - {'_'}))}]{edge}" if special - {"_"} else f"(?!){edge}"
-    )
+    patterns = [re.escape(character) for character in special - {"_"}]
+    if "_" in special:
+        patterns += [r"(?<![^\W_])_", r"_(?![^\W_])"]
+    pattern = re.compile("|".join(patterns) or "(?!)")
     return lambda text: pattern.sub(r"\\\g<0>", text)
 
 

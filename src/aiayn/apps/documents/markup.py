@@ -8,7 +8,7 @@ tags that end a sentence is a part to translate, and everything else is copied.
 import html
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
@@ -88,7 +88,7 @@ class Part:
 class Checked:
     """Pieces whose translation is judged as a whole, such as those of a message."""
 
-    pieces: list[Part | str]
+    pieces: "Sequence[Part | str | Checked]"
     accept: Callable[[str], str]  # is given the translation; returns it, or what stays instead
 
 
