@@ -30,7 +30,7 @@ from texts import data_config
 
 from aiayn.config.data import DataConfig
 from aiayn.data import preparation
-from aiayn.data.preparation import prepare_corpus, wait_for
+from aiayn.data.preparation import prepare_corpus
 from aiayn.data.raw_text import RawText
 from aiayn.errors import DataError
 
@@ -236,13 +236,13 @@ def test_where_one_machine_prepares_the_others_wait_as_long_as_it_shows_signs_of
         preparation, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep)
     )
     if works:
-        assert len(wait_for(shared, None, silence=100).train) == 400
+        assert len(prepare_corpus(shared, silence=100).train) == 400
     else:
         with pytest.raises(
             DataError,
             match=r"no other process has prepared data/en-de-.* or worked on it for 100 sec",
         ):
-            wait_for(shared, None, silence=100)
+            prepare_corpus(shared, silence=100)
         assert clock[0] == 120
 
 
@@ -260,5 +260,5 @@ def test_a_machine_that_does_not_share_the_disk_ends_its_waiting_with_the_remedy
     with pytest.raises(
         DataError, match=r"data\.folder=data: no other process .* set data\.prepare_per_node=true"
     ):
-        wait_for(config, None, silence=0)
+        prepare_corpus(config, silence=0)
     assert not Path("data").exists()

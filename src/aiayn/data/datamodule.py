@@ -37,7 +37,7 @@ from aiayn.data.batch_plan import BatchPlan, MicroBatch, evaluation_batches, rep
 from aiayn.data.cleaning import learned_target, normalise
 from aiayn.data.corpus import PreparedCorpus, PreparedSplit
 from aiayn.data.encode import Sentences
-from aiayn.data.preparation import prepare_corpus, wait_for
+from aiayn.data.preparation import prepare_corpus
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError
@@ -107,9 +107,9 @@ class TranslationDataModule(pl.LightningDataModule):
         """Waits until another process has prepared the data; `silence`: seconds without a sign of
         it.
 
-        Raises DataError as `prepare.wait_for` does.
+        Raises DataError as `prepare_corpus` does.
         """
-        self._corpus = wait_for(self.config, self._given_tokenizer, silence)
+        self._corpus = prepare_corpus(self.config, self._given_tokenizer, silence=silence)
 
     def setup(self, stage: str | None = None) -> None:
         """Opens what a stage needs: fit, validate, test or predict; None: what training needs.

@@ -105,73 +105,30 @@ def infer_from_text(options: Config) -> SizedConfig:
     )
 
 
-def prepare_corpus(config: DataConfig, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
+def prepare_corpus(
+    config: DataConfig, tokenizer: Tokenizer | None = None, *, silence: float | None = None
+) -> PreparedCorpus:
     """Opens the prepared corpus of this configuration; builds it first if there is none.
 
-    Without a tokenizer, one is learned from the training text. Raises DataError for text that
-    cannot be used and for a data folder that cannot be read or written.
+    Without a tokenizer, one is learned from the training text. With `silence`, another process, of
+    any machine, builds the corpus on a disk that all share; it is opened as soon as it is there.
+    Raises DataError for text that cannot be used, for a data folder that cannot be read or written,
+    and if the other process shows no sign of life for `silence` seconds.
     """
     spec = _specify(config, tokenizer)
-    with _explained(config, spec):
-        prepared = open_verified(spec.target)
-        is_new = isinstance(prepared, str)
-        if is_new:
-            spec.target.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(_lock_file(spec.target)):
-                # again: another process may have built it while we waited
-                prepared = open_verified(spec.target)
-                if isinstance(prepared, str):
-                    if spec.target.exists():
-                        log.warning("%s is damaged (%s): building it again", spec.target, prepared)
-                    _build(config, spec)
-                    prepared = PreparedCorpus.open(spec.target)
-        assert not isinstance(prepared, str)
-        _describe(prepared, config, spec, is_new)
-        return prepared
-
-
-def wait_for(config: DataConfig, tokenizer: Tokenizer | None, silence: float) -> PreparedCorpus:
-    """Opens the prepared corpus as soon as another process, of any machine, has built it on a disk
-    that all share.
-
-    Raises DataError if that process shows no sign of life for `silence` seconds, and as
-    `prepare_corpus` does.
-    """
-    spec = _specify(config, tokenizer)
-    sign, since = None, time.monotonic()
-    with _explained(config, spec):
-        while isinstance(prepared := open_verified(spec.target), str):
-            lock = _lock_file(spec.target)
-            if (modified := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
-                sign, since = modified, time.monotonic()
-            if time.monotonic() - since > silence:
-                raise DataError(
-                    f"data.folder={config.folder}: no other process has prepared {spec.target} or "
-                    f"worked on it for {silence:g} seconds; all machines must see the same "
-                    "folder, or set data.prepare_per_node=true"
-                )
-            time.sleep(POLL)
-        _describe(prepared, config, spec, is_new=False)
-        return prepared
-
-
-@contextmanager
-def _explained(config: DataConfig, spec: CorpusSpec) -> Iterator[None]:
-    """Raises DataError where a file of the data folder cannot be read or written."""
     try:
-        yield
+        prepared = open_verified(spec.target)
+        is_new = isinstance(prepared, str) and silence is None
+        if isinstance(prepared, str):
+            prepared = _build(config, spec) if silence is None else _wait(config, spec, silence)
+        if config.write_dropped:
+            _write_dropped(prepared, config, spec)
     except OSError as error:
         raise DataError(
             f"data.folder={config.folder}: {error.strerror or error} "
             f"({error.filename or spec.target}); make room or make it writable, or choose another "
             "place with data.folder=FOLDER"
         ) from error
-
-
-def _describe(prepared: PreparedCorpus, config: DataConfig, spec: CorpusSpec, is_new: bool) -> None:
-    """Says what is in the corpus, and writes the pairs that are not if they are asked for."""
-    if config.write_dropped:
-        _write_dropped(prepared, config, spec)
     dropped = prepared.report["train"]["dropped"]
     reasons = ", ".join(f"{pairs:,} {reason}" for reason, pairs in dropped.items())
     counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
@@ -187,6 +144,24 @@ def _describe(prepared: PreparedCorpus, config: DataConfig, spec: CorpusSpec, is
     if config.source == "hub" and not is_new:  # opening it needs no network
         texts.pop("test", None)
     warn_of_leakage(prepared, texts, config)
+    return prepared
+
+
+def _wait(config: DataConfig, spec: CorpusSpec, silence: float) -> PreparedCorpus:
+    """Opens the corpus as soon as another process has built it."""
+    sign, since = None, time.monotonic()
+    while isinstance(prepared := open_verified(spec.target), str):
+        lock = _lock_file(spec.target)
+        if (modified := lock.stat().st_mtime_ns if lock.exists() else None) != sign:
+            sign, since = modified, time.monotonic()
+        if time.monotonic() - since > silence:
+            raise DataError(
+                f"data.folder={config.folder}: no other process has prepared {spec.target} or "
+                f"worked on it for {silence:g} seconds; all machines must see the same "
+                "folder, or set data.prepare_per_node=true"
+            )
+        time.sleep(POLL)
+    return prepared
 
 
 def _specify(config: DataOptions, tokenizer: Tokenizer | None) -> CorpusSpec:
@@ -224,53 +199,66 @@ def _specify(config: DataOptions, tokenizer: Tokenizer | None) -> CorpusSpec:
     return CorpusSpec(texts, tokenizer, settings, Path(config.folder).expanduser() / name)
 
 
-def _build(config: DataConfig, spec: CorpusSpec) -> None:
-    """Builds the corpus beside its folder and renames it; a build that is killed begins anew. The
-    caller holds the lock.
+def _build(config: DataConfig, spec: CorpusSpec) -> PreparedCorpus:
+    """Builds the corpus beside its folder and renames it; a build that is killed begins anew.
 
     Raises DataError if a text no longer is what the settings identify. Every machine builds in a
     folder of its own, because locks of files may not work across machines.
     """
-    texts, tokenizer, settings, target = spec
+    target = spec.target
+    target.parent.mkdir(parents=True, exist_ok=True)
     work = target.parent / f".{target.name}.{host()}.tmp"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    try:
-        check_sides(texts, config)
-        tokenizer = tokenizer or learn_tokenizer(config, texts["train"])
-        reports, survey = {}, Survey((config.src_lang, config.tgt_lang))
-        for split in SPLITS:
-            report = CleaningReport()
-            ids = encode_split(split, config, texts[split], tokenizer, report, survey)
-            tokens = store_split(work, split, ids)
-            report.check(texts[split], config)
-            reports[split] = report.as_dict() | tokens
-        reports["train"]["survey"] = survey.as_dict()
-        for line in remarks(reports["train"]["survey"]):
-            log.warning("warning: %s: %s", texts["train"].option, line)
-        if any(texts[split].identity() != settings[split] for split in SPLITS):
-            raise DataError(
-                "data.train or data.val changed while being read; start again when the files are "
-                "complete"
-            )
-        atomic_write_text(work / "tokenizer.json", tokenizer.to_json())
-        atomic_write_text(work / "report.json", json.dumps(reports, indent=2))
-        write_manifest(work, settings)
-        for path in work.iterdir():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-        fsync_folder(work)
+    with _locked(_lock_file(target)):
+        prepared = open_verified(target)
+        if not isinstance(prepared, str):  # another process has built it while we waited
+            return prepared
+        if target.exists():
+            log.warning("%s is damaged (%s): building it again", target, prepared)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
         try:
+            _write_corpus(work, config, spec)
             if target.exists() and isinstance(open_verified(target), str):
                 # At once, not file by file; processes that have it open keep its files.
                 shutil.rmtree(target.rename(work / "damaged"))
             work.rename(target)
-        except OSError:  # built meanwhile by a machine that the lock does not reach
+        except OSError:
             if isinstance(open_verified(target), str):
                 raise
+            # else built meanwhile by a machine that the lock does not reach
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
         fsync_folder(target.parent)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        return PreparedCorpus.open(target)
+
+
+def _write_corpus(folder: Path, config: DataConfig, spec: CorpusSpec) -> None:
+    """Encodes the texts into a folder, and flushes it to the disk."""
+    texts, tokenizer, settings, _ = spec
+    check_sides(texts, config)
+    tokenizer = tokenizer or learn_tokenizer(config, texts["train"])
+    reports, survey = {}, Survey((config.src_lang, config.tgt_lang))
+    for split in SPLITS:
+        report = CleaningReport()
+        ids = encode_split(split, config, texts[split], tokenizer, report, survey)
+        tokens = store_split(folder, split, ids)
+        report.check(texts[split], config)
+        reports[split] = report.as_dict() | tokens
+    reports["train"]["survey"] = survey.as_dict()
+    for line in remarks(reports["train"]["survey"]):
+        log.warning("warning: %s: %s", texts["train"].option, line)
+    if any(texts[split].identity() != settings[split] for split in SPLITS):
+        raise DataError(
+            "data.train or data.val changed while being read; start again when the files are "
+            "complete"
+        )
+    atomic_write_text(folder / "tokenizer.json", tokenizer.to_json())
+    atomic_write_text(folder / "report.json", json.dumps(reports, indent=2))
+    write_manifest(folder, settings)
+    for path in folder.iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+    fsync_folder(folder)
 
 
 def _write_dropped(prepared: PreparedCorpus, config: DataConfig, spec: CorpusSpec) -> None:
@@ -306,7 +294,7 @@ def _lock_file(target: Path) -> Path:
 def _locked(path: Path) -> Iterator[None]:
     """Holds an exclusive lock, which ends with the process, even if that is killed.
 
-    The file is touched meanwhile: a sign of life for `wait_for` on machines that do not see the
+    The file is touched meanwhile: a sign of life for `_wait` on machines that do not see the
     lock.
     """
     lock, over = filelock.FileLock(path), threading.Event()
