@@ -128,23 +128,19 @@ class CleaningReport:
         return report
 
 
-def with_plain_blanks(text: str) -> str:
-    """Returns a text with spaces for unusual blanks and line ends, and without invisible
-    characters.
-    """
-    for pattern, replacement in () if is_plain(text) else REPLACED:
-        text = pattern.sub(replacement, text)
-    return text
-
-
 def composed(text: str) -> str:
     """Returns a text in Unicode's form NFC, as nearly all text is: one character for a letter with
     its accent.
     """
     # The library sorts the accents of a letter in quadratic time. One of so many is found here.
     if any(map(_is_mark, text[MANY_MARKS::MANY_MARKS])):
-        runs = groupby(text, _is_mark)
-        text = "".join("".join(_ordered_marks(run) if marks else run) for marks, run in runs)
+        runs = []
+        for are_marks, run in groupby(text, _is_mark):
+            if are_marks:
+                decomposed = "".join(unicodedata.normalize("NFD", mark) for mark in run)
+                run = sorted(decomposed, key=unicodedata.combining)
+            runs.append("".join(run))
+        text = "".join(runs)
     return unicodedata.normalize("NFC", text)
 
 
@@ -154,17 +150,13 @@ def _is_mark(character: str) -> bool:
     return unicodedata.combining(unicodedata.normalize("NFD", character)[0]) > 0
 
 
-def _ordered_marks(run: Iterable[str]) -> list[str]:
-    """Returns accents decomposed and in Unicode's canonical order."""
-    decomposed = (mark for character in run for mark in unicodedata.normalize("NFD", character))
-    return sorted(decomposed, key=unicodedata.combining)
-
-
 def canonical(text: str) -> str:
     """Returns a text as the tokenizer reads it: composed, with plain blanks and without invisible
     characters.
     """
-    return composed(with_plain_blanks(text))
+    for pattern, replacement in () if is_plain(text) else REPLACED:
+        text = pattern.sub(replacement, text)
+    return composed(text)
 
 
 def is_plain(text: str) -> bool:

@@ -44,7 +44,7 @@ class PreparedSplit:
     @classmethod
     def open(cls, folder: Path, name: str) -> "PreparedSplit":
         """Maps the files of a split. Raises ValueError if they do not belong together."""
-        src, tgt = (open_sentences(folder / f"{name}.{side}") for side in SIDES)
+        src, tgt = (_open_sentences(folder / f"{name}.{side}") for side in SIDES)
         if len(src) != len(tgt):
             raise ValueError(f"{name} has {len(src)} sources and {len(tgt)} targets")
         return cls(folder, name, src, tgt)
@@ -110,7 +110,7 @@ def store_split(
     return tokens
 
 
-def open_sentences(path: Path) -> Sentences:
+def _open_sentences(path: Path) -> Sentences:
     """Maps the files of a side, such as train.src. Raises ValueError if they do not belong
     together.
     """

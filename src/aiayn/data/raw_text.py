@@ -108,15 +108,8 @@ def with_progress(pairs: Iterable, doing: str, total: int | None) -> Iterator:
         yield pair
         if number % 1000 == 0 and (clock := time.monotonic()) - last > 10:
             last, rate = clock, number / (clock - start)
-            of_total = f" of {total:,}" if total else ""
-            left = (
-                f", {timedelta(seconds=round(max(0, total - number) / rate))} left" if total else ""
-            )
-            log.info(
-                "%s: %s%s pairs, %s a second%s",
-                doing,
-                f"{number:,}",
-                of_total,
-                f"{rate:,.0f}",
-                left,
-            )
+            of_total = left = ""
+            if total:
+                seconds = round(max(0, total - number) / rate)
+                of_total, left = f" of {total:,}", f", {timedelta(seconds=seconds)} left"
+            log.info(f"{doing}: {number:,}{of_total} pairs, {rate:,.0f} a second{left}")

@@ -104,27 +104,24 @@ class FileText(RawText):
     def pairs(self) -> Iterator[RawPair]:
         # `self.files` is asked for here and now: errors of names come before the first pair.
         return chain.from_iterable(
-            self._with_tag(number, tag, paths) for number, (tag, paths) in enumerate(self.files)
+            self._pairs(number, tag, paths) for number, (tag, paths) in enumerate(self.files)
         )
 
-    def _with_tag(self, number: int, tag: str, paths: tuple[Path, ...]) -> Iterator[RawPair]:
+    def _pairs(self, number: int, tag: str, paths: tuple[Path, ...]) -> Iterator[RawPair]:
         """Yields the pairs of a name with its number and its tag, which blank sources do not
         get.
         """
-        for pair in self._pairs(paths):
+        if len(paths) == 1:
+            pairs = _read_pair_file(paths[0], *self.langs)
+        else:
+            file, rows = " and ".join(map(str, paths)), zip(*map(lines, paths), strict=True)
+            pairs = (RawPair(file, line, src, tgt) for line, (src, tgt) in enumerate(rows, 1))
+        for pair in pairs:
             if number or tag:
                 is_blank = not tag or not normalise(pair.src.decode(errors="replace"))
                 src = pair.src if is_blank else f"{tag} ".encode() + pair.src
                 pair = pair._replace(src=src, corpus=number)
             yield pair
-
-    def _pairs(self, paths: tuple[Path, ...]) -> Iterator[RawPair]:
-        if len(paths) == 1:
-            yield from _read_pair_file(paths[0], *self.langs)
-        else:
-            file = " and ".join(map(str, paths))
-            for number, (src, tgt) in enumerate(zip(*map(lines, paths), strict=True), 1):
-                yield RawPair(file, number, src, tgt)
 
     def identity(self) -> Any:
         return [
@@ -136,7 +133,9 @@ class FileText(RawText):
 
     def count(self) -> int:
         return sum(
-            self._scan(paths[0])[0] if len(paths) == 2 else sum(1 for _ in self._pairs(paths))
+            self._scan(paths[0])[0]
+            if len(paths) == 2
+            else sum(1 for _ in _read_pair_file(paths[0], *self.langs))
             for _, paths in self.files
         )
 
@@ -179,10 +178,7 @@ def _read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
 
 # Formats that are not read, by suffix, and what to do instead.
 TABLE = "spreadsheets are not supported: save this one as comma-separated text (.csv)"
-OFFICE = (
-    "office documents are not supported: save the text, one sentence per line (aiayn translate "
-    "also reads .html)"
-)
+OFFICE = "office documents are not supported: save the text, one sentence per line, or as .html"
 OTHER_FORMATS = {
     **dict.fromkeys(("xlsx", "xls", "ods"), TABLE),
     **dict.fromkeys(("docx", "doc", "odt", "rtf", "pptx", "odp", "epub", "pdf"), OFFICE),
@@ -295,19 +291,15 @@ class HubText(RawText):
             # Read in place, without a second copy in the library's cache.
             return datasets.load_dataset(str(folder), config, split=name, streaming=True)
         except Exception as error:  # datasets, pyarrow and the file system raise many kinds
-            offline = folder is None and datasets.config.HF_HUB_OFFLINE
-            reason = (
-                "no connection to the hub, and not in its local cache"
-                if offline
-                else _one_line(error)
-            )
-            remedy = (
-                REMEDY if folder is None else "the folder must have the same layout as on the hub"
-            )
-            if folder is None and not offline and self.revision:
+            reason, remedy = _one_line(error), REMEDY
+            if folder:
+                remedy = "the folder must have the same layout as on the hub"
+            elif datasets.config.HF_HUB_OFFLINE:
+                reason = "no connection to the hub, and not in its local cache"
+            elif self.revision:
                 remedy = (
                     f"if data.hub_revision={self.revision} is not one of its commits, set it to "
-                    f"null; or {remedy}"
+                    f"null; or {REMEDY}"
                 )
             raise DataError(
                 f"data.hub_path={self.hub_path}, split {name}: {reason}; {remedy}"

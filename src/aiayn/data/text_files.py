@@ -5,6 +5,7 @@ line separators that programs know would misalign the two languages.
 """
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import io
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 from aiayn.errors import DataError
 
@@ -36,12 +37,11 @@ OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 SURROGATE = re.compile("[\ud800-\udfff]")
 # How compressed files begin, with what, and what is done about it.
 COMPRESSED = {
-    **{
-        b"\x1f\x8b": "gzip; name it .gz",
-        b"BZh": "bzip2; name it .bz2",
-        b"\xfd7zXZ\0": "xz; name it .xz",
-    },
-    **{b"PK\3\4": "zip; decompress it", b"\x28\xb5\x2f\xfd": "zstd; decompress it"},
+    b"\x1f\x8b": "gzip; name it .gz",
+    b"BZh": "bzip2; name it .bz2",
+    b"\xfd7zXZ\0": "xz; name it .xz",
+    b"PK\3\4": "zip; decompress it",
+    b"\x28\xb5\x2f\xfd": "zstd; decompress it",
 }
 
 
@@ -135,16 +135,13 @@ def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
     A line longer than `longest` bytes is cut there. Raises DataError for a file that is UTF-16.
     """
     with opened(path) as stream:
-        number = 0
+        start = stream.peek(64)[:64]
+        if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise DataError(f"{path}: the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+        refuse_utf_16(start, path)
+        if start.startswith(codecs.BOM_UTF8):
+            stream.read(3)
         while line := stream.readline(longest):
-            if number == 0:
-                if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                    raise DataError(
-                        f"{path}: the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
-                    )
-                refuse_utf_16(line[:64], path)
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            number += 1
             rest, skipped = line, 0
             while len(rest) >= longest and not rest.endswith(b"\n"):
                 rest = stream.readline(longest)
@@ -154,7 +151,7 @@ def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
 
 
 @contextmanager
-def opened(path: Path, is_text: bool = True) -> Iterator[BinaryIO]:
+def opened(path: Path, is_text: bool = True) -> Iterator[io.BufferedReader]:
     """Opens a file's decompressed content. Raises DataError if it cannot be read, now or later, or
     is no text.
     """
@@ -169,13 +166,10 @@ def opened(path: Path, is_text: bool = True) -> Iterator[BinaryIO]:
                 f"{path}: is a named pipe; store its text in a file, or pipe it to standard input"
             )
         with open(path, "rb") as raw:
-            compression = next(
-                (advice for magic, advice in COMPRESSED.items() if raw.peek(6).startswith(magic)),
-                None,
-            )
             opener = OPENERS.get(path.suffix)
-            if is_text and compression and opener is None:
-                raise DataError(f"{path}: the file is compressed with {compression}")
+            for magic, advice in COMPRESSED.items() if is_text and not opener else ():
+                if raw.peek(6).startswith(magic):
+                    raise DataError(f"{path}: the file is compressed with {advice}")
             # A second buffer makes reading lines four times as fast.
             yield io.BufferedReader(cast(io.RawIOBase, opener(raw)), 1 << 20) if opener else raw
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:

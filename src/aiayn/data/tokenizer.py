@@ -252,7 +252,13 @@ class Tokenizer:
         """Returns a readable subword for each id, for plots: `▁` is a space, and bytes that are
         only a part of a character are in hex, such as \\xe7\\x8c.
         """
-        return [_readable(self.subword(number)) for number in ids]
+        readable = []
+        for subword in map(self.subword, ids):
+            if BYTE_OF_CHARACTER.keys() >= set(subword):
+                content = bytes(map(BYTE_OF_CHARACTER.__getitem__, subword))
+                subword = content.decode("utf-8", "backslashreplace").replace(" ", "▁")
+            readable.append(subword)  # or one of data.symbols, in its own letters
+        return readable
 
     @property
     def subwords(self) -> list[str]:
@@ -264,13 +270,6 @@ class Tokenizer:
         subword = self._core.id_to_token(number)
         assert subword is not None, f"the vocabulary has no id {number}"
         return subword
-
-
-def _readable(subword: str) -> str:
-    if not BYTE_OF_CHARACTER.keys() >= set(subword):  # one of data.symbols, in its own letters
-        return subword
-    content = bytes(BYTE_OF_CHARACTER[character] for character in subword)
-    return content.decode("utf-8", "backslashreplace").replace(" ", "▁")
 
 
 def _untrained(
