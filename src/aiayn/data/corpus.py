@@ -128,8 +128,8 @@ def unigram_loss(split: PreparedSplit, vocab_size: int, label_smoothing: float) 
 
     No model that ignores the source and the previous tokens has a lower one.
     """
-    some = np.array_split(split.tgt.flat, -(-len(split.tgt.flat) // COUNTED))
-    counts = np.sum([np.bincount(ids, minlength=vocab_size) for ids in some], axis=0)
+    chunks = np.array_split(split.tgt.flat, -(-len(split.tgt.flat) // COUNTED))
+    counts = np.sum([np.bincount(ids, minlength=vocab_size) for ids in chunks], axis=0)
     counts[EOS_ID] += len(split)
     targets = (1 - label_smoothing) * counts / counts.sum() + label_smoothing / vocab_size
     return float(-(targets[targets > 0] * np.log(targets[targets > 0])).sum())

@@ -97,11 +97,9 @@ def check_text(config: DataOptions) -> None:
 
 def infer_from_text(options: Config) -> SizedConfig:
     """Returns the options, sizes inferred from the training text where they are null."""
-    text, data = partial(text_of, options.data, "train"), options.data
+    text = text_of(options.data, "train")
     return infer_sizes(
-        options,
-        lambda: text().count(),
-        lambda size: supported_vocab_size(data, text(), size),
+        options, text.count, lambda size: supported_vocab_size(options.data, text, size)
     )
 
 

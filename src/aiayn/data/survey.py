@@ -97,14 +97,14 @@ def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
     """
     if not config.check_sides or config.task != "translation":
         return
-    val = _profile(texts["val"])
-    if val.pairs < FEWEST_PAIRS:
+    dev = _profile(texts["val"])
+    if dev.pairs < FEWEST_PAIRS:
         return
     for split in ("train", "test"):
         for text in texts[split].untagged() if split in texts else ():
             profile = _profile(text)
             if profile.pairs >= FEWEST_PAIRS:
-                _compare(profile, val, config)
+                _compare(profile, dev, config)
 
 
 def _profile(text: RawText) -> TextProfile:
@@ -113,39 +113,39 @@ def _profile(text: RawText) -> TextProfile:
     return TextProfile(text.option, len(pairs), *sides)
 
 
-def _compare(text: TextProfile, val: TextProfile, config: DataOptions) -> None:
+def _compare(text: TextProfile, dev: TextProfile, config: DataOptions) -> None:
     """Raises DataError unless each side of a text is more like its side of the development text
     than like the other.
     """
-    src_ratio = text.src.likeness(val.tgt) / max(text.src.likeness(val.src), 1e-6)
-    tgt_ratio = text.tgt.likeness(val.src) / max(text.tgt.likeness(val.tgt), 1e-6)
+    src_ratio = text.src.likeness(dev.tgt) / max(text.src.likeness(dev.src), 1e-6)
+    tgt_ratio = text.tgt.likeness(dev.src) / max(text.tgt.likeness(dev.tgt), 1e-6)
     faults = []
     if src_ratio * tgt_ratio > EXCHANGED_PAIR and min(src_ratio, tgt_ratio) > 1:
-        faults.append(f"source and target are swapped compared with {val.option}")
+        faults.append(f"source and target are swapped compared with {dev.option}")
     # Words in common grow with both texts: those of one language had 0.05 to 0.24 or more, those of
     # two 0.08 to 0.15 or less, of 100 and of 1,000 pairs each.
-    is_large = min(text.pairs, val.pairs) >= FOREIGN_PAIRS
-    least = 0.05 * log10(text.pairs * val.pairs) - 0.16 if is_large else 0.0
+    is_large = min(text.pairs, dev.pairs) >= FOREIGN_PAIRS
+    least = 0.05 * log10(text.pairs * dev.pairs) - 0.16 if is_large else 0.0
     for name, opposite, side, ratio, lang in (
         ("source", "target", text.src, src_ratio, config.src_lang),
         ("target", "source", text.tgt, tgt_ratio, config.tgt_lang),
     ):
-        words = max(overlap(side.words, other.words) for other in (val.src, val.tgt))
-        letters = max(overlap(side.trigrams, other.trigrams) for other in (val.src, val.tgt))
+        words = max(overlap(side.words, other.words) for other in (dev.src, dev.tgt))
+        letters = max(overlap(side.trigrams, other.trigrams) for other in (dev.src, dev.tgt))
         if words < least and letters < SAME_LETTERS:
             faults.append(
-                f"its {name} side should be {lang}, but is in neither language of {val.option}"
+                f"its {name} side should be {lang}, but is in neither language of {dev.option}"
             )
         if ratio > EXCHANGED_SIDE:
             faults.append(
-                f"its {name} side is in the language of the {opposite} side of {val.option}"
+                f"its {name} side is in the language of the {opposite} side of {dev.option}"
             )
     if faults:
         raise DataError(
-            f"{text.option}: {faults[0]} (words in common with the sources of {val.option}: "
-            f"{_percent(text.src, val.src)} of its sources, {_percent(text.tgt, val.src)} of its "
-            f"targets; with the targets: {_percent(text.src, val.tgt)} and "
-            f"{_percent(text.tgt, val.tgt)}); correct the names of the files or of the columns, or "
+            f"{text.option}: {faults[0]} (words in common with the sources of {dev.option}: "
+            f"{_percent(text.src, dev.src)} of its sources, {_percent(text.tgt, dev.src)} of its "
+            f"targets; with the targets: {_percent(text.src, dev.tgt)} and "
+            f"{_percent(text.tgt, dev.tgt)}); correct the names of the files or of the columns, or "
             "set data.check_sides=false"
         )
 
