@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from aiayn.config.data import DataOptions
 from aiayn.data.languages import wrong_languages
 from aiayn.data.placeholders import placeholders
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.text_files import MAX_LINE_BYTES
 from aiayn.errors import DataError
-
-if TYPE_CHECKING:
-    from aiayn.config.data import DataOptions
 
 # One table for the text of training and of translation. A line is blank if nothing is left of it.
 BLANKS = "\t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000\u2800\u3164"  # become a space
@@ -105,7 +103,7 @@ class CleaningReport:
             for reason, count in self.dropped.items()
         )
 
-    def check(self, text: RawText, config: "DataOptions") -> None:
+    def check(self, text: RawText, config: DataOptions) -> None:
         """Raises DataError if no pair is usable, and if over 5 % of a file are not UTF-8."""
         self.check_encoding(text)
         if not self.kept:
@@ -243,7 +241,7 @@ def _usable(raw: bytes) -> tuple[str, bool, str]:
     return plain, plain != text, "" if plain else "empty"
 
 
-def training_rules(config: "DataOptions") -> list[tuple[str, Rule]]:
+def training_rules(config: DataOptions) -> list[tuple[str, Rule]]:
     """Returns the rules that the options ask for and their reasons, made anew for one pass over the
     training text.
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from aiayn.config.data import OTHER_ALGORITHMS
+from aiayn.config.data import OTHER_ALGORITHMS, DataConfig, DataOptions
 from aiayn.config.stored import as_option
 from aiayn.config.tasks import TASKS
 from aiayn.data.cleaning import (
@@ -31,9 +31,6 @@ from aiayn.data.raw_text import RawText, with_progress
 from aiayn.errors import DataError
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-if TYPE_CHECKING:
-    from aiayn.config.data import DataConfig, DataOptions
-
 log = logging.getLogger(__name__)
 
 SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
@@ -44,7 +41,8 @@ _UNPRINTED = [byte for byte in range(256) if chr(byte) not in _ALPHABET]
 BYTE_OF_CHARACTER = {character: ord(character) for character in _ALPHABET}
 BYTE_OF_CHARACTER |= {chr(256 + n): byte for n, byte in enumerate(_UNPRINTED)}
 
-CHARACTER = r"[\s\S]"  # divides a text before merges of bytes make subwords of its parts
+# They divide a text before merges of bytes make subwords of its parts.
+CHARACTER, BETWEEN_SPACES = r"[\s\S]", " ?[^ ]+"
 
 # `cleaning.canonical` in the library's file format.
 CANONICAL = [
@@ -118,7 +116,8 @@ class Tokenizer:
 
         Raises UnsupportedSizeError, for `option`, if the text has too few distinct words.
         """
-        core = _untrained(pretokenized, lowercase, algorithm == "characters")
+        between_spaces = BETWEEN_SPACES if pretokenized else None
+        core = _untrained(CHARACTER if algorithm == "characters" else between_spaces, lowercase)
         texts = ([canonical(line) for line in batch] for batch in batches)
         settings: dict[str, Any] = {
             "vocab_size": vocab_size - len(symbols),
@@ -161,9 +160,14 @@ class Tokenizer:
             lowercase = {"type": "Lowercase"} in fields["normalizer"]["normalizers"]
             steps = fields["pre_tokenizer"].get("pretokenizers", [])[:1]
             patterns = [step["pattern"]["Regex"] for step in steps]
-            core = _untrained(bool(patterns), lowercase, patterns == [CHARACTER])
+            between_spaces = BETWEEN_SPACES if patterns else None
+            core = _untrained(CHARACTER if patterns == [CHARACTER] else between_spaces, lowercase)
             if model["type"] == "Unigram":
-                core.model = models.Unigram(_scored(model["vocab"]), UNK_ID, False)
+                vocabulary = [(piece, score) for piece, score in model["vocab"]]
+                pieces = [piece for piece, score in vocabulary if piece and math.isfinite(score)]
+                if pieces[:4] != list(SPECIAL_IDS) or not _ALPHABET.issubset(pieces):
+                    raise ValueError("a vocabulary without special tokens or bytes")
+                core.model = models.Unigram(vocabulary, UNK_ID, False)
             else:
                 merges = [(left, right) for left, right in model["merges"]]
                 core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
@@ -184,8 +188,7 @@ class Tokenizer:
     def to_json(self) -> str:
         """Returns the tokenizer as canonical JSON: equal tokenizers give equal text."""
         fields = json.loads(self._core.to_str())
-        steps = fields["normalizer"].get("normalizers", [fields["normalizer"]])
-        fields["normalizer"] = {"type": "Sequence", "normalizers": [*CANONICAL, *steps]}
+        fields["normalizer"]["normalizers"] = CANONICAL + fields["normalizer"]["normalizers"]
         if self._own_source:
             fields["source"] = json.loads(self._own_source.to_json())
         return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -272,20 +275,15 @@ class Tokenizer:
         return subword
 
 
-def _untrained(
-    pretokenized: bool, lowercase: bool, characters: bool = False
-) -> tokenizers.Tokenizer:
-    """Returns all of the tokenizer that is not learned."""
+def _untrained(pattern: str | None, lowercase: bool) -> tokenizers.Tokenizer:
+    """Returns all of the tokenizer that is not learned; without a pattern, letters, digits and
+    punctuation are divided.
+    """
     core = tokenizers.Tokenizer(models.BPE())
-    core.normalizer = normalizers.Prepend(" ")
-    if lowercase:
-        core.normalizer = normalizers.Sequence([normalizers.Lowercase(), core.normalizer])
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(
-        add_prefix_space=False, use_regex=not pretokenized
-    )
-    if pretokenized or characters:
-        core.pre_tokenizer.use_regex = False
-        pattern = CHARACTER if characters else " ?[^ ]+"
+    steps = [normalizers.Lowercase()] if lowercase else []
+    core.normalizer = normalizers.Sequence([*steps, normalizers.Prepend(" ")])
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern is None)
+    if pattern:
         words = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
         core.pre_tokenizer = pre_tokenizers.Sequence([words, core.pre_tokenizer])
     core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
@@ -297,16 +295,6 @@ def _add(core: tokenizers.Tokenizer, symbols: Sequence[str]) -> None:
     word gets one.
     """
     core.add_tokens([tokenizers.AddedToken(symbol, normalized=True) for symbol in symbols])
-
-
-def _scored(vocabulary: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Returns the subwords of a unigram model by id. Raises ValueError if special ones or bytes are
-    missing.
-    """
-    pieces = [piece for piece, score in vocabulary if piece and math.isfinite(score)]
-    if pieces[:4] != list(SPECIAL_IDS) or not _ALPHABET.issubset(pieces):
-        raise ValueError("a vocabulary without special tokens or bytes")
-    return [(piece, score) for piece, score in vocabulary]
 
 
 def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[str, int]:
@@ -324,7 +312,7 @@ def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[s
     return ids
 
 
-def supported_vocab_size(config: "DataOptions", text: RawText, size: int) -> int:
+def supported_vocab_size(config: DataOptions, text: RawText, size: int) -> int:
     """Returns `size`, or the largest size that the text supports if that is less.
 
     Stops reading when it has seen enough words; learns a vocabulary only of a text that has few.
@@ -332,7 +320,9 @@ def supported_vocab_size(config: "DataOptions", text: RawText, size: int) -> int
     """
     if config.tokenizer.endswith(".json"):
         return size
-    core = _untrained(TASKS[config.task].splits_at_spaces, config.lowercase)
+    core = _untrained(
+        BETWEEN_SPACES if TASKS[config.task].splits_at_spaces else None, config.lowercase
+    )
     sides, words = ("src", "tgt") if config.src_vocab_size is None else ("tgt",), set[str]()
     for batch in _batches(config, text, sides):
         for line in batch:
@@ -347,7 +337,7 @@ def supported_vocab_size(config: "DataOptions", text: RawText, size: int) -> int
         return error.supported
 
 
-def learn_tokenizer(config: "DataConfig", text: RawText) -> Tokenizer:
+def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
     """Learns from the clean pairs of the training text, or from `data.tokenizer_pairs` of them,
     evenly spaced.
 
@@ -360,36 +350,36 @@ def learn_tokenizer(config: "DataConfig", text: RawText) -> Tokenizer:
     return _learn(config, text, "vocab_size", ("tgt",)).with_source(source)
 
 
-def _learn(config: "DataOptions", text: RawText, size: str, sides: tuple[str, ...]) -> Tokenizer:
-    log.info("learning %s subwords from %s", f"{getattr(config, size):,}", text.option)
+def _learn(config: DataOptions, text: RawText, option: str, sides: tuple[str, ...]) -> Tokenizer:
+    size = getattr(config, option)
+    log.info(f"learning {size:,} subwords from {text.option}")
     return Tokenizer.train(
         _batches(config, text, sides),
-        getattr(config, size),
+        size,
         pretokenized=TASKS[config.task].splits_at_spaces,
         lowercase=config.lowercase,
         algorithm=config.tokenizer,
         symbols=config.all_symbols,
-        option=f"data.{size}",
+        option=f"data.{option}",
     )
 
 
-def _batches(config: "DataOptions", text: RawText, sides: tuple[str, ...]) -> Iterator[list[str]]:
+def _batches(config: DataOptions, text: RawText, sides: tuple[str, ...]) -> Iterator[list[str]]:
     """Yields what a vocabulary is learned from."""
-    pairs, report, wanted = text.pairs(), CleaningReport(), config.tokenizer_pairs
-    if wanted is not None:
+    pairs, report, size = text.pairs(), CleaningReport(), config.tokenizer_pairs
+    if size is not None:
         total = text.count()
         pairs = (
-            pair for i, pair in enumerate(pairs) if (i + 1) * wanted // total > i * wanted // total
+            pair for i, pair in enumerate(pairs) if (i + 1) * size // total > i * size // total
         )
-    cleaned = clean(
-        with_progress(pairs, "reading", None), report, training_rules(config), config.tags
-    )
+    pairs = with_progress(pairs, "reading", None)
+    cleaned = clean(pairs, report, training_rules(config), config.tags)
     for batch in grouped(cleaned, size=500, characters=200_000):
         yield [getattr(pair, side) for pair in batch for side in sides]
     report.check(text, config)
 
 
-def given_tokenizer(config: "DataOptions") -> Tokenizer | None:
+def given_tokenizer(config: DataOptions) -> Tokenizer | None:
     """Reads the file that `data.tokenizer` names; None if a tokenizer is to be learned."""
     if config.tokenizer in ("bpe", *OTHER_ALGORITHMS):
         return None
@@ -401,7 +391,7 @@ def given_tokenizer(config: "DataOptions") -> Tokenizer | None:
         ) from error
 
 
-def check_tokenizer(tokenizer: Tokenizer, config: "DataOptions") -> None:
+def check_tokenizer(tokenizer: Tokenizer, config: DataOptions) -> None:
     """Raises DataError for options that a tokenizer contradicts."""
     unknown = [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]
     if unknown:
