@@ -117,9 +117,14 @@ def encode_split(
     is_duplicate = rules.pop()[1] if training and config.drop_duplicates else None
     pairs = clean(raw, report, rules, config.tags)
     for chunk, src, tgt in encode(pairs, tokenizer, config.prepare_processes):
+        if not training:
+            yield src, tgt
+            continue
         kept = []
-        for number, pair in enumerate(chunk if training else ()):
-            shorter, longer = sorted((len(src[number]), len(tgt[number])))
+        lengths = np.sort([np.diff(src.starts), np.diff(tgt.starts)], axis=0)
+        for number, (pair, shorter, longer) in enumerate(
+            zip(chunk, *lengths.tolist(), strict=True)
+        ):
             if longer > config.max_length:
                 report.drop_kept(pair, "too_long")
             elif longer > config.max_length_ratio * shorter + 5:
@@ -129,11 +134,9 @@ def encode_split(
             else:
                 kept.append(number)
                 report.corpora[pair.raw.corpus] += 1
-        if training:
-            src, tgt = (side.take(np.array(kept, np.int64)) for side in (src, tgt))
-            if survey:
-                survey.add(chunk[number] for number in kept)
-        yield src, tgt
+        if survey:
+            survey.add(chunk[number] for number in kept)
+        yield src.take(np.array(kept, np.int64)), tgt.take(np.array(kept, np.int64))
 
 
 def encode(

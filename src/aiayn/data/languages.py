@@ -112,21 +112,17 @@ def wrong_languages(langs: tuple[str, str]) -> Callable[[str, str], str]:
             "data.drop_wrong_language=true: pip install 'aiayn[text]' (py3langid) first"
         ) from error
     alike = [
-        next((group for group in ALIKE if lang in group), (lang,)) for lang in map(primary, langs)
+        next((set(group) for group in ALIKE if lang in group), {lang})
+        for lang in map(primary, langs)
     ]
-    known = [not set(group).isdisjoint(identifier.labels) for group in alike]
-
-    def language(line: str) -> str:
-        if sum(map(str.isalpha, line)) < FEWEST_LETTERS:
-            return ""
-        name, probability = identifier.classify(line)
-        return name if probability > SURE else ""
 
     def languages(src: str, tgt: str) -> str:
-        names = [
-            language(line) if is_known else ""
-            for line, is_known in zip((src, tgt), known, strict=True)
-        ]
+        names = []
+        for line, group in zip((src, tgt), alike, strict=True):
+            is_long = sum(map(str.isalpha, line)) >= FEWEST_LETTERS
+            is_known = not group.isdisjoint(identifier.labels)
+            name, probability = identifier.classify(line) if is_long and is_known else ("", 0.0)
+            names.append(name if probability > SURE else "")
         is_wrong = any(name and name not in group for name, group in zip(names, alike, strict=True))
         return "-".join(name or "?" for name in names) if is_wrong else ""
 
