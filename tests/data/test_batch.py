@@ -1,7 +1,5 @@
 """Batches against a loop over pairs."""
 
-import pickle
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import numpy as np
@@ -80,21 +78,6 @@ def test_moving_and_pinning_keep_everything(monkeypatch):
             assert getattr(moved, name).shape == value.shape
         else:
             assert pinned == getattr(moved, name) == value
-
-
-def test_a_batch_of_a_loaders_process_arrives_by_value_without_a_file_of_shared_memory():
-    batch = collate(split_of([([5], [6, 7, 8]), ([5, 4], [9])]), micro_batch_of(0, 1), number=7)
-    sent = bytes(ForkingPickler.dumps(batch))
-    assert b"rebuild_storage" not in sent
-    arrived = pickle.loads(sent)
-    for name in ("src", "tgt_in", "tgt_out"):
-        assert torch.equal(getattr(arrived, name), getattr(batch, name))
-    np.testing.assert_equal(arrived.lengths, batch.lengths)
-    assert (arrived.number, arrived.step_tokens, arrived.micro_batches) == (
-        7,
-        99,
-        batch.micro_batches,
-    )
 
 
 def test_the_host_waits_for_no_copy_to_a_gpu_and_for_every_other(monkeypatch):

@@ -113,6 +113,23 @@ def test_a_limit_within_a_step_is_refused(data, kind):
         data.train_dataloader()
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_batches_of_a_loaders_process_arrive_by_value_without_a_file_of_shared_memory(
+    config, packed
+):
+    loaders = []
+    for workers in (0, 1):
+        data = TranslationDataModule(replace(config, num_workers=workers), seed=1)
+        data.packed = packed
+        data.setup("fit")
+        loaders.append(data.train_dataloader())
+    for made, arrived in zip(*loaders, strict=True):
+        assert made.number == arrived.number
+        assert torch.equal(made.src, arrived.src)
+        assert torch.equal(made.tgt_out, arrived.tgt_out)
+        assert not (arrived.src.is_shared() or arrived.tgt_out.is_shared())
+
+
 def test_accumulation_cuts_the_same_steps_into_more_parts(config):
     parts = {}
     for accumulate, world_size in ((12, 1), (4, 2), (8, 1)):

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
-from multiprocessing.reduction import ForkingPickler
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -184,29 +183,6 @@ class PackedBatch(OnDevice, Counted):
 
 
 TrainingBatch = Batch | PackedBatch
-
-
-def _by_value(batch: TrainingBatch) -> tuple[Callable[..., TrainingBatch], tuple[Any, ...]]:
-    values = {
-        name: value.numpy() if isinstance(value, Tensor) else value
-        for name, value in vars(batch).items()
-    }
-    return _from_arrays, (type(batch), values)
-
-
-def _from_arrays(batch_class: type[TrainingBatch], values: dict[str, Any]) -> TrainingBatch:
-    values |= {
-        name: torch.from_numpy(value)
-        for name, value in values.items()
-        if isinstance(value, np.ndarray)
-    }
-    return batch_class(**values)
-
-
-# From a loader's process: for each tensor, torch would open a connection, which costs the
-# training's process more.
-ForkingPickler.register(Batch, _by_value)
-ForkingPickler.register(PackedBatch, _by_value)
 
 
 @dataclass(eq=False)

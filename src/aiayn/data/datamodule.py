@@ -13,11 +13,14 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
+import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
 from aiayn.config.data import DataConfig
@@ -265,7 +268,7 @@ class TranslationDataModule(pl.LightningDataModule):
             and self.trainer.strategy.root_device.type == "cuda",
             persistent_workers=workers > 0,
             prefetch_factor=4 if workers else None,
-            worker_init_fn=_ignore_signals,
+            worker_init_fn=_start_worker,
         )
 
 
@@ -353,9 +356,11 @@ def _source_batch(sources: Sentences, batches: list[np.ndarray], number: int) ->
     return SourceBatch(batches[number].tolist(), padded(sources, batches[number])[0])
 
 
-def _ignore_signals(worker: int) -> None:
-    """Makes a loader worker ignore signals to the whole job: the training process needs it to
-    finish the step.
+def _start_worker(worker: int) -> None:
+    """Prepares a loader's process: it ignores signals to the whole job, because the training
+    process needs it to finish the step, and sends tensors by value.
     """
     for number in TERMINATION_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    # For each tensor, torch would open a connection, which costs the training's process more.
+    ForkingPickler.register(Tensor, lambda tensor: (torch.from_numpy, (tensor.numpy(),)))

@@ -142,17 +142,9 @@ def _compare(text: TextProfile, dev: TextProfile, config: DataOptions) -> None:
             )
     if faults:
         raise DataError(
-            f"{text.option}: {faults[0]} (words in common with the sources of {dev.option}: "
-            f"{_percent(text.src, dev.src)} of its sources, {_percent(text.tgt, dev.src)} of its "
-            f"targets; with the targets: {_percent(text.src, dev.tgt)} and "
-            f"{_percent(text.tgt, dev.tgt)}); correct the names of the files or of the columns, or "
-            "set data.check_sides=false"
+            f"{text.option}: {faults[0]}; correct the names of the files or of the columns, or set "
+            "data.check_sides=false"
         )
-
-
-def _percent(side: SideProfile, other: SideProfile) -> str:
-    shared = sum(count for word, count in side.words.items() if word in other.words)
-    return f"{100 * shared / max(side.words.total(), 1):.0f} %"
 
 
 @dataclass
