@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from lightning_fabric.utilities.apply_func import move_data_to_device
 from measure import Worker, draw_bars, interleaved, parse_options, report, spread
 from peers import PEERS
 from torch import Tensor, nn
@@ -86,7 +87,7 @@ def training(
     """Returns a function that trains these steps."""
     model.to(device).train()
     adam = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    steps = [[batch.to(torch.device(device)) for batch in step] for step in steps]
+    steps = [[move_data_to_device(batch, device) for batch in step] for step in steps]
 
     def train() -> None:
         for step in steps:

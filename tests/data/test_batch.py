@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lightning_fabric.utilities.apply_func import move_data_to_device
 
 from aiayn.data.batch import collate, shift_right
 from aiayn.data.batch_plan import MicroBatch
@@ -67,7 +68,7 @@ def test_a_micro_batch_without_pairs_is_one_row_that_weighs_nothing():
 def test_moving_and_pinning_keep_everything(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self.clone())
     batch = collate(split_of([([5], [6, 7]), ([4], [])]), micro_batch_of(1, 0), number=2)
-    moved = batch.to(torch.device("meta"))
+    moved = move_data_to_device(batch, torch.device("meta"))
     assert {moved.src.device.type, moved.tgt_in.device.type, moved.tgt_out.device.type} == {"meta"}
     assert moved.src_mask.shape == (2, 1, 1, 2)
     for name, value in vars(batch).items():
@@ -83,9 +84,11 @@ def test_moving_and_pinning_keep_everything(monkeypatch):
 def test_the_host_waits_for_no_copy_to_a_gpu_and_for_every_other(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        torch.Tensor, "to", lambda self, device, non_blocking: asked.append(non_blocking) or self
+        torch.Tensor,
+        "to",
+        lambda self, device, non_blocking=False: asked.append(non_blocking) or self,
     )
     batch = collate(split_of([([5], [6, 7])]), micro_batch_of(0), number=2)
-    batch.to(torch.device("cuda"))
-    batch.to(torch.device("cpu"))
+    move_data_to_device(batch, torch.device("cuda"))
+    move_data_to_device(batch, torch.device("cpu"))
     assert asked == [True] * 3 + [False] * 3

@@ -127,7 +127,8 @@ def test_batches_of_a_loaders_process_arrive_by_value_without_a_file_of_shared_m
         assert made.number == arrived.number
         assert torch.equal(made.src, arrived.src)
         assert torch.equal(made.tgt_out, arrived.tgt_out)
-        assert not (arrived.src.is_shared() or arrived.tgt_out.is_shared())
+        assert not arrived.src.is_shared()
+        assert not arrived.tgt_out.is_shared()
 
 
 def test_accumulation_cuts_the_same_steps_into_more_parts(config):

@@ -3,7 +3,6 @@ to what.
 """
 
 import math
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
@@ -19,27 +18,19 @@ from aiayn.data.encode import Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
 
-class OnDevice:
-    """Base of all batches: moves their tensors to a device together."""
-
-    def to(self, device: torch.device) -> Self:
-        """Copies the batch to a device, without waiting for a GPU that is still busy with the
-        previous batch.
-        """
-        return self._map(lambda ids: ids.to(device, non_blocking=device.type == "cuda"))
+class Pinned:
+    """Base of all batches: Lightning moves the tensors of a data class, but pins none."""
 
     def pin_memory(self) -> Self:
         """Copies the batch to page-locked memory, from which a GPU copies asynchronously."""
-        return self._map(Tensor.pin_memory)
-
-    def _map(self, function: Callable[[Tensor], Tensor]) -> Self:
-        changed = copy(self)
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        vars(changed).update({name: function(tensor) for name, tensor in tensors.items()})
-        return changed
+        pinned = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(pinned, name, value.pin_memory())
+        return pinned
 
 
-class Counted:
+class Counted(Pinned):
     """Token counts of a micro-batch, known on the host: counting on a GPU would launch kernels
     there.
     """
@@ -59,7 +50,7 @@ class Counted:
 
 
 @dataclass(eq=False)  # not frozen: Lightning converts batches in place for some precisions
-class Batch(OnDevice, Counted):
+class Batch(Counted):
     """One micro-batch of B pairs. Without pairs it is one row of weight 0 (n_tokens = 0)."""
 
     number: int  # number of the micro-batch, counted over the whole run
@@ -108,7 +99,7 @@ class Slot(IntEnum):
 
 
 @dataclass(eq=False)
-class PackedBatch(OnDevice, Counted):
+class PackedBatch(Counted):
     """A micro-batch whose sentences lie one after the other, without padding, in N token slots.
 
     All that a pass reads is one tensor, whose shape is the same for every batch. An empty slot has
@@ -186,7 +177,7 @@ TrainingBatch = Batch | PackedBatch
 
 
 @dataclass(eq=False)
-class SourceBatch(OnDevice):
+class SourceBatch(Pinned):
     """Sources to translate. A rank without work gets a dummy: no `lines`, and one row with an end
     mark only.
     """
