@@ -27,14 +27,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from aiayn.data.corpus import PreparedCorpus
 from aiayn.errors import DataError
-
-if TYPE_CHECKING:
-    from aiayn.data.corpus import PreparedCorpus
 
 SAMPLED = 1000  # steps of an epoch from which padding and memory are estimated
 SLOTS_UNIT = 128  # packed batches have a multiple of so many token slots
@@ -249,7 +247,7 @@ def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.nd
 
 
 def repetitions(
-    corpus: "PreparedCorpus", temperature: float, weights: list[float] | None = None
+    corpus: PreparedCorpus, temperature: float, weights: list[float] | None = None
 ) -> np.ndarray | None:
     """Returns how often an epoch has each training pair on average, (pairs,); None: every pair
     once.
@@ -265,14 +263,13 @@ def repetitions(
             f"data.temperature={temperature:g}" if weights is None else f"data.weights={weights}"
         )
         raise DataError(
-            f"{option}: mixes several files of data.train, but {corpus.folder} has pairs of "
-            f"{len(pairs) or 1} or is from an older version: name files with usable pairs, remove "
-            "that folder, or leave the option out"
+            f"{option}: mixes several files of data.train, but only {len(pairs) or 1} has usable "
+            "pairs; name more files, or leave the option out"
         )
     return np.repeat(weights or (pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
 
 
-def describe_corpus(prepared: "PreparedCorpus", plan: BatchPlan) -> dict[str, Any]:
+def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]:
     """Returns plain values, fit for JSON.
 
     `lengths` counts the training sentences of 0, 1, 2, ... subwords, by side; `padding` is the mean

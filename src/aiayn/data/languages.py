@@ -5,12 +5,9 @@ script; and which language a line is in, by the library py3langid where it is in
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 from aiayn.errors import ConfigError
-
-if TYPE_CHECKING:
-    from py3langid.langid import LanguageIdentifier  # pyright: ignore[reportMissingImports]
 
 # English names, codes and further codes of languages, for the names of columns and for people.
 LANGUAGES = (
@@ -92,7 +89,7 @@ def tags_of_targets(symbols: Iterable[str], tgt_lang: str) -> dict[str, str]:
 
 
 @cache
-def _identifier() -> "LanguageIdentifier":
+def _identifier() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier  # pyright: ignore[reportMissingImports]
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

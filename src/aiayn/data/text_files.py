@@ -51,10 +51,8 @@ def scan(path: Path, is_text: bool = True, max_expansion: int = MAX_EXPANSION) -
     It is read again only if it has changed. Raises DataError if it cannot be read, or not twice, or
     if a compressed file holds more than `max_expansion` times its size, and what `opened` raises.
     """
-    try:
+    with _readable(path):
         status = path.stat()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     if stat.S_ISFIFO(status.st_mode):
         raise DataError(
             f"{path}: is a pipe, but text for training is read more than once; store it in a file"
@@ -155,7 +153,7 @@ def opened(path: Path, is_text: bool = True) -> Iterator[io.BufferedReader]:
     """Opens a file's decompressed content. Raises DataError if it cannot be read, now or later, or
     is no text.
     """
-    try:
+    with _readable(path):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise DataError(f"{path}: is a folder; name a file in it")
@@ -172,6 +170,13 @@ def opened(path: Path, is_text: bool = True) -> Iterator[io.BufferedReader]:
                     raise DataError(f"{path}: the file is compressed with {advice}")
             # A second buffer makes reading lines four times as fast.
             yield io.BufferedReader(cast(io.RawIOBase, opener(raw)), 1 << 20) if opener else raw
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raises DataError where a file cannot be read."""
+    try:
+        yield
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
         remedy = "check its name" if isinstance(error, FileNotFoundError) else "replace the file"
