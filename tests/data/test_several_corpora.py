@@ -161,12 +161,14 @@ def test_a_source_of_invisible_characters_is_blank_with_a_tag_as_without(tmp_pat
 def test_the_tag_of_a_text_begins_all_of_its_sentences_and_is_no_mark_up(tag, markup):
     texts = [f"{tag} Take it. Now go.", "<b>one</b>", "", f"{tag} "]
     read = Texts(texts, "en", markup, paragraphs=True, symbols=[tag])
-    assert read.sentences == [
+    assert read.sentences.lines == [
         f"{tag} Take it.",
         f"{tag} Now go.",
         "one" if markup else "<b>one</b>",
     ]
-    assert Texts(texts, "en", markup, paragraphs=False, symbols=[tag]).sentences[-1:] != [f"{tag} "]
+    assert Texts(texts, "en", markup, paragraphs=False, symbols=[tag]).sentences.lines[-1:] != [
+        f"{tag} "
+    ]
 
 
 def test_filters_compare_sides_without_the_tag(tmp_path):
