@@ -34,31 +34,26 @@ WandbMode = Literal["online", "offline", "disabled", "shared"]
 
 
 def wandb_logger(config: Config, folder: Path) -> WandbLogger:
-    """Starts the run there, and logs what is sent. Raises ConfigError if the client does not
-    start.
+    """Starts the run there, and logs what leaves this machine, and where it goes. Raises
+    ConfigError if the client does not start.
     """
-    experiment = _start_client(config, folder)
-    log.info("wandb    %s", _what_is_sent(config, experiment.url, folder))
-    return WandbLogger(experiment=experiment)
-
-
-def _what_is_sent(config: Config, url: str | None, folder: Path) -> str:
-    """Returns what leaves this machine, and where it goes."""
+    experiment, logger = _start_client(config, folder), config.logger
+    if wandb_mode(logger.mode) == "disabled":
+        log.info("wandb    nothing is sent (disabled)")
+        return WandbLogger(experiment=experiment)
     sent = ["curves", "options", "machine"]
-    if config.logger.samples:
+    if logger.samples:
         sent.append("validation sentences with translations and attention")
-    if config.logger.upload:
+    if logger.upload:
         sent.append("the final checkpoint")
-    text = (
-        ""
-        if config.logger.samples
-        else "; no text (logger.samples=true sends validation sentences)"
+    destination = (
+        f"stored offline in {folder}/wandb; upload with `wandb sync {folder}/wandb/offline-*`"
     )
-    if wandb_mode(config.logger.mode) == "disabled":
-        return "nothing is sent (disabled)"
-    kept = f"stored offline in {folder}/wandb; upload with `wandb sync {folder}/wandb/offline-*`"
-    where = f"sent to {url}" if url else kept
-    return f"{', '.join(sent)} are {where}{text}"
+    if experiment.url:
+        destination = f"sent to {experiment.url}"
+    text = "; no text (logger.samples=true sends validation sentences)"
+    log.info("wandb    %s are %s%s", ", ".join(sent), destination, "" if logger.samples else text)
+    return WandbLogger(experiment=experiment)
 
 
 def upload(config: Config, folder: RunFolder) -> None:
@@ -83,15 +78,16 @@ def send_scores(folder: RunFolder, scores: Evaluation) -> None:
     scores are stored.
     """
     text = scores.split or Path(scores.text.partition("=")[2]).name or "text"
-    values: dict[str, Any] = {
-        metric: value for metric, value in scores.metrics.items() if value is not None
+    values = dict(scores.metrics) | {
+        "length_ratio": scores.length_ratio("sacrebleu"),
+        "signature": scores.signature,
+        "step": scores.step,
     }
-    if ratio := scores.length_ratio("sacrebleu"):
-        values["length_ratio"] = ratio
-    values |= {"signature": scores.signature, "step": scores.step}
     try:
         run = _start_client(read_options(folder), folder.path)
-        run.summary.update({f"{text}/{name}": value for name, value in values.items()})
+        run.summary.update(
+            {f"{text}/{name}": value for name, value in values.items() if value is not None}
+        )
         run.finish()
     except Exception as error:
         log.warning("warning  W&B did not get the scores (%s)", " ".join(str(error).split()))
@@ -144,15 +140,14 @@ def _start_client(config: Config, folder: Path) -> Any:
             "login`, or set logger.mode=offline"
         ) from error
     # As the logger does for a run that it starts itself: all curves over optimizer steps.
+    axis: dict[str, Any] = {"step_metric": "trainer/global_step", "step_sync": True}
     run.define_metric("trainer/global_step")
-    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    run.define_metric("*", **axis)
     # A table of runs shows the best value and the last.
     for name, metric in METRICS.items():
         if name.startswith("val/") and name != "val/length_ratio":
             best = "min" if metric.lower_is_better else "max"
-            run.define_metric(
-                name, step_metric="trainer/global_step", step_sync=True, summary=f"{best},last"
-            )
+            run.define_metric(name, **axis, summary=f"{best},last")
     return run
 
 
