@@ -36,6 +36,8 @@ class ValidationScores(pl.Callback):
         lines = validated_lines(run.config, len(run.validation_text[0]))
         self.sources, self.references = ([side[n] for n in lines] for side in run.validation_text)
         self.hypotheses: list[str] = []  # of the current validation
+        # Metrics that gave no number in it; callbacks of Lightning see their last ones
+        self.failed: list[str] = []
         self.task = task_of(run.config.data.task)
         self.language = target_language(self.sources, run.config.data.tgt_lang)
         # Refused before training
@@ -54,14 +56,13 @@ class ValidationScores(pl.Callback):
         self.hypotheses = self._translate(trainer, translation_module(pl_module))
         scores = self.task.val_scores(self.hypotheses, self.sources, self.references, self.language)
         metrics = self.run.research.metrics if trainer.is_global_zero else {}
-        own_scores = measure(metrics, self.hypotheses, self.references, self.sources)
+        measured = measure(metrics, self.hypotheses, self.references, self.sources)
         # One rank's for all: of a metric that draws samples each would have its own, and stop at
         # its own step.
-        for name, value in trainer.strategy.broadcast(own_scores).items():
-            if value is None:  # Lightning would keep the last one
-                trainer.callback_metrics.pop(f"val/{name}", None)
-            else:
-                scores[f"val/{name}"] = value
+        measured = trainer.strategy.broadcast(measured)
+        own_scores = {f"val/{name}": value for name, value in measured.items()}
+        self.failed = [name for name, value in own_scores.items() if value is None]
+        scores |= {name: value for name, value in own_scores.items() if value is not None}
         trainer.callback_metrics.update(
             {name: torch.tensor(value) for name, value in scores.items()}
         )
@@ -184,7 +185,7 @@ class Validate(StepCallback):
         metrics = {
             name: float(value)
             for name, value in trainer.callback_metrics.items()
-            if name.startswith("val/")
+            if name.startswith("val/") and name not in self.scores.failed
         }
         if "val/loss" not in metrics:
             raise ConfigError(
