@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from torch.optim import Optimizer
 
 from aiayn.data.batch import TrainingBatch, source_mask
 from aiayn.errors import ConfigError, NonFiniteOutputError, UserError, summary_of
@@ -74,11 +73,17 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
             checkpoint = checkpoints.load(path)
             model = load_model(checkpoint).eval()
             states = checkpoints.read_tensors(checkpoint_folder.optimizer_path(path))
+            [state] = states["lightning"]["optimizer_states"]
         except UserError as error:
             raise ConfigError(
                 f"the checkpoint of the first step cannot be read back: {error}"
             ) from error
-        refuse_other_states(trainer.optimizers, states["lightning"]["optimizer_states"])
+        restored = copy(trainer.optimizers[0])  # has states of its own once it has loaded some
+        restored.load_state_dict(state)
+        if not same(restored.state_dict(), state):
+            raise ConfigError(
+                f"{type(restored).__name__}: its load_state_dict does not restore the saved state"
+            )
         builders = (checkpoint.config.model.parts or "").split(",")
         name = ", ".join(file_id.partition(":")[0] for file_id in builders)
         name = name or type(module).__name__
@@ -96,17 +101,6 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
         log.warning(NEIGHBOURS, neighbours)
     for fault, difference in faults.items():
         raise ConfigError(f"{name}: {FAULTS[fault].format(difference)}")
-
-
-def refuse_other_states(optimizers: Sequence[Optimizer], states: Sequence[dict[str, Any]]) -> None:
-    """Raises ConfigError for an optimizer that does not load the state that it saved."""
-    for optimizer, state in zip(optimizers, states, strict=True):
-        other = copy(optimizer)  # which has states of its own once it has loaded some
-        other.load_state_dict(state)
-        if not same(other.state_dict(), state):
-            raise ConfigError(
-                f"{type(optimizer).__name__}: its load_state_dict does not restore the saved state"
-            )
 
 
 def reload_faults(

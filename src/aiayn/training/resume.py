@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
@@ -79,24 +79,19 @@ def load_resume_state(
     return ResumeState(*newest)
 
 
-def refuse_other_shapes(step: int, optimizers: Sequence[Optimizer]) -> None:
+def refuse_other_shapes(step: int, optimizer: Optimizer) -> None:
     """Raises RefusedError for a restored state that has not the shape of its weight, where the
     optimizer's fused kernel would read beyond its end.
     """
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    states = [
-        (weight, name, value)
-        for optimizer in optimizers
-        for weight, state in optimizer.state.items()
-        for name, value in state.items()
-        if any(group.get("fused") for group in groups)
-    ]
-    for weight, name, value in states:
-        if not isinstance(value, Tensor) or value.shape not in ((), weight.shape):
-            raise RefusedError(
-                f"step_{step}.optim does not hold the state of this training ({name} has not the "
-                "shape of its weight); remove it to continue from an older checkpoint"
-            )
+    if not any(group.get("fused") for group in optimizer.param_groups):
+        return
+    for weight, state in optimizer.state.items():
+        for name, value in state.items():
+            if not isinstance(value, Tensor) or value.shape not in ((), weight.shape):
+                raise RefusedError(
+                    f"step_{step}.optim does not hold the state of this training ({name} has not "
+                    "the shape of its weight); remove it to continue from an older checkpoint"
+                )
 
 
 def store_test(folder: RunFolder, config: Config) -> None:

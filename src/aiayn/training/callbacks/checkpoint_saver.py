@@ -68,7 +68,7 @@ class CheckpointSaver(Checkpoint):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        refuse_other_shapes(self.run.start_step, trainer.optimizers)
+        refuse_other_shapes(self.run.start_step, trainer.optimizers[0])
 
     def on_train_batch_end(
         self,
