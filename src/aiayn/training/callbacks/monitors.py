@@ -190,7 +190,13 @@ class ThroughputMonitor(StepCallback):
         if is_logged:
             self.services.check_folder()
             log_metrics(trainer, metrics, step)
-            self._refuse_high_loss(step, metrics["train/loss"])
+            loss, uniform = metrics["train/loss"], math.log(module.vocab_size)
+            if loss > 2 * uniform + 10:
+                raise DivergedError(
+                    f"the training loss up to step {step} is {loss:.4g} per token, and a uniform "
+                    f"guess over the vocabulary would have {uniform:.2f}: "
+                    + lower_rate(self.run.config.optim)
+                )
             self.paces.append(pace)
             self.loss_sum, self.tokens, self.untimed = 0.0, 0, 0
             self._begin_interval(step, time)
@@ -233,15 +239,6 @@ class ThroughputMonitor(StepCallback):
         if self.flops is not None and self.peak_rate:
             metrics["perf/mfu"] = flops / (seconds * self.peak_rate * trainer.world_size)
         return metrics
-
-    def _refuse_high_loss(self, step: int, loss: float) -> None:
-        uniform = math.log(self.module.vocab_size)
-        if loss > 2 * uniform + 10:
-            raise DivergedError(
-                f"the training loss up to step {step} is {loss:.4g} per token, and a uniform "
-                f"guess over the vocabulary would have {uniform:.2f}: "
-                + lower_rate(self.run.config.optim)
-            )
 
     def _warn_if_stuck(self, step: int, loss: float) -> None:
         config = self.run.config
