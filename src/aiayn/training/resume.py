@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from filelock import lock_descriptor
-from torch import Tensor
-from torch.optim import Optimizer
 
 from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
@@ -77,21 +75,6 @@ def load_resume_state(
                 "give a new run another name="
             )
     return ResumeState(*newest)
-
-
-def refuse_other_shapes(step: int, optimizer: Optimizer) -> None:
-    """Raises RefusedError for a restored state that has not the shape of its weight, where the
-    optimizer's fused kernel would read beyond its end.
-    """
-    if not any(group.get("fused") for group in optimizer.param_groups):
-        return
-    for weight, state in optimizer.state.items():
-        for name, value in state.items():
-            if not isinstance(value, Tensor) or value.shape not in ((), weight.shape):
-                raise RefusedError(
-                    f"step_{step}.optim does not hold the state of this training ({name} has not "
-                    "the shape of its weight); remove it to continue from an older checkpoint"
-                )
 
 
 def store_test(folder: RunFolder, config: Config) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Checkpoint, Timer
 from pytorch_lightning.utilities.types import STEP_OUTPUT
+from torch import Tensor
 
 from aiayn.data.batch import TrainingBatch
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import prove, refuse_unequal_buffers
-from aiayn.training.resume import refuse_other_shapes
 from aiayn.training.start import RunServices, RunSpec
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,20 @@ class CheckpointSaver(Checkpoint):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        refuse_other_shapes(self.run.start_step, trainer.optimizers[0])
+        """Raises RefusedError for a restored state that has not the shape of its weight, where the
+        optimizer's fused kernel would read beyond its end.
+        """
+        [optimizer] = trainer.optimizers
+        if not any(group.get("fused") for group in optimizer.param_groups):
+            return
+        for weight, state in optimizer.state.items():
+            for name, value in state.items():
+                if not isinstance(value, Tensor) or value.shape not in ((), weight.shape):
+                    raise RefusedError(
+                        f"step_{self.run.start_step}.optim does not hold the state of this "
+                        f"training ({name} has not the shape of its weight); remove it to continue "
+                        "from an older checkpoint"
+                    )
 
     def on_train_batch_end(
         self,
