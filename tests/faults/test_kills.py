@@ -95,7 +95,7 @@ def test_an_optimizer_state_above_100_mb_is_saved_every_ten_minutes(
     state = {0: {"exp_avg": torch.empty(floats, device="meta")}}
     trainer = SimpleNamespace(optimizers=[SimpleNamespace(state=state)])
     services = SimpleNamespace(stop=SimpleNamespace(on_any_rank=bool))
-    saver = CheckpointSaver(SimpleNamespace(start_step=0, config=config), services)
+    saver = CheckpointSaver(SimpleNamespace(start_step=0, config=config), services, None)
 
     assert [saver._saves_state(trainer, last=False) for _ in saves] == saves
 
