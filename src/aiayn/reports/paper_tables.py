@@ -1,6 +1,6 @@
 """Tables 2, 3 and 4 of the paper: what was measured, beside what was published."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -106,15 +106,26 @@ def _is_of(row: Row, group: Group) -> bool:
     return row.is_of(group.runs[0].options | {"test_set": test_set})
 
 
-def _select_rows(table: Table, lines: Sequence[Line], every_row: bool) -> Table:
-    """Choose the records to show, mark those that were not run, and count those left out."""
+def _table(
+    name: str,
+    title: str,
+    lines: Sequence[Line],
+    record_of: Callable[[Line], Record],
+    footnote: str,
+    every_row: bool,
+) -> Table:
+    """Return a table without columns: why its runs are not the paper's, the records of the lines,
+    those to show, marked where they were not run, and the number of those left out.
+    """
+    records = [record_of(line) for line in lines]
+    table = Table(title, [], records, _warning(records), [footnote], name)
     measured_rows = {id(line.row) for line in lines if line.group.runs and line.row.options}
     if every_row or len(measured_rows) > 1:
-        not_run = dict.fromkeys(MEASURED_KEYS & table.records[0].keys(), NOT_RUN)
-        table.selected = [record | ({} if record["run"] else not_run) for record in table.records]
+        not_run = dict.fromkeys(MEASURED_KEYS & records[0].keys(), NOT_RUN)
+        table.selected = [record | ({} if record["run"] else not_run) for record in records]
         return table
-    table.selected = [record for record in table.records if record["run"] and measured_rows]
-    if left_out := len(table.records) - len(table.selected):
+    table.selected = [record for record in records if record["run"] and measured_rows]
+    if left_out := len(records) - len(table.selected):
         table.after.append(f"{left_out} rows of this table were not run; --all shows them as well.")
     return table
 
@@ -149,20 +160,19 @@ TABLE_2_COLUMNS = (
 
 
 def _table_2(lines: Sequence[Line], every_row: bool) -> Table:
-    records = [_table_2_record(line) for line in lines]
     base, big = (f"{row.printed['flops'] / counted_flops(row):.1f}" for row in TABLE_2[:2])
-    footnotes = [
+    about = (
         "BLEU is cased and tokenised (bleu_tokenized), for German with hyphenated words split "
         "(bleu_compound_split), as in the authors' script; the paper states neither. Do not "
-        "compare sacreBLEU with the paper's column.",
+        "compare sacreBLEU with the paper's column.\n\n"
         "FLOPs are those of training, counted from the model's matrix multiplications and the "
         f"tokens seen. The paper multiplies device time by a sustained rate, which gives {base} "
-        f"(base) and {big} (big) times what its training computes.",
-    ]
-    table = Table("Table 2: newstest2014", TABLE_2_COLUMNS, records, name="table_2")
-    table.before = _warning(records)
-    table.after = footnotes
-    return _select_rows(table, lines, every_row)
+        f"(base) and {big} (big) times what its training computes."
+    )
+    title = "Table 2: newstest2014"
+    table = _table("table_2", title, lines, _table_2_record, about, every_row)
+    table.columns = TABLE_2_COLUMNS
+    return table
 
 
 def _table_2_record(line: Line) -> Record:
@@ -230,18 +240,17 @@ CHANGE_COLUMNS = (
 
 def _table_3(lines: Sequence[Line], every_row: bool) -> list[Table]:
     """Return Table 3 and, by row, the changes against base."""
-    records = [_table_3_record(line) for line in lines]
     about = (
         "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is "
         "bleu_compound_split of the last checkpoint, without averaging. The paper's parameters "
         f"fit a vocabulary of {FITTED_VOCABULARY:,}: see `aiayn table --parameters`."
     )
-    table = Table("Table 3: newstest2013", [], records, _warning(records), [about], "table_3")
-    _select_rows(table, lines, every_row)
+    title = "Table 3: newstest2013"
+    table = _table("table_3", title, lines, _table_3_record, about, every_row)
     columns = [Column("row"), *(Column(key, SIZES[key], spec="g") for key in SIZES)]
     if any(record["positions"] == "learned" for record in table.shown):
         columns.append(Column("positions"))
-    if len({record["arithmetic"] for record in records if record["run"]}) > 1:
+    if len({record["arithmetic"] for record in table.records if record["run"]}) > 1:
         columns.append(Column("arithmetic", "precision"))
     table.columns = [*columns, *TABLE_3_RESULTS]
     changes, not_compared = _changes(lines)
@@ -362,9 +371,9 @@ def _table_4(lines: Sequence[Line], every_row: bool) -> Table:
         "the paper's."
     )
     title = "Table 4: parsing, section 23 of the Wall Street Journal"
-    records = [_table_4_record(line) for line in lines]
-    table = Table(title, TABLE_4_COLUMNS, records, after=[about], name="table_4")
-    return _select_rows(table, lines, every_row)
+    table = _table("table_4", title, lines, _table_4_record, about, every_row)
+    table.columns = TABLE_4_COLUMNS
+    return table
 
 
 def _table_4_record(line: Line) -> Record:
@@ -424,18 +433,13 @@ def _warning(records: Sequence[Record]) -> list[str]:
     """Return one paragraph with the reasons that these records have under not_comparable; none
     without any.
     """
-    runs = [record for record in records if record["run"]]
     reasons = gathered(
         (PurePath(record["run"]).name, reason)
-        for record in runs
-        for reason in record["not_comparable"]
+        for record in records
+        for reason in record.get("not_comparable", ())
     )
-    if not reasons:
-        return []
-    n_concerned = sum(bool(record["not_comparable"]) for record in runs)
-    count = f"{n_concerned} of {counted(len(runs), 'row')}"
-    lines = [f"Not comparable with the paper's figures ({count}), for these reasons:", *reasons]
-    return ["\n- ".join(lines)]
+    paragraph = "\n- ".join(["Not comparable with the paper's figures:", *reasons])
+    return [paragraph] if reasons else []
 
 
 def parameter_table(vocab_size: int) -> Table:
