@@ -227,9 +227,9 @@ def _against_baseline(
     baseline_hypotheses, of_baseline = baseline
     kinds = compare_systems(baseline_hypotheses, hypotheses, test.references, test.tgt_lang)
     reported = kinds["sacrebleu"]
-    own, other = made_with(evaluation), made_with(of_baseline)
+    ours, theirs = made_with(evaluation), made_with(of_baseline)
     return {
-        "differs": {key: value for key, value in other.items() if value != own.get(key)},
+        "differs": {key: value for key, value in theirs.items() if value != ours.get(key)},
         "baseline": reported["baseline"],
         "system": reported["system"],
         "delta": reported["delta"],

@@ -314,9 +314,9 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
     compared = []
     families = {}
     for base in bases:
-        own = [line for line in rows_run if not _other_options(line.group, base)]
-        compared += [(base, line) for line in own if line.row.name != "base"]
-        differences = compare_groups([line.group for line in own], [PPL, BLEU], base)
+        rows = [line for line in rows_run if not _other_options(line.group, base)]
+        compared += [(base, line) for line in rows if line.row.name != "base"]
+        differences = compare_groups([line.group for line in rows], [PPL, BLEU], base)
         families |= {(metric, base.path): differences[metric] for metric in differences}
     families = corrected(families)
     records = []
@@ -400,32 +400,34 @@ def _not_comparable(line: Line, split: str, test_set: str) -> list[str]:
     evaluation = group.evaluation(split)
     if run is None or not row.options:
         return []
-    data = run.config.data
-    text = f"{Path(data.hub_path or '').name} {data.train}" if data.source == "hub" else data.train
-    sizes = VOCABULARIES.get((data.src_lang, data.tgt_lang), (STATED_VOCABULARY,))
-    own = run.options | {"training text": text, "steps": run.step}
+    settings = run.config.data
+    text = settings.train
+    if settings.source == "hub":
+        text = f"{Path(settings.hub_path or '').name} {text}"
+    sizes = VOCABULARIES.get((settings.src_lang, settings.tgt_lang), (STATED_VOCABULARY,))
+    ours = run.options | {"training text": text, "steps": run.step}
     paper = {
         "training text": "wmt14 train",
         "steps": row.printed["steps"],
         "data.tokens_per_step": TOKENS_PER_STEP,
-        "data.vocab_size": data.vocab_size if data.vocab_size in sizes else sizes[0],
+        "data.vocab_size": settings.vocab_size if settings.vocab_size in sizes else sizes[0],
         "optim.warmup_steps": 4000,
         "optim.lr_scale": 1,
     }
     if evaluation:
         search = {f"search.{key}": value for key, value in to_dict(SearchConfig()).items()}
-        own |= evaluation.made_with
+        ours |= evaluation.made_with
         paper |= {key: search.get(key) for key in evaluation.made_with}
         weights, _, _ = group.options[f"{split} weights"].partition(",")
         text = evaluation.test_set or evaluation.text
-        own |= {"text": text, "references": evaluation.n_references, "weights": weights}
+        ours |= {"text": text, "references": evaluation.n_references, "weights": weights}
         averaged = row.printed.get("averaged")
         weights = f"average of {averaged}" if averaged else ONE_CHECKPOINT
         paper |= {"text": test_set, "references": 1, "weights": weights}
     return [
-        f"{key}: {shown(own[key])} (paper: {shown(paper[key])})"
+        f"{key}: {shown(ours[key])} (paper: {shown(paper[key])})"
         for key in paper
-        if own[key] != paper[key]
+        if ours[key] != paper[key]
     ]
 
 

@@ -119,11 +119,12 @@ def _about(run: MeasuredRun, step: int) -> list[str]:
     """Return languages and steps, the sizes of the model, and the day of the last measurement with
     the time that the training steps took, as far as these are known.
     """
-    data = run.config.data
+    settings = run.config.data
+    max_steps = run.config.trainer.max_steps
     sizes = {name: run.options[f"model.{name}"] for name in SIZES}
     sizes[PARAMETERS] = run.options[PARAMETERS]
     lines = [
-        f"{data.src_lang} to {data.tgt_lang}, step {step:,} of {run.config.trainer.max_steps:,}",
+        f"{settings.src_lang} to {settings.tgt_lang}, step {step:,} of {max_steps:,}",
         ", ".join(f"{name} {size}" for name, size in sizes.items() if size is not None),
     ]
     if not run.records:

@@ -63,8 +63,8 @@ class MeasuredRun:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        data = self.config.data
-        return data.task, data.src_lang, data.tgt_lang
+        settings = self.config.data
+        return settings.task, settings.src_lang, settings.tgt_lang
 
     def content(self, key: str) -> str:
         """Return a SHA-256 from corpus.json; without it all options that shaped the text, which
@@ -85,8 +85,8 @@ class MeasuredRun:
 
     @property
     def parameters(self) -> int:
-        data = self.config.data
-        return n_parameters(self.config.model, data.vocab_size, data.src_vocab_size)
+        settings = self.config.data
+        return n_parameters(self.config.model, settings.vocab_size, settings.src_vocab_size)
 
     def prefers_best(self, evaluation: Evaluation) -> bool:
         """Return whether this was scored with the best checkpoint because that validates better
@@ -101,8 +101,8 @@ class MeasuredRun:
         None without corpus.json, and where an epoch has some pairs more often than others: it
         counts each once.
         """
-        data = self.config.data
-        if data.weights or data.temperature != 1:
+        settings = self.config.data
+        if settings.weights or settings.temperature != 1:
             return None
         try:
             return self.corpus["splits"]["train"] | {"steps": self.corpus["steps_per_epoch"]}
@@ -113,16 +113,16 @@ class MeasuredRun:
         """Return the FLOPs of so many steps: of pairs of the corpus' mean lengths or, where `epoch`
         is None, of full steps.
         """
-        data = self.config.data
+        settings = self.config.data
         model = self.config.model
         if epoch := self.epoch():
             pairs = epoch["kept"]
             # With end marks
             lengths = (epoch[f"{side}_tokens"] / pairs + 1 for side in ("src", "tgt"))
-            per_step = pairs / epoch["steps"] * training_flops(model, data.vocab_size, *lengths)
+            per_step = pairs / epoch["steps"] * training_flops(model, settings.vocab_size, *lengths)
         else:
             # Without the scores of attention, which add less than 1 % to a base model.
-            per_step = data.tokens_per_step * training_flops(model, data.vocab_size, 1, 1)
+            per_step = settings.tokens_per_step * training_flops(model, settings.vocab_size, 1, 1)
         return float(per_step * steps)
 
 
