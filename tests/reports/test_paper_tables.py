@@ -508,7 +508,7 @@ def test_rows_of_two_trainings_are_each_compared_with_their_own_base_though_both
     assert all(change.p_holm is not None for change in changes)
     said = "\n".join(tables["table_3_changes"].after)
     assert f"{tmp_path}/2000/base_seed-0 (3 seeds); {tmp_path}/4000/base_seed-0 (3 seeds)" in said
-    assert "corrected for 2 comparisons" in said
+    assert "Holm's correction for 2 comparisons" in said
 
 
 def test_a_row_at_a_quarter_of_the_widths_stands_beside_the_papers_row(tmp_path, configs):
