@@ -36,9 +36,7 @@ BLOCK, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, ANNOTATION = (
 # What a translation may not have more of: tags, placeholders, braces, which `str.format` refuses,
 # and where a parser begins a tag.
 MARK = re.compile(rf"{TAG.pattern}|{PLACEHOLDER.pattern}|[{{}}]|<(?=[A-Za-z_/!?])", re.DOTALL)
-MARK_LENGTH = (
-    500  # characters searched on each side of a joint; longer marks are hardly ever written
-)
+MARK_LENGTH = 200  # characters searched on each side of a joint; longer marks are rare
 # In text: tags of templates, of itstool (`<_:media-1/>`), times of words in subtitles
 # (`<00:01.500>`), and tags of HTML that is shown instead of used. Those of templates may have
 # anything in them, and stand in tags:
