@@ -14,7 +14,6 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, ResourceError, summary_of
 from aiayn.hardware import is_out_of_memory
 from aiayn.model.attention import MultiHeadAttention
-from aiayn.model.transformer import Transformer
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translator import evaluating
 
@@ -39,7 +38,7 @@ def alignment_weights(
     weights_of_line: list[Tensor | None] = [None for _ in outputs]
     pairs = np.array([number for number, ids in enumerate(outputs) if ids and src_ids[number]], int)
     lengths = [np.array([len(ids[number]) for number in pairs], int) for ids in (src_ids, outputs)]
-    with evaluating(translator.model), record_attention(model, [layer]) as weights_of:
+    with evaluating(translator.model), record_attention([layer]) as weights_of:
         for batch in (pairs[rows].tolist() for rows in evaluation_batches(lengths, BATCH_TOKENS)):
             # The decoder is causal, so what follows a shorter output does not matter.
             src, tgt_in = (
@@ -89,7 +88,7 @@ def _words(tokenizer: Tokenizer, ids: list[int]) -> tuple[list[str], list[int]]:
 
 @contextmanager
 def record_attention(
-    model: Transformer, modules: list[MultiHeadAttention]
+    modules: list[MultiHeadAttention],
 ) -> Iterator[Callable[[MultiHeadAttention], Tensor]]:
     """Yields a function that returns the weights, (B, H, T, S), of one of these modules in the
     latest forward pass.

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import NonFiniteOutputError, ResourceError
+from aiayn.errors import NonFiniteOutputError
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
@@ -163,10 +163,8 @@ class FastTranslator(LineTranslator):
                 ):
                     raise
                 if len(batch) == 1:
-                    raise ResourceError(
-                        f"out of memory with line {first_line + batch[0]} "
-                        f"({len(src_ids[batch[0]])} subwords) alone: split it, or lower "
-                        f"search.beam_size (now {self.search.beam_size})"
+                    raise self.out_of_memory(
+                        first_line + batch[0], len(src_ids[batch[0]])
                     ) from error
                 half = len(batch) // 2
                 waiting.extendleft([batch[half:], batch[:half]])

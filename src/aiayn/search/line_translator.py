@@ -9,7 +9,7 @@ from aiayn.config.search import SearchConfig
 from aiayn.data.cleaning import normalise
 from aiayn.data.text_files import MAX_LINE_BYTES, SURROGATE
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError
+from aiayn.errors import ConfigError, DataError, ResourceError
 from aiayn.search.translations import Hypothesis, Translation
 
 if TYPE_CHECKING:
@@ -122,6 +122,13 @@ class LineTranslator(ABC):
                     f"line {number} has {len(ids)} subwords: this model's {self.max_positions} "
                     f"learned positions allow at most {longest}; split the line{remedy}"
                 )
+
+    def out_of_memory(self, line: int, subwords: int) -> ResourceError:
+        """Returns the error for a line that does not fit into memory alone."""
+        return ResourceError(
+            f"out of memory with line {line} ({subwords} subwords) alone: split it, or lower "
+            f"search.beam_size (now {self.search.beam_size})"
+        )
 
     @property
     def longest_source(self) -> int | None:

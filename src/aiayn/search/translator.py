@@ -17,7 +17,7 @@ from aiayn.config.rules import one_of, require
 from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import choose_device, is_out_of_memory, keep_few_kernels
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
@@ -231,10 +231,7 @@ class Translator(LineTranslator):
                     if not is_out_of_memory(error):
                         raise
                     if len(batch) == 1:
-                        raise ResourceError(
-                            f"out of memory with line {first_line + batch[0]} ({width} subwords) "
-                            f"alone: split it, or lower search.beam_size (now {beams})"
-                        ) from error
+                        raise self.out_of_memory(first_line + batch[0], width) from error
                     self.batch_tokens = len(batch) // 2 * width * beams
                     log.warning(
                         "out of memory with %d lines of %d subwords: continuing with "

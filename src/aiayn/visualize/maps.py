@@ -72,7 +72,7 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
         explain_memory(f"with the attention between {sizes}; give a shorter text"),
         evaluating(translator.model),
         uncompiled,
-        record_attention(model, [*encoder_self, *decoder_self, *cross]) as weights_of,
+        record_attention([*encoder_self, *decoder_self, *cross]) as weights_of,
     ):
         model.decode(tgt_in, model.encode(src, src_mask), src_mask)
 
