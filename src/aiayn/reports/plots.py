@@ -171,7 +171,7 @@ def _histogram(
 
 def panel_svg(panel: Panel, last_step: int) -> str:
     """Return a panel as SVG for a page; all panels of a page reach to `last_step`."""
-    from matplotlib.ticker import LogLocator
+    from matplotlib.ticker import AutoLocator, LogLocator
 
     unit = METRICS[panel.chart.keys[0]].unit if panel.chart.keys[0] in METRICS else ""
     axis = _new_axis("step", unit)
@@ -194,6 +194,9 @@ def panel_svg(panel: Panel, last_step: int) -> str:
         if (curve["lowest"] < curve["highest"]).any():
             band = (curve.index, curve["lowest"], curve["highest"])
             axis.fill_between(*band, color=colour, alpha=0.2, linewidth=0)
+    low, high = axis.get_ylim()
+    if high < 10 * low:  # too few of 1, 2, 5, 10
+        axis.yaxis.set_major_locator(AutoLocator())
     axis.set_xlim(0, max(last_step, 1))
     return _svg(axis)
 
