@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 log = logging.getLogger(__name__)
 
+EXTENSIONS = "aiayn_extension_"  # begins the names of the modules that extensions are imported as
+
 
 class UserError(Exception):
     """Base of all errors that the entry points print as one line, without a traceback."""
@@ -133,19 +135,29 @@ def one_line_errors() -> Iterator[None]:
     try:
         with writable_output():
             yield
-    except (UserError, InterruptedRunError, KeyboardInterrupt, OSError) as error:
+    except (Exception, InterruptedRunError, KeyboardInterrupt) as error:
         if too_long := _name_too_long(error):
             message, code = too_long, ConfigError.exit_code
         elif isinstance(error, KeyboardInterrupt):  # Python's own has no arguments
             message, code = "interrupted", 128 + (error.args or (signal.SIGINT,))[0]
-        elif isinstance(error, OSError):
-            raise
-        else:
+        elif isinstance(error, UserError | InterruptedRunError):
             message, code = str(error), error.exit_code
+        elif line := _line_of_extension(error):
+            message, code = f"{line}: {summary_of(error)}; debug=true shows where", 2
+        else:
+            raise
         if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
             traceback.print_exc()
         print(f"error: {message}", file=sys.stderr)
         sys.exit(code)
+
+
+def _line_of_extension(error: Exception) -> str:
+    """Returns file and line of the innermost code of an extension that an error passed through."""
+    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        if frame.f_globals.get("__name__", "").startswith(EXTENSIONS):
+            return f"extensions: {frame.f_code.co_filename}, line {line}"
+    return ""
 
 
 def _name_too_long(error: BaseException | None) -> str:

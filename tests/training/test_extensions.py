@@ -589,17 +589,35 @@ def test_lightnings_finders_are_refused_from_python_and_from_a_file_with_what_to
         assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("line", ["return self.no_such_name", "return super().training_loss(1)"])
-def test_an_error_in_the_code_of_a_file_is_one_line_with_its_place(line, text, tmp_path):
-    file = tmp_path / "wrong.py"
-    file.write_text(
-        "from aiayn.training.module import TranslationModule\n\n\n"
-        "class Module(TranslationModule):\n    def training_loss(self, batch):\n"
-        f"        {line}\n"
+def test_an_error_in_the_code_of_a_file_is_one_line_with_its_place_in_every_command(
+    text, tmp_path, monkeypatch
+):
+    file = tmp_path / "own.py"
+    source = (
+        "from aiayn.model.transformer import Transformer\n"
+        "from aiayn.training.module import TranslationModule\n"
+        "class Own(Transformer):\n"
+        "    def encode(self, src, *given):\n"
+        "        return super().encode({src}, *given)\n"
+        "class Module(TranslationModule):\n"
+        "    @classmethod\n"
+        "    def build_model(cls, config, vocab_size):\n"
+        "        return Own(config.model, vocab_size)\n"
     )
-    given = options(text, tmp_path, "", f"extensions=[{file}]", "name=run")
-    with pytest.raises(ConfigError, match=r"wrong\.py, line 6: AttributeError: '.*; debug=true sh"):
-        aiayn.train(*given)
+    given = (*options(text, tmp_path, "", f"extensions=[{file}]"), "trainer.max_steps=1")
+    file.write_text(source.format(src="src"))
+    assert run_application("train.py", *given, "name=run").code == 0
+    file.write_text(source.format(src="self.no_such_name"))
+    monkeypatch.setattr(extensions, "_named", {})  # as in another process
+    translated = ("translate", str(tmp_path / "run"), f"{text}/val.en", "--accelerator", "cpu")
+    for ended in (
+        run_application("train.py", *given, "name=wrong"),
+        run_application("aiayn", *translated, "--extension", str(file)),
+    ):
+        assert ended.code == 2
+        last = ended.err.strip("\n").split("\n")[-1]
+        assert last.startswith(f"error: extensions: {file}, line 5: AttributeError: 'Own' object")
+        assert last.endswith("; debug=true shows where")
 
 
 class Several(TranslationModule):

@@ -29,11 +29,10 @@ from typing import Any
 from aiayn.config.rules import is_section, require
 from aiayn.config.stored import from_dict, to_dict
 from aiayn.config.tasks import METRICS
-from aiayn.errors import ConfigError, RefusedError, UserError, summary_of
+from aiayn.errors import EXTENSIONS, ConfigError, RefusedError, UserError, summary_of
 
 log = logging.getLogger(__name__)
 
-IMPORTED_AS = "aiayn_extension_"  # begins the names of their modules
 STORED = "stored"  # in the place of a file: the run's own copies
 # What this program measures itself, under val/NAME or in evaluation.json.
 OWN_METRICS = {name.rpartition("/")[2] for name in METRICS}
@@ -96,7 +95,7 @@ def load_extension(path: str) -> Extension:
 
 @cache
 def _imported(path: str, file: Path, source: bytes) -> Extension:
-    name = f"{IMPORTED_AS}{file.stem}"
+    name = f"{EXTENSIONS}{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
@@ -228,7 +227,7 @@ def own_options(cls: type, extension: Mapping[str, Any]) -> Any:
     with a run's values (`config.extension`); None without any.
     """
     for base in cls.__mro__:
-        file = base.__module__.removeprefix(IMPORTED_AS)
+        file = base.__module__.removeprefix(EXTENSIONS)
         options = getattr(sys.modules.get(base.__module__), "Options", None)
         if file != base.__module__ and is_section(options) and file in extension:
             return options(**extension[file])

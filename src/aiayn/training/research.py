@@ -10,12 +10,10 @@ import logging
 import re
 import types
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import PurePath
-from traceback import walk_tb
 from typing import Any
 
 import pytorch_lightning as pl
@@ -29,7 +27,6 @@ from pytorch_lightning.callbacks import (
 )
 
 from aiayn.config.extensions import (
-    IMPORTED_AS,
     Extension,
     Metrics,
     check_extensions,
@@ -43,7 +40,7 @@ from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.tasks import TASKS
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.errors import ConfigError, RefusedError, UserError, summary_of
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs.run_folder import UNKNOWN
 from aiayn.training.module import TranslationModule
 
@@ -184,23 +181,6 @@ def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
     for callback, (unsupported, instead) in product(callbacks, UNSUPPORTED.items()):
         if isinstance(callback, unsupported):
             raise ConfigError(f"{type(callback).__name__} is not supported: {instead}")
-
-
-@contextmanager
-def own_errors_explained() -> Iterator[None]:
-    """Raises ConfigError with file and line for an error in the code of an extension."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        for frame, line in reversed([*walk_tb(error.__traceback__)]):
-            if frame.f_globals.get("__name__", "").startswith(IMPORTED_AS):
-                raise ConfigError(
-                    f"extensions: {frame.f_code.co_filename}, line {line}: {summary_of(error)}; "
-                    "debug=true shows the traceback"
-                ) from error
-        raise
 
 
 def _chosen(name: str, extensions: Sequence[Extension], from_caller: type | None) -> Any:

@@ -33,7 +33,7 @@ from aiayn.training.finish import finish
 from aiayn.training.log_start import log_start
 from aiayn.training.loggers import close, make_loggers
 from aiayn.training.module import TranslationModule
-from aiayn.training.research import Research, own_errors_explained, research_of
+from aiayn.training.research import Research, research_of
 from aiayn.training.resume import load_resume_state, run_lock, store_test
 from aiayn.training.start import (
     RunServices,
@@ -81,7 +81,7 @@ def train(
     ) as root:
         folder = RunFolder(Path(root) / options.run_name)
         try:
-            with handle_signals(stop.on_signal), own_errors_explained():
+            with handle_signals(stop.on_signal):
                 _train(options, research, folder, chosen, stop)
         except (InterruptedRunError, DivergedError) as error:
             if global_rank():
