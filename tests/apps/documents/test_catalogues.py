@@ -134,7 +134,7 @@ def test_a_message_whose_arguments_cannot_change_places_stays_empty_and_is_count
     assert re.findall(r'^msgstr "(.*)"', found, re.MULTILINE) == ["", "CAT A", "", ""]
     assert "fuzzy, " not in found
     [remark] = document.remarks
-    assert remark.startswith("a.po: 2 messages stay empty")
+    assert remark.startswith("a.po: 2 messages left empty")
     assert remark.endswith("line 10, 14")
 
 

@@ -550,7 +550,7 @@ def test_a_line_of_an_unknown_dialect_stays_and_is_counted(line):
     expected = f"A CAT\n\n{line}\nTHE HOUSE\n\n{line}\n\nTHE END\n"
     assert translated("a.md", text) == expected
     [remark] = document("a.md", text).remarks
-    assert remark == "a.md: 2 lines in a dialect of Markdown stay as they were: line 3, 6"
+    assert remark == "a.md: 2 lines in a dialect of Markdown left untranslated: line 3, 6"
 
 
 @pytest.mark.parametrize(
@@ -618,7 +618,7 @@ def test_words_that_would_become_marks_leave_a_block_as_it_was(text, translation
     kept = checked.accept(written(part, translation, weights, Counter()))
     assert kept in text
     [remark] = page.remarks
-    assert remark.startswith("a.md: 1 blocks of Markdown stay")
+    assert remark.startswith("a.md: 1 block left as it was")
     assert remark.endswith("line 3")
 
 

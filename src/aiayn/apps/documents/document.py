@@ -81,11 +81,12 @@ class Source:
     is_fuzzy: bool = True  # whether translations of messages are marked so
     attributes: bool = False  # whether `alt` and `title` of HTML are translated
     remarks: list[str] = field(default_factory=list)  # for the user
-    left: dict[str, list[int]] = field(default_factory=dict)  # lines left as they were, by why
+    # Lines of units that were left as they were, by noun and reason
+    left: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
-    def leave(self, why: str, line: int) -> None:
+    def leave(self, noun: str, reason: str, line: int) -> None:
         """Notes for the user that a unit which begins in this line stays as it was."""
-        self.left.setdefault(why, []).append(line)
+        self.left.setdefault((noun, reason), []).append(line)
 
     def is_no_text(self, text: str) -> bool:
         """Returns whether a message is one of ICU; if so, adds a remark for the user."""
@@ -137,9 +138,9 @@ class Document:
     def remarks(self) -> list[str]:
         """What the user is told, once the document is written."""
         left = [
-            f"{self.path}: {len(lines)} {why}: line {', '.join(map(str, lines[:5]))}"
-            + ", ..." * (len(lines) > 5)
-            for why, lines in self.source.left.items()
+            f"{self.path}: {counted(len(lines), noun)} {reason}: "
+            f"line {', '.join(map(str, lines[:5]))}" + ", ..." * (len(lines) > 5)
+            for (noun, reason), lines in self.source.left.items()
         ]
         return [*self.source.remarks, *left]
 
@@ -271,8 +272,8 @@ def _shown(numbers: list[str], translation: str) -> str:
 def _markdown_pieces(source: Source) -> Pieces:
     from aiayn.apps.documents.markdown import parse_markdown
 
-    def leave(why: str, position: int) -> None:
-        source.leave(why, bisect_right(line_starts, position))
+    def leave(noun: str, reason: str, position: int) -> None:
+        source.leave(noun, reason, bisect_right(line_starts, position))
 
     line_starts = [0, *(line_end.end() for line_end in re.finditer("\n", source.text))]
     return parse_markdown(source.text, leave)
@@ -323,7 +324,7 @@ def _written_message(
     )
     texts = [text for text in settled if text is not None]
     if not len(texts) == len(forms) == len(names):
-        source.leave("messages stay empty, because placeholders would have changed", message.line)
+        source.leave("message", "left empty, because placeholders would have changed", message.line)
         return as_it_was
     pieces: list[str] = []
     done = message.start

@@ -67,7 +67,8 @@ FORMULA = re.compile(r"(?<![\w$\\])\$(?![\s$])(?:[^\\$\n]|\\.)+?(?<!\s)\$(?![\w$
 PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
 TEXT = ("text", "text_special", "softbreak")  # tokens that are no marks
 Rule = Callable[[StateInline, bool], bool]
-Leave = Callable[[str, int], None]  # gets why a unit stays as it was, and its position in the text
+# Gets what stays as it was, why, and its position in the text
+Leave = Callable[[str, str, int], None]
 
 
 def parse_markdown(text: str, leave: Leave) -> Pieces:
@@ -102,7 +103,8 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
             units = read_parts(inline_tokens, _read, _escape(special, inline_tokens), finish)
             leave_block = partial(
                 leave,
-                "blocks of Markdown stay as they were, because words would have become marks",
+                "block",
+                "left as it was, because words would have become marks",
                 begin,
             )
             marks_of = partial(_marks_of, parser, definitions, opening.markup == "-")
@@ -173,7 +175,7 @@ def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> 
         for number, words in enumerate(UNKNOWN.split(text[begin : offsets[stop]])):
             if number % 2:
                 tokens.append(("other", "", words))
-                leave("lines in a dialect of Markdown stay as they were", begin)
+                leave("line", "in a dialect of Markdown left untranslated", begin)
             else:
                 for is_directive, part in enumerate(DIRECTIVE.split(words)):
                     tokens.extend([("other", "", part)] if is_directive % 2 else _text_tokens(part))
