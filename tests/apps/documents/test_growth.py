@@ -39,7 +39,12 @@ def seconds(suffix: str, text: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "repeated"), [(suffix, part) for suffix in REPEATED for part in REPEATED[suffix]]
+    ("suffix", "repeated"),
+    [
+        pytest.param(suffix, part, marks=pytest.mark.slow if part == "${" else ())
+        for suffix in REPEATED
+        for part in REPEATED[suffix]
+    ],
 )
 def test_time_grows_with_the_size_of_a_document_and_not_with_its_square(suffix, repeated):
     text = BEGINNINGS[suffix] + repeated * (4_000 // len(repeated))
