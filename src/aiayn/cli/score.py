@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aiayn.cli.arguments import ModelChoice, RunArgument
-from aiayn.cli.output import FILE_LINES, show_progress, write_lines
+from aiayn.cli.texts import FILE_LINES, show_progress, write_lines
 from aiayn.config.rules import one_of, require
 from aiayn.errors import DataError, counted
 

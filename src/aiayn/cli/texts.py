@@ -1,15 +1,27 @@
-"""Input that is translated line by line: a file, standard input, or one column of either."""
+"""Text that is translated line by line, from a file, standard input, or one column of either; and
+what commands write for each line, with their progress on the terminal.
+"""
 
 import io
+import json
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from aiayn.cli.output import FILE_LINES
 from aiayn.errors import DataError, counted
 
+if TYPE_CHECKING:
+    from aiayn.evaluation.progress import TranslationProgress
+    from aiayn.search.line_translator import LineTranslator
+    from aiayn.search.translations import Translation
+
+FILE_LINES = 2000  # translated at once from a file
 STREAM_BYTES = 1 << 17  # translated at once from a stream: up to 2,000 lines or so
 
 
@@ -112,3 +124,58 @@ def column_chunks(chunks: Iterable[Chunk], column: int) -> Iterator[Chunk]:
                 yield "\t".join(row)
 
         yield Chunk([row[column - 1] if row else "" for row in rows], written)
+
+
+@contextmanager
+def show_progress(lines: int) -> "Iterator[TranslationProgress | None]":
+    """Shows progress while a file of `lines` lines is turned into another file, to which standard
+    output goes.
+
+    Only then: what reads a pipe may write to the same terminal.
+    """
+    is_shown = lines and sys.stderr.isatty()
+    if not is_shown or not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+        yield None
+        return
+    from aiayn.evaluation.progress import TranslationProgress
+
+    progress = TranslationProgress()
+    try:
+        yield progress
+    finally:
+        progress.finish()
+
+
+def write_lines(lines: Iterable[str]) -> None:
+    """Writes and flushes lines as bytes, UTF-8 and ended by LF, so that no locale or platform
+    changes them.
+    """
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode())
+    sys.stdout.buffer.flush()
+
+
+def as_json(
+    translator: "LineTranslator",
+    lines: list[str],
+    n_best: "list[list[Translation]]",
+    first_index: int,
+) -> Iterator[str]:
+    """Yields one JSON object per translation, in order of the lines."""
+    from aiayn.search.alignment import alignment_weights
+
+    src_ids = translator.source_ids(lines)
+    numbered = [(number, translation) for number, best in enumerate(n_best) for translation in best]
+    outputs = [translation.tokens for _, translation in numbered]
+    attention = alignment_weights(translator, [src_ids[number] for number, _ in numbered], outputs)
+    for (number, translation), weights in zip(numbered, attention, strict=True):
+        fields = {
+            "index": first_index + number,
+            "source": lines[number],
+            "translation": translation.text,
+            "score": translation.score,
+            "log_prob": translation.log_prob,
+            "source_tokens": translator.tokenizer.source.tokens(src_ids[number]),
+            "tokens": translator.tokenizer.tokens(translation.tokens),
+            "alignment": [] if weights is None else weights.argmax(-1).tolist(),
+        }
+        yield json.dumps(fields, ensure_ascii=False)

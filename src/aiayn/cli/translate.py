@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 from aiayn.cli import texts
 from aiayn.cli.arguments import ModelAndSearch, Option, Positional, RunArgument
-from aiayn.cli.output import FILE_LINES, as_json, show_progress, write_lines
-from aiayn.cli.texts import Chunk
+from aiayn.cli.texts import FILE_LINES, Chunk, as_json, show_progress, write_lines
 from aiayn.config.rules import flag, one_of, require
 from aiayn.config.search import MAX_BEAM_SIZE, SamplingConfig
 from aiayn.errors import ConfigError, DataError, counted
