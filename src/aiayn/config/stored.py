@@ -62,7 +62,7 @@ def from_dict(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
             values[name] = from_dict(option.type, tree[name], f"{key}.")
         elif name in tree:
             values[name] = _checked(key, tree[name], option)
-        elif option.metadata or option.default is option.default_factory is MISSING:
+        elif "absent" in option.metadata or option.default is option.default_factory is MISSING:
             absent = option.metadata.get("absent", MISSING)
             require(absent is not MISSING, f"stored options lack {key}")
             values[name] = deepcopy(absent)  # and an extension's option has its default
