@@ -134,7 +134,9 @@ class RunFolder:
             # libyaml, where it is installed, is ten times faster: a sweep has hundreds of files.
             loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
             config = loader(self.config.read_text(encoding="utf-8")).get_single_data()
-            config["trainer"]["max_steps"], config["data"]["src_lang"], config["data"]["tgt_lang"]
+            config["trainer"]["max_steps"]
+            config["data"]["src_lang"]
+            config["data"]["tgt_lang"]
         except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, RecursionError) as error:
             raise RefusedError(
                 f"{self.config}: not the configuration of a run; restore it, or train again"
