@@ -377,7 +377,7 @@ def test_missing_or_misaligned_text_is_refused_with_the_remedy_and_nothing_is_wr
         DataError, match=rf"test={prefix}: .*shifted\.en has 2 lines and .*shifted\.de has 3"
     ):
         evaluate(options(run, test=prefix))
-    with pytest.raises(DataError, match=r"test: no text in .*nothing\.en and .*nothing\.de"):
+    with pytest.raises(DataError, match=r"test: no text in .*nothing\.en, .*nothing\.de"):
         evaluate(options(run, test=write_lines(tmp_path / "nothing", [], [])))
     assert not (run / "evaluation").exists()
 
