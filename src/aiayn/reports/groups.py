@@ -70,7 +70,9 @@ class Group:
         without any.
         """
         values: dict[int, list[Any]] = {}
-        for run in self.measured(metric) if metric else ():
+        if metric is None:
+            return None
+        for run in self.measured(metric):
             values.setdefault(run.seed, []).append(metric.of(run))
         return Sample({seed: fmean(values[seed]) for seed in values}) if values else None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_dict
@@ -182,7 +182,7 @@ def _table_2_record(line: Line) -> Record:
     options = run.options if run else row.options
     src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
     bleu = Metric(comparable_kind(tgt_lang), "test")
-    steps = getattr(evaluation or run, "step", None)
+    steps: Any = getattr(evaluation or run, "step", None)
     figures = {
         "bleu": group.sample(bleu),
         "flops": run.flops(steps) if run else None,

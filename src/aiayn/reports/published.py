@@ -98,9 +98,9 @@ CHANGES |= {
     "model.positions": {"e_learned": ("learned", 4.92, 25.7, None)},
 }
 CHANGED_ROWS = [
-    _row(name, {option: value}, *figures)
+    _row(name, {option: value}, perplexity, bleu, parameters)
     for option, rows in CHANGES.items()
-    for name, (value, *figures) in rows.items()
+    for name, (value, perplexity, bleu, parameters) in rows.items()
 ]
 TABLE_3 = (BASE, *CHANGED_ROWS, BIG)
 QUARTER_TABLE_3 = tuple(row.quarter() for row in (BASE, *CHANGED_ROWS))
