@@ -69,9 +69,9 @@ class Group:
         """Return one measurement per seed, in the order of `seeds`, the mean of its runs; None
         without any.
         """
-        values: dict[int, list[Any]] = {}
         if metric is None:
             return None
+        values: dict[int, list[Any]] = {}
         for run in self.measured(metric):
             values.setdefault(run.seed, []).append(metric.of(run))
         return Sample({seed: fmean(values[seed]) for seed in values}) if values else None
