@@ -5,11 +5,11 @@ import inspect
 import io
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, redirect_stderr
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from aiayn.config.rules import flag, one_of, require
+from aiayn.config.rules import flag, is_section, one_of, require
 from aiayn.config.search import ENGINES, PRECISIONS, SearchOverrides
 from aiayn.runs.run_folder import find_checkpoints, with_stored
 
@@ -230,7 +230,7 @@ def _call(command: Callable[..., None], values: dict[str, Any]) -> None:
     """Calls a command with the values of its parameters, and of the fields of its groups."""
     values.pop("debug")  # `one_line_errors` has read it
     for name, group in _hints(command).items():
-        if is_dataclass(group):
+        if is_section(group):
             options = {field.name: values.pop(field.name) for field in fields(group)}
             values[name] = group(**options)
     command(**values)
@@ -243,7 +243,7 @@ def _parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         hint = _hints(command)[name]
-        if is_dataclass(hint):
+        if is_section(hint):
             parameters += _fields_as_parameters(hint)
         else:
             parameters.append(parameter.replace(annotation=hint))
