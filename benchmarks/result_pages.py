@@ -389,7 +389,7 @@ def performance() -> dict[str, str]:
     layers = [row for row in rows_of("table1") if row["direction"] == "forward and backward"]
     table_1 = [Column("layer"), Column("stated")]
     table_1 += [Column(f"n={n}, ms", f"n = {n:,} (ms)", 1 if n < 100 else 0) for n in lengths]
-    table_1.append(Column("~ n^", "grows as n to the", 2))
+    table_1.append(Column("~ n^", "exponent of n, 512 to 2,048", 2))
     [soak] = rows_of("serve_soak")
     [first_step] = rows_of("startup_first_step")
     plans = {row["pairs"]: row for row in rows_of("data_plan")}
@@ -440,8 +440,8 @@ def _preparing() -> str:
         row for path in sorted(BENCHMARKS.glob("data_prepare*.json")) for row in rows_of(path.stem)
     ]
     sentences = [
-        f"{row['cpu_s']:,.0f} processor seconds and {row['total_mb']:,.0f} MB (the mapped result "
-        f"included) in {row['processes']} worker processes for {row['pairs']:,} pairs"
+        f"{row['cpu_s']:,.0f} processor seconds and {row['total_mb']:,.0f} MB (with the "
+        f"memory-mapped result) in {row['processes']} worker processes for {row['pairs']:,} pairs"
         for row in rows
     ]
     return f"Preparing takes {'; '.join(sentences)}."
