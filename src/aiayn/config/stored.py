@@ -58,7 +58,8 @@ def from_dict(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     values = {}
     for option in fields(schema):
         key, name = prefix + option.name, option.name
-        if name in tree and is_section(option.type):
+        if is_section(option.type):
+            require(name in tree, f"stored options lack {key}")
             values[name] = from_dict(option.type, tree[name], f"{key}.")
         elif name in tree:
             values[name] = _checked(key, tree[name], option)

@@ -30,7 +30,7 @@ from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
 from aiayn.model.overrides import is_exactly
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.search.engine import ABOUT, FORMAT, converted_folder, fingerprint
+from aiayn.search.converted import ABOUT, FORMAT, converted_folder, fingerprint
 from aiayn.token_ids import BOS_ID, EOS_ID, UNK_ID
 
 POSITIONS = 4096  # of the tables that sinusoids are written into; longer lines are for torch

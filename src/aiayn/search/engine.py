@@ -5,7 +5,6 @@ Nothing here imports torch before it is needed.
 """
 
 import ctypes
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,7 @@ from aiayn.config.extensions import constraining, load_extensions, register_exte
 from aiayn.config.rules import at_least
 from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.errors import ConfigError, RefusedError, counted
-from aiayn.files import sha256
-from aiayn.runs.run_folder import read_checksum
+from aiayn.search.converted import converted_folder, fingerprint, read_converted
 from aiayn.search.fast_translator import FastTranslator
 from aiayn.search.line_translator import LineTranslator
 
@@ -28,10 +26,6 @@ if TYPE_CHECKING:
     from aiayn.config.extensions import Extension
     from aiayn.runs.checkpoints import Checkpoint
     from aiayn.search.translator import Translator
-
-
-FORMAT = 1  # of the folder; another one is converted anew
-ABOUT = "aiayn.json"  # settings, tokenizer and the checksums of the other files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,29 +194,3 @@ def _convert(choice: Choice, path: Path, temporary: Path) -> tuple[Path, dict[st
         return write_converted(path, checkpoint, model)
     except OSError:  # a folder that only its owner may write, or a full disk
         return write_converted(path, checkpoint, model, temporary / "model")
-
-
-def fingerprint(checkpoint: Path) -> str:
-    """Returns the SHA-256 that a checkpoint file ends with, or that of its bytes if it has none of
-    its own.
-    """
-    return read_checksum(checkpoint) or sha256(checkpoint)
-
-
-def converted_folder(checkpoint: Path) -> Path:
-    """Returns where the converted model of a checkpoint file is."""
-    return checkpoint.with_name(f"{checkpoint.stem}.ctranslate2-{fingerprint(checkpoint)[:16]}")
-
-
-def read_converted(folder: Path, checkpoint: Path) -> dict[str, Any] | None:
-    """Returns the settings of a whole converted model of this checkpoint file; None if there is
-    none.
-    """
-    try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        if about["format"] != FORMAT or about["checkpoint"] != fingerprint(checkpoint):
-            return None
-        whole = all(sha256(folder / name) == digest for name, digest in about["files"].items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return about if whole else None
