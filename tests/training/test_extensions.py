@@ -5,6 +5,7 @@ it.
 import importlib
 import re
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,6 +167,25 @@ def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(
     assert (
         len(aiayn.load(folder, accelerator="cpu", extensions=[str(copy)]).translate(["one"])) == 1
     )
+
+
+@pytest.mark.parametrize(("shape", "fits"), [("3", False), ("16", True), ("1", True)])
+def test_positions_of_another_shape_are_refused_when_the_model_is_built(
+    text, tmp_path, shape, fits
+):
+    file = tmp_path / f"positions_of_{shape}.py"
+    file.write_text(
+        "import torch\nfrom aiayn.model.layers import Parts\n"
+        "PARTS = Parts(positions=lambda config, position: "
+        f"lambda start, length: torch.zeros(length, {shape}))\n",
+        encoding="utf-8",
+    )
+    parts = extensions.ids_of_builders(extensions.register_extensions([str(file)]))
+    config = composed(*options(text, tmp_path, "", "model.d_model=16"))
+    config = replace(config, model=replace(config.model, parts=parts))
+    message = r"extensions: positions\(0, 2\) returned \(2, 3\); expected \(2, 16\)"
+    with nullcontext() if fits else pytest.raises(ConfigError, match=message):
+        build_model(config, 280)
 
 
 def test_two_files_build_one_model_unless_they_bring_the_same_part(text, tmp_path):

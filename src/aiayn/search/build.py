@@ -75,7 +75,7 @@ def build_model(config: RunConfig, vocab_size: int) -> Transformer:
 def build_from_parts(config: RunConfig, vocab_size: int) -> Transformer:
     """Returns the paper's model, with the PARTS of the extensions that `config.model.parts` names.
 
-    Raises ConfigError if two of them bring the same part.
+    Raises ConfigError if two of them bring the same part, or positions of another shape.
     """
     papers, brought = vars(Parts()), {}
     for code in builders_of(config.model.parts):
@@ -84,4 +84,11 @@ def build_from_parts(config: RunConfig, vocab_size: int) -> Transformer:
                 twice = f"extensions: two of them define the part {name}; combine them in one file"
                 require(name not in brought, twice)
                 brought[name] = part
-    return Transformer(config.model, vocab_size, Parts(**brought), config.data.src_vocab_size)
+    model = Transformer(config.model, vocab_size, Parts(**brought), config.data.src_vocab_size)
+    if "positions" in brought:
+        expected = 2, config.model.d_model
+        for positions in (model.src_positions, model.tgt_positions):
+            shape = tuple(positions(0, 2).shape)
+            fits = all(size in (1, n) for size, n in zip(shape[::-1], expected[::-1], strict=False))
+            require(fits, f"extensions: positions(0, 2) returned {shape}; expected {expected}")
+    return model
