@@ -216,7 +216,10 @@ def draw_differences(table: Table, path: Path) -> None:
             axis.plot(one.delta, place, "o", color=colour, markersize=5)
             if (published := record.get(f"paper_{column.key}")) is not None:
                 axis.plot(published, place, "o", color="0.45", markerfacecolor="none", markersize=6)
-    panels[0].set_yticks(range(len(rows)), [str(record[table.columns[0].key]) for record in rows])
+    names = [str(record[table.columns[0].key]) for record in rows]
+    panels[0].set_yticks(
+        range(len(rows)), [NAMES.get(name, name).replace("`", "") for name in names]
+    )
     panels[0].invert_yaxis()
     save_figure(figure, path)
 
