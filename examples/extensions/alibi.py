@@ -1,7 +1,7 @@
 """ALiBi (Press et al. 2022): each head attends less to distant words; nothing is added at the
 input.
 
-python train.py extensions=[examples/extensions/alibi.py]
+python train.py 'extensions=[examples/extensions/alibi.py]'
 """
 
 import torch

@@ -1,7 +1,7 @@
 """A data module: BPE-dropout of the sources (Provilkov et al. 2020), a function of seed and
 micro-batch alone.
 
-python train.py extensions=[examples/extensions/bpe_dropout.py] extension.bpe_dropout.p=0.1
+python train.py 'extensions=[examples/extensions/bpe_dropout.py]' extension.bpe_dropout.p=0.1
 """
 
 import json

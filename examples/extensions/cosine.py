@@ -1,6 +1,6 @@
 """A linear warm-up, then half a cosine down to zero at the last step.
 
-python train.py extensions=[examples/extensions/cosine.py] extension.cosine.peak=0.001
+python train.py 'extensions=[examples/extensions/cosine.py]' extension.cosine.peak=0.001
 
 The schedule depends on trainer.max_steps, so a run that continues with another one is refused.
 """

@@ -1,7 +1,7 @@
 """Word-level distillation (Kim and Rush 2016): a small model learns what a finished one would
 predict.
 
-python train.py model=tiny extensions=[examples/extensions/distillation.py]
+python train.py model=tiny 'extensions=[examples/extensions/distillation.py]'
 extension.distillation.teacher=outputs/BIG
 
 Both need the same tokenizer: the same data options, or init_from.

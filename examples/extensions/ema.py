@@ -1,7 +1,7 @@
 """An exponential moving average of the weights (Lightning's callback): validated, saved and
 averaged in their place.
 
-python train.py extensions=[examples/extensions/ema.py] extension.ema.decay=0.999
+python train.py 'extensions=[examples/extensions/ema.py]' extension.ema.decay=0.999
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """A mixture of experts: each word takes one of four networks (Switch, Fedus et al. 2021), in every
 second layer.
 
-python train.py extensions=[examples/extensions/experts.py]
+python train.py 'extensions=[examples/extensions/experts.py]'
 """
 
 import torch

@@ -1,6 +1,6 @@
 """An optimizer of your own: Lion (Chen et al. 2023), which steps by the sign of its momentum.
 
-python train.py extensions=[examples/extensions/lion.py] extension.lion.scale=0.1
+python train.py 'extensions=[examples/extensions/lion.py]' extension.lion.scale=0.1
 """
 
 from collections.abc import Callable

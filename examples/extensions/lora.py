@@ -1,7 +1,7 @@
 """LoRA (Hu et al. 2022): a finished model stays as it is, and matrices of low rank beside its
 queries and values learn.
 
-python train.py extensions=[examples/extensions/lora.py] init_from=outputs/GENERAL name=adapted
+python train.py 'extensions=[examples/extensions/lora.py]' init_from=outputs/GENERAL name=adapted
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Minimum-risk training (Shen et al. 2016): the expected error, 1 - chrF, of a few translations
 drawn from the model.
 
-python train.py extensions=[examples/extensions/minimum_risk.py] init_from=outputs/GENERAL
+python train.py 'extensions=[examples/extensions/minimum_risk.py]' init_from=outputs/GENERAL
 optim.lr_scale=0.1
 """
 

@@ -1,7 +1,7 @@
 """Pre-norm layers, x + Dropout(Sublayer(LayerNorm(x))), and a norm after each stack (Xiong et al.
 2020).
 
-python train.py extensions=[examples/extensions/pre_norm.py]
+python train.py 'extensions=[examples/extensions/pre_norm.py]'
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Rotary positions (Su et al. 2021) in self-attention instead of sinusoids at the input.
 
-python train.py extensions=[examples/extensions/rotary.py]
+python train.py 'extensions=[examples/extensions/rotary.py]'
 """
 
 import torch
