@@ -24,7 +24,9 @@ class Served:
 
     def describe(self) -> str:
         keys = (
-            f"API keys: {len(self.api_keys)}" if self.api_keys else "no API keys: open to everybody"
+            f"API keys: {len(self.api_keys)}"
+            if self.api_keys
+            else "no API keys: open to whoever reaches this address"
         )
         engine = f"; {' '.join(self.engine.split())}" if self.engine else ""
         return f"{self.source} ({' to '.join(self.translator.languages)}); {keys}{engine}"
