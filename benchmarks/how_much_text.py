@@ -81,7 +81,8 @@ def blocks() -> dict[str, str]:
     spread = wrapped(
         f"The 95 % intervals use Student's t with {found['degrees_of_freedom']} degrees of freedom. "
         f"The standard deviation between seeds, {found['sd']:.2f}, is assumed to be the same for "
-        "all sizes. They ignore variation from the choice of training pairs and of test sentences."
+        "all sizes. The intervals ignore variation from the choice of training pairs and of test "
+        "sentences."
     )
     return {"pairs": markdown([Table("", COLUMNS, shown)]).strip(), "pairs-basis": spread}
 
