@@ -31,6 +31,13 @@ class ResumeState:
     checkpoint: Checkpoint
     optimizer: dict[str, Any]
 
+    def refusal(self, reason: str) -> RefusedError:
+        """Returns the error for an optimizer's state that does not fit this training."""
+        return RefusedError(
+            f"step_{self.checkpoint.step}.optim does not hold the state of this training "
+            f"({reason}); remove it to continue from an older checkpoint"
+        )
+
 
 def fill_as_stored(folder: RunFolder, options: Config) -> Config:
     """Returns the options; those that are open get the values that the run's first start inferred,

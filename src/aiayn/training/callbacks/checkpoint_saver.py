@@ -11,7 +11,7 @@ from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
 from aiayn.data.batch import TrainingBatch
-from aiayn.errors import ConfigError, RefusedError
+from aiayn.errors import ConfigError
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.callbacks.validate import Validate
@@ -71,17 +71,13 @@ class CheckpointSaver(Checkpoint):
         """Raises RefusedError for a restored state that has not the shape of its weight, where the
         optimizer's fused kernel would read beyond its end.
         """
-        [optimizer] = trainer.optimizers
-        if not any(group.get("fused") for group in optimizer.param_groups):
+        [optimizer], resumed = trainer.optimizers, self.run.checkpoint
+        if not resumed or not any(group.get("fused") for group in optimizer.param_groups):
             return
         for weight, state in optimizer.state.items():
             for name, value in state.items():
                 if not isinstance(value, Tensor) or value.shape not in ((), weight.shape):
-                    raise RefusedError(
-                        f"step_{self.run.start_step}.optim does not hold the state of this "
-                        f"training ({name} has not the shape of its weight); remove it to continue "
-                        "from an older checkpoint"
-                    )
+                    raise resumed.refusal(f"{name} has not the shape of its weight")
 
     def on_train_batch_end(
         self,
