@@ -204,6 +204,11 @@ class OptimOptions:
     )
     label_smoothing: float = option("epsilon_ls", fraction)
 
+    @property
+    def peak_option(self) -> str:
+        """Returns which option sets the peak learning rate."""
+        return "lr_scale" if self.peak_lr is None else "peak_lr"
+
     def __post_init__(self) -> None:
         check_rules("optim.", self)
 

@@ -115,7 +115,7 @@ def log_rate(config: RunConfig, module: TranslationModule) -> None:
     log.info("steps    %d, peak learning rate %.2g at step %d", steps, peak, optim.warmup_steps)
     if not LOWEST_PEAK <= peak * d_model / 512 <= HIGHEST_PEAK:
         usual = usual_peak(d_model)
-        name = "lr_scale" if optim.peak_lr is None else "peak_lr"
+        name = optim.peak_option
         log.warning(
             "warning  optim.%s=%g: the learning rate rises to %.2g; usual for d_model %d is "
             "about %.2g, optim.peak_lr=%.1g",

@@ -29,8 +29,7 @@ log = logging.getLogger(__name__)
 
 def lower_rate(optim: OptimConfig) -> str:
     """Returns the advice to lower the learning rate, by the option that sets it."""
-    key = "lr_scale" if optim.peak_lr is None else "peak_lr"
-    return f"lower optim.{key} or raise optim.warmup_steps and choose another name="
+    return f"lower optim.{optim.peak_option} or raise optim.warmup_steps and choose another name="
 
 
 class NonFiniteGuard(StepCallback):

@@ -12,8 +12,9 @@ from traceback import walk_tb
 
 import pytorch_lightning as pl
 
-from aiayn.errors import ConfigError, RefusedError, ResourceError, UserError, summary_of
+from aiayn.errors import ConfigError, ResourceError, UserError, summary_of
 from aiayn.hardware import is_out_of_memory
+from aiayn.training.callbacks.steps import ends_step
 from aiayn.training.distributed.ranks import (
     LOST_RANK_GRACE,
     RUN_AGAIN,
@@ -57,8 +58,8 @@ class ConnectRanks(pl.Callback):
         waiting.
         """
         waits = self.run.config.trainer.strategy != "ddp_find_unused_parameters_true"
-        micro_batch = trainer.fit_loop.epoch_loop.batch_idx + 1
-        if trainer.world_size == 1 or not waits or micro_batch % trainer.accumulate_grad_batches:
+        is_step_end = ends_step(trainer, trainer.fit_loop.epoch_loop.batch_idx)
+        if trainer.world_size == 1 or not waits or not is_step_end:
             return
         unused = [
             name
@@ -161,10 +162,7 @@ class ExplainFailures(pl.Callback):
                 f"data.num_workers (now {config.data.num_workers}); {RUN_AGAIN}"
             )
         if self.run.checkpoint and step <= self.run.start_step + 1 and _restores(error):
-            return RefusedError(
-                f"step_{self.run.start_step}.optim does not hold the state of this training "
-                f"({summary_of(error)}); remove it to continue from an older checkpoint"
-            )
+            return self.run.checkpoint.refusal(summary_of(error))
         return None
 
     def _lost_rank(self, error: Exception, step: int) -> BaseException | None:
