@@ -234,7 +234,7 @@ def test_an_average_is_worse_by_the_metric_of_the_run_if_no_other_speaks_for_it(
         names = ("val/loss", "val/bleu", "val/mine")
         named = [dict(zip(names, values, strict=False)) for values in (averaged, best)]
         settings = replace(stopping.trainer, best_metric=metric, val_bleu_sentences=3)
-        return is_worse(*named, ValidationHistory(settings, falls=falls))
+        return is_worse(*named, ValidationHistory(settings, lower_is_better=falls))
 
     assert worse([3.1], [3.0])
     assert not worse([3.0], [3.0])

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn import __version__
 from aiayn.config import compose, program
-from aiayn.config.messages import explained, refuse_overrides, refuse_repeated
+from aiayn.config.messages import hydra_errors_explained, refuse_overrides, refuse_repeated
 from aiayn.config.rules import require
 from aiayn.config.schema import Config
 from aiayn.config.stored import from_dict
@@ -146,13 +146,13 @@ def _run_hydra(
             return job(composed)
         sys.argv[1:] = typed
         # Hydra would print its own line about an error that passes through it.
-        with one_line_errors(), explained(schema):
+        with one_line_errors(), hydra_errors_explained(schema):
             return job(composed)
 
     # Else Hydra prints its own errors over several lines and exits with 1.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     compose.register(schema)
-    with explained(schema):
+    with hydra_errors_explained(schema):
         refuse_overrides(arguments.overrides, schema, arguments.multirun)
         arguments.overrides = [
             compose.for_hydra(override, schema) for override in arguments.overrides

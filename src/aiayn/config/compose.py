@@ -18,7 +18,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.resolvers import oc
 
 from aiayn.config.extensions import check_extensions
-from aiayn.config.messages import explained, refuse_overrides
+from aiayn.config.messages import hydra_errors_explained, refuse_overrides
 from aiayn.config.program import conf_folder
 from aiayn.config.resolve import check_open_model
 from aiayn.config.rules import (
@@ -241,7 +241,7 @@ def composition(
         [f"hydra.searchpath=[file://{os.path.abspath(sources.folder)}]"] if sources.folder else []
     )
     folder = os.path.abspath(sources.path or conf_folder())
-    with initialize_config_dir(folder, version_base="1.3"), explained(schema):
+    with initialize_config_dir(folder, version_base="1.3"), hydra_errors_explained(schema):
         refuse_overrides(overrides, schema)
         overrides = [for_hydra(override, schema) for override in overrides]
         composed = compose(

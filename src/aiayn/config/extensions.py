@@ -273,7 +273,7 @@ def metrics_of(extensions: Sequence[Extension]) -> Metrics:
     return metrics
 
 
-def metric_falls(metrics: Metrics, best_metric: str) -> bool:
+def is_lower_better(metrics: Metrics, best_metric: str) -> bool:
     """Returns whether `trainer.best_metric` is one of these, and has an attribute
     `lower_is_better`.
     """

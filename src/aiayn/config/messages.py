@@ -116,7 +116,7 @@ OTHER_TOOLKITS = {name: option for option, names in OTHER_NAMES.items() for name
 
 
 @contextmanager
-def explained(schema: type) -> Iterator[None]:
+def hydra_errors_explained(schema: type) -> Iterator[None]:
     """Raises ConfigError for what Hydra raises, in one line: key, rule, nearest key or choice."""
     try:
         yield

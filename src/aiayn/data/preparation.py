@@ -40,7 +40,7 @@ from aiayn.data.sources import text_of
 from aiayn.data.survey import Survey, check_sides, remarks
 from aiayn.data.tokenizer import (
     Tokenizer,
-    check_tokenizer,
+    check_given_tokenizer,
     given_tokenizer,
     learn_tokenizer,
     supported_vocab_size,
@@ -171,7 +171,7 @@ def _specify(config: DataOptions, tokenizer: Tokenizer | None) -> CorpusSpec:
     """
     tokenizer = tokenizer or given_tokenizer(config)
     if tokenizer:
-        check_tokenizer(tokenizer, config)
+        check_given_tokenizer(tokenizer, config)
     known_tags("data.val", config.val, tokenizer.symbols if tokenizer else config.all_symbols)
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}

@@ -391,7 +391,7 @@ def given_tokenizer(config: DataOptions) -> Tokenizer | None:
         ) from error
 
 
-def check_tokenizer(tokenizer: Tokenizer, config: DataOptions) -> None:
+def check_given_tokenizer(tokenizer: Tokenizer, config: DataOptions) -> None:
     """Raises DataError for options that a tokenizer contradicts."""
     unknown = [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]
     if unknown:

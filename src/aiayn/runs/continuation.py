@@ -80,10 +80,10 @@ class ValidationHistory:
         self,
         settings: TrainerOptions,
         records: Iterable[Mapping[str, Any]] = (),
-        falls: bool = False,
+        lower_is_better: bool = False,
     ):
-        """`falls`: the metric is better where it is lower, as the loss is."""
-        self.falls = falls or settings.best_metric == "val/loss"
+        """`lower_is_better`: the metric is better where it is lower, as the loss is."""
+        self.lower_is_better = lower_is_better or settings.best_metric == "val/loss"
         self.metric, self.patience = settings.best_metric, settings.patience
         self.values: dict[int, float] = {}
         for record in records:
@@ -98,7 +98,7 @@ class ValidationHistory:
     @property
     def best_step(self) -> int | None:
         """Returns the step of the best validation, the first of equals; None before the first."""
-        sign = 1 if self.falls else -1
+        sign = 1 if self.lower_is_better else -1
         return min(self.values, key=lambda step: (sign * self.values[step], step), default=None)
 
     def is_out_of_patience(self) -> bool:

@@ -22,11 +22,11 @@ from aiayn.config.data import OF_VOCABULARY
 from aiayn.config.extensions import (
     ids_of_builders,
     ids_of_files,
+    is_lower_better,
     load_extensions,
-    metric_falls,
     metrics_of,
 )
-from aiayn.config.messages import explained
+from aiayn.config.messages import hydra_errors_explained
 from aiayn.config.rules import NAME_CHARACTERS, as_option, options_of, require
 from aiayn.config.schema import Config
 from aiayn.config.stored import changed_options, filled, short_names, to_dict
@@ -99,7 +99,7 @@ def make_jobs(
     options_of_jobs, choices, mistakes = [], [], {}
     for name, overrides in zip(names, batch, strict=True):
         try:
-            with explained(Config):
+            with hydra_errors_explained(Config):
                 composed = compose(overrides)
                 chosen_files = composed.hydra.runtime.choices
                 options_of_jobs.append(
@@ -293,9 +293,10 @@ def _has_ended(run: RunFolder, config: Config) -> bool:
     last_step = trainer.last_step(epoch) if is_count(epoch) else trainer.max_steps
     if reached >= (last_step or math.inf) or run.end_reason(reached, trainer):
         return True
-    falls = metric_falls(metrics_of(load_extensions(config.extensions)), trainer.best_metric)
+    metrics = metrics_of(load_extensions(config.extensions))
+    lower_is_better = is_lower_better(metrics, trainer.best_metric)
     records = [record for record in run.read_metrics() if record["step"] <= reached]
-    return ValidationHistory(trainer, records, falls).is_out_of_patience()
+    return ValidationHistory(trainer, records, lower_is_better).is_out_of_patience()
 
 
 def is_scored(job: SweepJob, split: str) -> bool:

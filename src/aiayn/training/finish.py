@@ -161,7 +161,7 @@ def is_worse(
     Both count, because on small texts the loss rises while translations still get better, and
     because the BLEU of a few hundred sentences is noisy.
     """
-    falling = {"val/loss", *([validations.metric] if validations.falls else [])}
+    falling = {"val/loss", *([validations.metric] if validations.lower_is_better else [])}
     measured = {"val/loss", *VAL_METRICS, validations.metric} & averaged.keys() & best.keys()
     gains = {
         name: (averaged[name] - best[name]) * (-1 if name in falling else 1) for name in measured

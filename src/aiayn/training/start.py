@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from aiayn.config.extensions import constraint_of, metric_falls, own_options
+from aiayn.config.extensions import constraint_of, is_lower_better, own_options
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import CorpusSize, RunConfig, SizedConfig, resolve
 from aiayn.config.rules import listed
@@ -250,7 +250,7 @@ def begin(
     records = [record for record in folder.read_metrics() if record["step"] <= start_step]
     if checkpoint and any("val/loss" in record for record in records):
         warn_of_other_validations(checkpoint.checkpoint.config.trainer, trainer)
-    lower_is_better = metric_falls(research.metrics, trainer.best_metric)
+    lower_is_better = is_lower_better(research.metrics, trainer.best_metric)
     validations = ValidationHistory(trainer, records, lower_is_better)
     if start_step >= trainer.max_steps:
         end_reason = f"trainer.max_steps={trainer.max_steps}"

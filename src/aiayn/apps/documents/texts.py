@@ -67,7 +67,7 @@ def split_paragraph(text: str, language: str) -> list[str]:
 
 
 @dataclass
-class Sentences:
+class CutSentences:
     """The sentences of texts: all that a translator has to know of them."""
 
     lines: list[str] = field(default_factory=list)
@@ -128,7 +128,7 @@ class Texts:
         `first_line` on, for too many words between two tags that end a sentence; with `paragraphs`
         what `split_paragraph` raises.
         """
-        self.sentences = Sentences()
+        self.sentences = CutSentences()
         self._texts: list[Pieces] = []
         self._markup = markup
         # Blank, sentence, blank, ...; which sentences

@@ -12,14 +12,14 @@ from starlette.exceptions import HTTPException
 
 from aiayn.apps.documents.document import READERS
 from aiayn.apps.documents.placement import Attention
-from aiayn.apps.documents.texts import Sentences, Texts
+from aiayn.apps.documents.texts import CutSentences, Texts
 from aiayn.apps.server.batching import QUEUED_LINES, Batcher
 from aiayn.apps.server.document_process import (
     MAX_HTML,
     MAX_TAGS,
+    as_upload,
     in_process,
     read_upload,
-    upload,
     write_upload,
 )
 from aiayn.apps.server.metrics import Metrics
@@ -126,7 +126,7 @@ class Answers:
         name, content = await file_of(fields)
         target = _target_of(fields, translator)
         langs = (translator.languages[0], target)
-        document = upload(name, content, langs, _targets(translator)[target])
+        document = as_upload(name, content, langs, _targets(translator)[target])
         sentences = await in_process(self.processes, read_upload, document)
         [best] = await self._searched(translator, sentences, 1, state)
         attention = await self._attention(translator, sentences, best)
@@ -146,7 +146,7 @@ class Answers:
         return answer | ({"remarks": remarks} if remarks else {})
 
     async def _searched(
-        self, translator: LineTranslator, sentences: Sentences, n: int, state: State
+        self, translator: LineTranslator, sentences: CutSentences, n: int, state: State
     ) -> list[list[Translation]]:
         """Returns the best translation of every sentence, the second of every sentence, and so on
         to the n-th.
@@ -165,7 +165,7 @@ class Answers:
         return [[best[min(k, len(best) - 1)] for best in translations] for k in range(n)]
 
     async def _attention(
-        self, translator: LineTranslator, sentences: Sentences, translations: list[Translation]
+        self, translator: LineTranslator, sentences: CutSentences, translations: list[Translation]
     ) -> list[Attention]:
         """Returns the attention of the sentences with mark-up."""
         attention: list[Attention] = []

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from aiayn.apps.documents.document import READERS, Document, parse_document
 from aiayn.apps.documents.placement import Attention
-from aiayn.apps.documents.texts import Sentences, Texts
+from aiayn.apps.documents.texts import CutSentences, Texts
 from aiayn.data.sources import OTHER_FORMATS
 from aiayn.data.text_files import suffix
 from aiayn.errors import DataError, ResourceError
@@ -31,7 +31,7 @@ class Upload(NamedTuple):
     tag: str  # of the target language
 
 
-def upload(name: str, content: bytes, langs: tuple[str, str], tag: str) -> Upload:
+def as_upload(name: str, content: bytes, langs: tuple[str, str], tag: str) -> Upload:
     """Returns an upload without its path. Raises DataError for a file that is no document."""
     name = PurePosixPath(name.replace("\\", "/")).name
     if suffix(name) not in READERS:
@@ -56,7 +56,7 @@ async def in_process(limiter: CapacityLimiter, work: Callable[..., T], *argument
         ) from error
 
 
-def read_upload(document: Upload) -> Sentences:
+def read_upload(document: Upload) -> CutSentences:
     """Returns the sentences of a document. Raises DataError for one that cannot be read, 413 for
     too many tags in a part.
     """
