@@ -7,6 +7,7 @@ the processes are those of users; only the first import is not shown. Other test
 that are new.
 """
 
+import gc
 import json
 import logging
 import os
@@ -55,8 +56,12 @@ def warm_python(folder: Path) -> Iterator[str]:
         listener.bind(address)
         listener.listen(20)
         lifeline, end = socket.socketpair()
+        gc.collect()
         server = os.fork()
         if server == 0:
+            # A translator of CTranslate2 waits for its threads when it is collected, and a fork has
+            # none of them.
+            gc.freeze()
             lifeline.close()
             sys.executable = str(program)
             _serve(listener, end)
