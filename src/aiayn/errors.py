@@ -124,7 +124,14 @@ def summary_of(error: BaseException) -> str:
     caused it.
     """
     prefix = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    return prefix + " ".join(str(error).split())[:300]
+    return prefix + one_line(error)
+
+
+def one_line(message: object) -> str:
+    """Returns the message of an error, or what a program printed, as one line of at most 300
+    characters.
+    """
+    return " ".join(str(message).split())[:300]
 
 
 @contextmanager

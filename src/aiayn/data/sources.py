@@ -20,7 +20,7 @@ from aiayn.data.raw_text import RawPair, RawText, remark
 from aiayn.data.tables import read_json_lines, read_table
 from aiayn.data.text_files import MAX_EXPANSION, OPENERS, lines, scan, suffix
 from aiayn.doors import is_behind, load_from
-from aiayn.errors import ConfigError, DataError, counted
+from aiayn.errors import ConfigError, DataError, counted, summary_of
 
 REMEDY = (
     "download it elsewhere and set data.hub_path=FOLDER, or use text files: data=files "
@@ -291,7 +291,7 @@ class HubText(RawText):
             # Read in place, without a second copy in the library's cache.
             return datasets.load_dataset(str(folder), config, split=name, streaming=True)
         except Exception as error:  # datasets, pyarrow and the file system raise many kinds
-            reason, remedy = _one_line(error), REMEDY
+            reason, remedy = summary_of(error), REMEDY
             if folder:
                 remedy = "the folder must have the same layout as on the hub"
             elif datasets.config.HF_HUB_OFFLINE:
@@ -318,7 +318,7 @@ class HubText(RawText):
                 raise
             except Exception as error:  # as in _load
                 raise DataError(
-                    f"data.hub_path={self.hub_path}: cannot be read ({_one_line(error)})"
+                    f"data.hub_path={self.hub_path}: cannot be read ({summary_of(error)})"
                 ) from error
         if empty:
             raise DataError(
@@ -360,7 +360,3 @@ def _look_only_into_the_cache_if_offline(name: str) -> None:
         return  # the hub answers, or the name is malformed: `load_dataset` says what is wrong
     except Exception:  # whatever the HTTP client raises without a connection
         datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

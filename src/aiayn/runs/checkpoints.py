@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import MAX_COUNT
 from aiayn.config.stored import stored_config, to_dict
-from aiayn.errors import ConfigError, RefusedError, writing
+from aiayn.errors import ConfigError, RefusedError, one_line, writing
 from aiayn.files import atomic_file
 from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE, checksum_at_end, read_checksum
 
@@ -300,7 +300,7 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
     except RuntimeError as error:
         raise RefusedError(
             f"the checkpoint of step {checkpoint.step} does not fit the model of its own "
-            f"configuration: {' '.join(str(error).split())[:300]}; it was written by another "
+            f"configuration: {one_line(error)}; it was written by another "
             "version of this program"
         ) from error
 

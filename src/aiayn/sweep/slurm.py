@@ -13,7 +13,7 @@ from typing import Any
 
 from aiayn.config import program
 from aiayn.config.rules import at_least, require
-from aiayn.errors import ConfigError, InterruptedRunError, ResourceError
+from aiayn.errors import ConfigError, InterruptedRunError, ResourceError, one_line
 from aiayn.sweep.jobs import SweepJob, is_finished
 from aiayn.sweep.runner import Processes, say
 
@@ -136,5 +136,5 @@ def _slurm(*command: str) -> str:
     """Returns what a command of SLURM prints. Raises ResourceError if it fails."""
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
-        raise ResourceError(f"{command[0]} failed: {' '.join(ended.stderr.split())}")
+        raise ResourceError(f"{command[0]} failed: {one_line(ended.stderr)}")
     return ended.stdout

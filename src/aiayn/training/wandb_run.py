@@ -19,7 +19,7 @@ from pytorch_lightning.loggers import WandbLogger
 from aiayn.config.schema import Config
 from aiayn.config.stored import to_dict
 from aiayn.config.tasks import METRICS
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, one_line
 from aiayn.files import atomic_write_text
 from aiayn.runs import checkpoints
 from aiayn.runs.continuation import read_options
@@ -90,7 +90,7 @@ def send_scores(folder: RunFolder, scores: Evaluation) -> None:
         )
         run.finish()
     except Exception as error:
-        log.warning("warning  W&B did not get the scores (%s)", " ".join(str(error).split()))
+        log.warning("warning  W&B did not get the scores (%s)", one_line(error))
 
 
 def _start_client(config: Config, folder: Path) -> Any:
@@ -136,8 +136,8 @@ def _start_client(config: Config, folder: Path) -> Any:
         )
     except Error as error:
         raise ConfigError(
-            f"logger=wandb: the client did not start ({' '.join(str(error).split())}); run `wandb "
-            "login`, or set logger.mode=offline"
+            f"logger=wandb: the client did not start ({one_line(error)}); run `wandb login`, or "
+            " set logger.mode=offline"
         ) from error
     # As the logger does for a run that it starts itself: all curves over optimizer steps.
     axis: dict[str, Any] = {"step_metric": "trainer/global_step", "step_sync": True}
@@ -196,5 +196,5 @@ def _has_wandb_key() -> bool:
     try:
         return wandb.login(prompt=False)
     except Error as error:
-        log.warning("wandb: %s", " ".join(str(error).split()))
+        log.warning("wandb: %s", one_line(error))
         return False

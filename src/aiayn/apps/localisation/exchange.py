@@ -15,7 +15,7 @@ from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
 from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK
-from aiayn.errors import DataError
+from aiayn.errors import DataError, one_line
 
 CODES = {
     "bpt",
@@ -109,7 +109,7 @@ def read_memory(path: Path, content: BinaryIO, langs: tuple[str, ...]) -> Iterat
         errors = [(entry.message, entry.line) for entry in elements.error_log] or [
             (error.msg, error.lineno)
         ]
-        message, line = " ".join(str(errors[0][0]).split()), errors[0][1]
+        message, line = one_line(errors[0][0]), errors[0][1]
         raise DataError(
             f"{path}: line {line} is not well-formed XML ({message:.200}); correct it"
         ) from error

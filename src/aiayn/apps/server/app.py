@@ -28,7 +28,7 @@ from aiayn.apps.server.metrics import Metrics, observed
 from aiayn.apps.server.options import ServeOptions
 from aiayn.apps.server.requests import Fields, bearer, read_fields
 from aiayn.apps.server.service import Service
-from aiayn.errors import DataError, ResourceError, UserError
+from aiayn.errors import DataError, ResourceError, UserError, summary_of
 
 PAGE = Path(__file__).parent
 DRAWING = PAGE.parents[1] / "visualize"  # what the page shares with the attention explorer
@@ -189,7 +189,7 @@ def _limited(
         except (*ANSWERED, *ENDINGS):
             raise
         except BaseException as error:  # libraries in Rust panic with what is no Exception
-            log.error("%s: %s", type(error).__name__, " ".join(f"{error}".split())[:500])
+            log.error(summary_of(error))
             return _refusal(500, "an error of the server; its output tells more")
 
     return endpoint

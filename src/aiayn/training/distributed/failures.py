@@ -12,7 +12,7 @@ from traceback import walk_tb
 
 import pytorch_lightning as pl
 
-from aiayn.errors import ConfigError, ResourceError, UserError, summary_of
+from aiayn.errors import ConfigError, ResourceError, UserError, one_line, summary_of
 from aiayn.hardware import is_out_of_memory
 from aiayn.training.callbacks.steps import ends_step
 from aiayn.training.distributed.ranks import (
@@ -156,7 +156,7 @@ class ExplainFailures(pl.Callback):
         # A worker that is killed while it hands over a batch shows as a broken connection.
         broken = isinstance(error, ConnectionError | EOFError) and config.data.num_workers
         if broken or str(error).startswith("DataLoader worker"):
-            reason = " ".join(str(error).split()).rstrip(".") or "it closed its connection"
+            reason = one_line(error).rstrip(".") or "it closed its connection"
             return ResourceError(
                 f"a data loader worker died after step {step} ({reason}); if memory ran out, lower "
                 f"data.num_workers (now {config.data.num_workers}); {RUN_AGAIN}"

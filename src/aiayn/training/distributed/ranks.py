@@ -24,7 +24,7 @@ from torch import distributed
 
 from aiayn.config import program
 from aiayn.config.training import TrainerOptions
-from aiayn.errors import ConfigError, InterruptedRunError, ResourceError
+from aiayn.errors import ConfigError, InterruptedRunError, ResourceError, one_line
 from aiayn.signals import TERMINATION_SIGNALS, exit_signal, on_second_signal
 
 # As the Trainer looks for them
@@ -95,9 +95,7 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
     try:
         environment.validate_settings(trainer.num_devices, trainer.num_nodes)
     except ValueError as error:
-        raise ConfigError(
-            f"trainer.devices, trainer.num_nodes: {' '.join(str(error).split())}"
-        ) from error
+        raise ConfigError(f"trainer.devices, trainer.num_nodes: {one_line(error)}") from error
     # Otherwise Lightning would change the number of threads, on which the rounding of sums depends.
     os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
     starts_here = not environment.creates_processes_externally
