@@ -117,7 +117,7 @@ def test_the_commands_of_the_readme_run_in_order_in_an_empty_environment(tmp_pat
     [first] = re.findall(r"```bash\n(.*?)```", readme.split("\n## ")[0], re.DOTALL)
     own, evaluate = (
         re.findall(r"```bash\n(.*?)```", readme.partition(f"## {heading}\n")[2], re.DOTALL)[0]
-        for heading in ("Train on your own text", "Evaluate, translate, look")
+        for heading in ("Train on your own text", "Evaluate, translate, view attention")
     )
     first = first.replace("ADDRESS", shlex.quote(str(ROOT)))
     assert first.startswith("git clone ")
