@@ -144,18 +144,20 @@ def one_line_errors() -> Iterator[None]:
             yield
     except (Exception, InterruptedRunError, KeyboardInterrupt) as error:
         if too_long := _name_too_long(error):
-            message, code = too_long, ConfigError.exit_code
+            message, code = f"error: {too_long}", ConfigError.exit_code
         elif isinstance(error, KeyboardInterrupt):  # Python's own has no arguments
             message, code = "interrupted", 128 + (error.args or (signal.SIGINT,))[0]
-        elif isinstance(error, UserError | InterruptedRunError):
+        elif isinstance(error, InterruptedRunError):
             message, code = str(error), error.exit_code
+        elif isinstance(error, UserError):
+            message, code = f"error: {error}", error.exit_code
         elif line := _line_of_extension(error):
-            message, code = f"{line}: {summary_of(error)}; debug=true shows where", 2
+            message, code = f"error: {line}: {summary_of(error)}; debug=true shows where", 2
         else:
             raise
         if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
             traceback.print_exc()
-        print(f"error: {message}", file=sys.stderr)
+        print(message, file=sys.stderr)
         sys.exit(code)
 
 
@@ -184,8 +186,8 @@ def _name_too_long(error: BaseException | None) -> str:
 
 @contextmanager
 def writable_output() -> Iterator[None]:
-    """Raises ResourceError where standard output cannot be written: a full disk, or a pipe that its
-    reader closed.
+    """Raises ResourceError where the disk behind standard output is full; ends without a word, with
+    the exit code of SIGPIPE, where the reader of a pipe has closed it.
 
     Flushes at the end, because Python would do so only after the program's last error message.
     Characters that the output's encoding cannot represent, such as undecodable bytes in file names,
@@ -214,6 +216,8 @@ def writable_output() -> Iterator[None]:
             raise
         # Otherwise Python flushes again when it exits, and prints a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:
+            sys.exit(128 + signal.SIGPIPE)
         raise ResourceError(
             f"standard output cannot be written ({error.strerror}); make room and run again"
         ) from error

@@ -42,7 +42,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     while frame and not frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
     if frame:
-        os.write(2, b"error: interrupted\n")
+        os.write(2, b"interrupted\n")
         os._exit(128 + exit_signal(number))
     raise KeyboardInterrupt(exit_signal(number))
 

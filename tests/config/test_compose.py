@@ -91,7 +91,7 @@ def test_a_signal_during_an_evaluation_ends_it_in_one_line_with_the_code_of_a_ru
     finally:
         signal.signal(number, before)
 
-    assert (outcome.code, outcome.out, outcome.err) == (code, "", "error: interrupted\n")
+    assert (outcome.code, outcome.out, outcome.err) == (code, "", "interrupted\n")
 
 
 def test_options_may_stand_on_both_sides_of_a_flag(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from aiayn.config.data import DataConfig
 from aiayn.config.schema import Config
 from aiayn.data.preparation import prepare_corpus
-from aiayn.errors import InterruptedRunError, UserError
+from aiayn.errors import one_line_errors
 from aiayn.reports import report
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.run_folder import read_jsonl, saved_steps
@@ -99,11 +99,9 @@ def _be_a_program(work: Callable[[], Any], log: Path) -> None:
         os.dup2(descriptor, 2)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         _log_to(sys.stderr)
-        work()
+        with one_line_errors():
+            work()
         code = 0
-    except (UserError, InterruptedRunError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = error.exit_code
     except SystemExit as end:
         code = end.code
     except BaseException:

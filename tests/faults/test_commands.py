@@ -83,7 +83,7 @@ def test_a_signal_ends_every_command_even_while_a_library_is_loaded_that_catches
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT / 'src'}"}
     command = [sys.executable, "-m", "aiayn", "export", "x.ckpt", "y", "--format", "aiayn"]
     end = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert (end.returncode, end.stderr) == (code, "error: interrupted\n")
+    assert (end.returncode, end.stderr) == (code, "interrupted\n")
 
 
 @pytest.mark.slow
@@ -103,9 +103,9 @@ def test_a_signal_to_any_process_of_two_saves_and_says_how_to_continue(begin, tm
     assert process.returncode == 143, said
     saved = saved_steps(tmp_path / "outputs/run/checkpoints")[-1]
     lines = said.rstrip("\n").split("\n")
-    assert lines[-1].startswith(f"error: stopped and saved at step {saved}; continue with: python")
+    assert lines[-1].startswith(f"stopped  saved at step {saved}; continue with: python")
     assert lines[-1].endswith("trainer.devices=2 trainer.max_steps=100000")
-    assert sum(line.startswith("error: ") for line in lines) == 1
+    assert sum(line.startswith(("stopped", "error")) for line in lines) == 1
 
 
 def maps(pid):

@@ -176,7 +176,7 @@ def test_a_signal_to_any_of_them_stops_all_at_one_step(pair, whole, tmp_path, ra
     for saved, (place, call) in stops.items():
         first, second = ends(pair, tmp_path, {rank: signals(place, call) for rank in ranks})
         assert (first.code, second.code) == (143, 0), first.said + second.said
-        assert f"error: stopped and saved at step {saved}; continue with: " in first.said
+        assert f"stopped  saved at step {saved}; continue with: " in first.said
         assert second.said == ""
         assert saved_steps(tmp_path / "run" / "checkpoints")[-1] == saved
     assert codes(pair, tmp_path) == [0, 0]
@@ -193,7 +193,7 @@ def test_a_signal_that_comes_while_they_are_agreeing_counts_from_the_next_step_o
     preludes = {rank: signals((ControlGroup, "max_over_ranks"), 6, True) for rank in ranks}
     first, second = ends(pair, tmp_path, preludes)
     assert (first.code, second.code) == (143, 0), first.said + second.said
-    assert "error: stopped and saved at step 5; continue with: " in first.said
+    assert "stopped  saved at step 5; continue with: " in first.said
     assert codes(pair, tmp_path) == [0, 0]
     assert same_weights(tmp_path / "run", whole)
 
@@ -243,7 +243,7 @@ def test_a_signal_before_the_ranks_are_connected_ends_all_and_loses_nothing(
         assert end.code == (143 if rank in ranks else 6), end.said
         assert "Traceback" not in end.said
     if 0 in ranks:
-        assert "error: stopped before training; continue with: " in outcome[0].said
+        assert "stopped  before training; continue with: " in outcome[0].said
     if ranks == (0,):
         assert (
             "error: rank 0 of 2 did not answer within trainer.timeout=2 seconds" in outcome[1].said
@@ -274,7 +274,7 @@ def test_a_signal_while_one_waits_for_the_others_stops_all_before_the_first_step
         signalled.touch()
         first, second = [child.wait() for child in children]
     assert (first.code, second.code) == (143, 0), first.said + second.said
-    assert "error: stopped before training; continue with: " in first.said
+    assert "stopped  before training; continue with: " in first.said
     assert not saved_steps(tmp_path / "run" / "checkpoints")
     assert codes(pair, tmp_path) == [0, 0]
     assert differences(tmp_path / "run", whole) == []
@@ -306,7 +306,7 @@ def test_under_slurm_its_signal_to_every_task_saves_one_step_and_the_job_continu
     )
     first, second = ends(pair, tmp_path, {rank: as_task(rank, usr1) for rank in (0, 1)})
     assert (first.code, second.code) == (143, 0), first.said + second.said
-    assert "error: stopped and saved at step 5; continue with: " in first.said
+    assert "stopped  saved at step 5; continue with: " in first.said
     assert [end.code for end in ends(pair, tmp_path, {rank: as_task(rank) for rank in (0, 1)})] == [
         0,
         0,

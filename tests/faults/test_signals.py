@@ -51,7 +51,7 @@ def test_a_signal_saves_the_step_and_the_same_command_continues_to_the_bit(
     end = train(config, tmp_path, sends(TERM, place))
     assert end.code == 143, end.said
     last = end.said.rstrip("\n").split("\n")[-1]
-    assert last.startswith("error: stopped ")
+    assert last.startswith("stopped  ")
     assert "; continue with: python" in last
     steps = saved_steps(tmp_path / "run" / "checkpoints") if (tmp_path / "run").exists() else []
     assert (steps[-1] if steps else None) == saved
@@ -125,7 +125,7 @@ def test_a_signal_during_preparation_leaves_no_corpus_and_no_run_and_the_next_st
     assert (
         end.said.rstrip("\n")
         .split("\n")[-1]
-        .startswith("error: stopped before training; continue with: python")
+        .startswith("stopped  before training; continue with: python")
     )
     assert [path.name for path in (tmp_path / "data").glob("[!.]*")] == []
     assert not (tmp_path / "run").exists()
@@ -137,7 +137,7 @@ def test_a_signal_during_preparation_leaves_no_corpus_and_no_run_and_the_next_st
 def test_a_signal_while_loggers_are_closed_says_what_was_reached(config, unbroken, tmp_path):
     end = train(config, tmp_path, sends(TERM, (run, "close", 1, False)))
     assert end.code == 143, end.said
-    assert "error: stopped after step 12; continue with: " in end.said
+    assert "stopped  after step 12; continue with: " in end.said
     assert train(config, tmp_path).code == 0
     assert differences(tmp_path / "run", unbroken) == []
 
@@ -152,7 +152,7 @@ def test_a_signal_while_a_checkpoint_is_read_is_no_flaw_of_the_checkpoint(
     )
     end = train(config, tmp_path, sends(TERM, (torch, "load", 1, False)))
     assert end.code == 143, end.said
-    assert "error: stopped before training; continue with: " in end.said
+    assert "stopped  before training; continue with: " in end.said
     assert train(config, tmp_path).code == 0
     assert without_extra_saves(differences(tmp_path / "run", unbroken)) == []
 

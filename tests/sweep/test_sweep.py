@@ -634,7 +634,7 @@ def test_a_signal_reaches_the_running_job_and_ends_the_sweep_and_a_second_one_ch
     monkeypatch.setenv("SEND", " ".join(str(int(number)) for number in sent))
 
     with pytest.raises(
-        InterruptedRunError, match="sweep stopped, 1 of 3 jobs finished; run the same command"
+        InterruptedRunError, match="stopped  1 of 3 jobs finished; run the same command"
     ) as stopped:
         fake_sweep(folder, ["base", "d_drop02", "a_h1"]).run()
 

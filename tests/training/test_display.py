@@ -99,6 +99,7 @@ def test_elsewhere_every_measurement_is_one_plain_line_that_a_program_can_read(
     step = r"step (\d+)/12  epoch \d+\.\d  loss \d+\.\d{3}  lr \d\.\d\de-\d\d  [\d,]+ tokens/s  ETA \d+:\d\d:\d\d"
     assert [int(found[1]) for line in lines if (found := re.fullmatch(step, line))] == [
         1,
+        2,
         3,
         6,
         9,

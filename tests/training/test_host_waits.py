@@ -43,6 +43,6 @@ def test_the_host_waits_for_the_device_only_in_steps_that_log_validate_or_save(
     with waits:
         train(settings, tmp_path)
 
-    # 0 is before the first, which is shown; after 6 the loader draws the next epoch's seed, which
-    # no device does.
-    assert waits.steps - {0} == {1, 4, 5, 6, 8, 10, 12}
+    # 0 is before the first; steps 1, 2 and 4 are shown; after 6 the loader draws the next epoch's
+    # seed, which no device does.
+    assert waits.steps - {0} == {1, 2, 4, 5, 6, 8, 10, 12}

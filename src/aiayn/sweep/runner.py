@@ -74,7 +74,7 @@ class Processes:
         summary = f"{len(self.finished) + len(self.seconds)} of {len(self.jobs)} jobs finished"
         if self.requested:
             raise InterruptedRunError(
-                f"sweep stopped, {summary}; run the same command to continue", self.requested
+                f"stopped  {summary}; run the same command to continue", self.requested
             )
         say(f"sweep {self.folder}: {summary}")
         from aiayn.reports.comparison import comparisons

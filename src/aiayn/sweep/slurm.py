@@ -40,7 +40,7 @@ class SlurmRow:
         try:
             code = Processes([self.job], self.train, self.evaluate, 1).run().get(self.job.name, 0)
         except InterruptedRunError as error:
-            print(f"error: {error}", file=sys.stderr, flush=True)
+            print(error, file=sys.stderr, flush=True)
             code = error.exit_code
         if self.requeue and code == 128 + SIGTERM:
             number = os.environ["SLURM_JOB_ID"]

@@ -144,7 +144,7 @@ def _train(
                 store_test(folder, run.config)
             elif not run.is_trained:
                 _fit(run, services, datamodule, source)
-            stop.enter_phase("stopped after the last step")
+            stop.enter_phase("after the last step")
             finish(run, services, datamodule)
 
 
@@ -182,9 +182,9 @@ def _fit(
         with services.writer, local_ranks(trainer), failures.raised():
             trainer.fit(module, datamodule, ckpt_path=newest)
     finally:
-        stop.end_training(f"stopped after step {trainer.global_step}")
+        stop.end_training(f"after step {trainer.global_step}")
         close(loggers)
-    stop.enter_phase(f"stopped and saved at step {trainer.global_step}")
+    stop.enter_phase(f"saved at step {trainer.global_step}")
 
 
 def make_module(run: RunSpec, source: Checkpoint | None) -> TranslationModule:

@@ -180,8 +180,11 @@ class ThroughputMonitor(StepCallback):
         self.tokens += batch.step_tokens
         self.services.display.advance(step)
         is_logged = due(step, self.settings.log_every, self.settings.max_steps)
-        # The first step is shown, too, and not logged: log_every steps may take minutes.
-        if not is_logged and step != self.run.start_step + 1:
+        # Steps 1, 2, 4, ... of a start are shown, too, and not logged: log_every steps may take
+        # minutes.
+        done = step - self.run.start_step
+        is_early = done < self.settings.log_every and done.bit_count() == 1
+        if not (is_logged or is_early):
             return
         time = self.services.clock.now()
         pace = (time - self.last_time) / (step - self.last_step)

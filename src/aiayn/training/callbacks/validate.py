@@ -125,7 +125,7 @@ class Validate(StepCallback):
             self.repeated = True
         except ValidationInterrupted:
             self.services.stop.raise_if_requested(
-                f"stopped in the validation of step {step}" + (", which is saved" if step else "")
+                f"in the validation of step {step}" + (", which is saved" if step else "")
             )
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -113,7 +113,7 @@ def local_ranks(trainer: pl.Trainer) -> Iterator[None]:
         threading.Thread(target=_watch_children, daemon=True).start()
     elif environment.local_rank() and "TORCHELASTIC_RUN_ID" not in os.environ:
         threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
-    say = f"ended at once by the second signal; {RUN_AGAIN}"
+    say = f"stopped  at once by the second signal; {RUN_AGAIN}"
     try:
         with on_second_signal(lambda number: exit_at_once(say, 128 + exit_signal(number))):
             yield
@@ -140,8 +140,7 @@ def _watch_children() -> None:
                     exit_at_once("", code)
                 for number in TERMINATION_SIGNALS:  # before training; later its code is 0
                     if code in (-number, 128 + number):
-                        message = f"stopped before training; continue with: {program.typed_again()}"
-                        exit_at_once(message, 128 + exit_signal(number))
+                        exit_at_once(stopped("before training"), 128 + exit_signal(number))
                 _exit_lost(f"local rank {rank} (process {child.pid}) ended with code {code}")
         time.sleep(0.5)
 
@@ -228,12 +227,18 @@ def exit_after(seconds: float, code: int, message: str = "") -> None:
     timer.start()
 
 
+def stopped(when: str) -> str:
+    """Says how to continue a training that a signal stopped."""
+    return f"stopped  {when}; continue with: {program.typed_again()}"
+
+
 def exit_at_once(message: str, code: int) -> NoReturn:
     """Ends this process, and the ranks that it started, from any thread: the main thread may be
     waiting for ever.
     """
     if message:
-        print(f"error: {message}", file=sys.stderr, flush=True)
+        prefix = "" if code > 128 else "error: "  # a signal is no error
+        print(f"{prefix}{message}", file=sys.stderr, flush=True)
     for process in STARTED:
         process.kill()
     os._exit(code)
@@ -249,7 +254,7 @@ class ValidationInterrupted(Exception):  # noqa: N818 - not an error
 
 class StopRequest:
     """A signal's request to stop: during training it takes effect at the end of the step, otherwise
-    at once.
+    at once. Messages say when, such as "before training".
 
     A signal to any rank stops all of them, at the same step.
     """
@@ -258,7 +263,7 @@ class StopRequest:
         self.signal: int | None = None  # that was received
         self.control_group: ControlGroup | None = None
         self._training = False
-        self._message = "stopped before training"
+        self._message = "before training"
 
     def connect_ranks(self, timeout: int) -> None:
         """Makes a signal to any rank reach all of them from now on; called by all ranks of a
@@ -266,7 +271,7 @@ class StopRequest:
         """
         self.control_group = ControlGroup(timeout)
         if self.signal_of_any_rank():
-            self.raise_if_requested("stopped before training")
+            self.raise_if_requested("before training")
 
     def begin_training(self) -> None:
         """Makes signals wait for the end of the step from now on."""
@@ -284,9 +289,7 @@ class StopRequest:
     def raise_if_requested(self, message: str) -> None:
         """Raises InterruptedRunError if a stop was requested."""
         if self.signal:
-            raise InterruptedRunError(
-                f"{message}; continue with: {program.typed_again()}", self.signal
-            )
+            raise InterruptedRunError(stopped(message), self.signal)
 
     def signal_of_any_rank(self) -> int | None:
         """Returns the signal that any rank received, the same on all ranks; a collective call."""
