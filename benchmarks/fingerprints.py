@@ -2,6 +2,7 @@
 steps.
 
     python benchmarks/fingerprints.py            # compares with results/fingerprints.json
+    python benchmarks/fingerprints.py quickstart # compares this recipe alone
     python benchmarks/fingerprints.py --write    # replaces it, in a commit that changes training and says so
 
 A published row is current while the fingerprint of its recipe reproduces. Every recipe trains on
@@ -88,15 +89,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("recipes", nargs="*", help=f"of {', '.join(RECIPES)}; none: all")
     parser.add_argument("--write", action="store_true", help="replace the stored losses")
     options = parser.parse_args()
+    if unknown := {*options.recipes} - {*RECIPES}:
+        parser.error(f"{', '.join(sorted(unknown))}: choose from {', '.join(RECIPES)}")
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     commit = str(source_commit())
     if options.write and commit.endswith("-dirty"):
         raise RefusedError(f"{commit} has uncommitted changes; commit them and run again")
     stored, recomputed = read_json(FINGERPRINTS), {}
-    for recipe in RECIPES:
+    for recipe in options.recipes or RECIPES:
         with TemporaryDirectory() as folder:
             losses = [float(f"{loss:.7g}") for loss in losses_of(recipe, Path(folder))]
         recomputed[recipe] = {"commit": commit, "torch": torch.__version__, "losses": losses}
@@ -113,7 +117,7 @@ def main() -> None:
             if recipe in stored
             and first_difference(stored[recipe]["losses"], fingerprint["losses"]) is None
         }
-        write_json(FINGERPRINTS, recomputed | kept)
+        write_json(FINGERPRINTS, stored | recomputed | kept)
         print(
             json.dumps(
                 {recipe: fingerprint["losses"][-1] for recipe, fingerprint in recomputed.items()}
