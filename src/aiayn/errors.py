@@ -8,9 +8,13 @@ import select
 import signal
 import stat
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -151,8 +155,8 @@ def one_line_errors() -> Iterator[None]:
             message, code = str(error), error.exit_code
         elif isinstance(error, UserError):
             message, code = f"error: {error}", error.exit_code
-        elif line := _line_of_extension(error):
-            message, code = f"error: {line}: {summary_of(error)}; debug=true shows where", 2
+        elif line := explain_own_code(error):
+            message, code = f"error: {line}", ConfigError.exit_code
         else:
             raise
         if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
@@ -161,12 +165,38 @@ def one_line_errors() -> Iterator[None]:
         sys.exit(code)
 
 
-def _line_of_extension(error: Exception) -> str:
-    """Returns file and line of the innermost code of an extension that an error passed through."""
+@cache
+def library_folders() -> list[Path]:
+    """Returns where the standard library, site-packages and this program are."""
+    folders = [*map(Path, sysconfig.get_paths().values()), Path(__file__).parent]
+    return [folder.resolve() for folder in folders]
+
+
+def is_own_module(name: str) -> bool:
+    """Returns whether a module is the user's: an extension, or a file that it imports."""
+    loaded = (sys.modules.get(parent) for parent in accumulate(name.split("."), "{}.{}".format))
+    files = (getattr(module, "__file__", None) for module in loaded)
+    file = next(filter(None, files), None)
+    return file is not None and not any(map(Path(file).resolve().is_relative_to, library_folders()))
+
+
+def explain_own_code(error: Exception, files: str = "") -> str:
+    """Returns one line for an error that passed through code of the user's, with its innermost
+    place there; for another error a line that names the `files`, or without any an empty one.
+    """
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
-        if frame.f_globals.get("__name__", "").startswith(EXTENSIONS):
-            return f"extensions: {frame.f_code.co_filename}, line {line}"
-    return ""
+        if is_own_module(frame.f_globals.get("__name__", "")):
+            code = frame.f_code
+            place = f"{code.co_filename}, line {line}, in {code.co_qualname}"
+            return f"extensions: {place}: {summary_of(error)}; debug=true shows the traceback"
+    if not files:
+        return ""
+    frames, program = traceback.extract_tb(error.__traceback__), Path(__file__).parent
+    calls = [frame.line for frame in frames if Path(frame.filename).is_relative_to(program)]
+    return (
+        f"extensions: {files}: {summary_of(error)}, in a call from `{'` and `'.join(calls[-2:])}`; "
+        "compare this code with docs/ideas.md and docs/lightning.md; debug=true shows the traceback"
+    )
 
 
 def _name_too_long(error: BaseException | None) -> str:

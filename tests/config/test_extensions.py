@@ -101,7 +101,7 @@ def test_an_experiment_of_ones_own_may_name_extensions_and_their_options(folder)
         ),
         (
             ["extensions=[my/broken.py]"],
-            "extensions: my/broken.py: fails when imported (ZeroDivisionError: ",
+            "extensions: my/broken.py, line 1, in <module>: ZeroDivisionError: ",
         ),
     ],
 )

@@ -5,7 +5,6 @@ it.
 import importlib
 import re
 import shutil
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +26,7 @@ import aiayn
 from aiayn.config import extensions
 from aiayn.config.extensions import load_extension
 from aiayn.config.model import ModelConfig
+from aiayn.config.resolve import run_config
 from aiayn.errors import ConfigError, DivergedError, RefusedError
 from aiayn.model.layers import LayerPosition
 from aiayn.runs import checkpoints
@@ -36,6 +36,7 @@ from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.callbacks import monitors
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.module import TranslationModule
+from aiayn.training.proof import check_shapes
 
 EXAMPLES = ROOT / "examples/extensions"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
@@ -169,23 +170,100 @@ def test_loading_a_model_with_parts_of_a_file_runs_no_code_that_was_not_named(
     )
 
 
-@pytest.mark.parametrize(("shape", "fits"), [("3", False), ("16", True), ("1", True)])
-def test_positions_of_another_shape_are_refused_when_the_model_is_built(
-    text, tmp_path, shape, fits
-):
-    file = tmp_path / f"positions_of_{shape}.py"
+PART = """
+import torch
+from torch import nn
+from aiayn.model.layers import AddNorm, FeedForward, Parts
+
+class Own({base}):
+    def forward(self, *inputs):
+        x = super().forward(*inputs)
+        return {returned}
+
+PARTS = Parts({part}=lambda config, position: Own(config.d_model{more}))
+"""
+FEED_FORWARD = {"base": "FeedForward", "part": "feed_forward", "more": ", config.d_ff"}
+ADD_NORM = {"base": "AddNorm", "part": "add_norm", "more": ", 0.1"}
+IN_FORWARD = r"own\.py, line 7, in Own\.forward: "
+# What a file brings, and the line that refuses it
+MISTAKES = {
+    "too narrow": (
+        PART.format(**FEED_FORWARD, returned="x[..., :7]"),
+        IN_FORWARD + r"the part feed_forward returned \(2, 3, 7\); expected \(2, 3, 16\)",
+    ),
+    "broadcast": (
+        PART.format(**FEED_FORWARD, returned="x.mean(2, keepdim=True)"),
+        IN_FORWARD + r"the part feed_forward returned \(2, 3, 1\); expected \(2, 3, 16\)",
+    ),
+    "two values": (
+        PART.format(**ADD_NORM, returned="x, None"),
+        IN_FORWARD + r"the part add_norm returned tuple; expected \(2, 3, 16\)",
+    ),
+    "positions": (
+        "import torch\nfrom aiayn.model.layers import Parts\n"
+        "PARTS = Parts(positions=lambda c, p: lambda start, length: torch.zeros(length, 3))\n",
+        r"own\.py, line 3, in <lambda>.*: the part positions returned \(2, 3\); expected \(2, 16\)",
+    ),
+    "another signature": (
+        "from aiayn.model.layers import Parts\nPARTS = Parts(add_norm=lambda config: None)\n",
+        r"extensions: own\.py: TypeError: .*<lambda>\(\) takes 1 positional .* from `.*self\.norm_1 = parts\.add_norm",
+    ),
+    "not a part": (
+        "from aiayn.model.layers import Parts\nPARTS = Parts(feed_forward=lambda *given: None)\n",
+        r"extensions: own\.py: TypeError: 'NoneType' object is not callable, .*self\.feed_forward\)",
+    ),
+    "a loss for each token": (
+        "from aiayn.training.module import TranslationModule\n"
+        "class Module(TranslationModule):\n"
+        "    def training_loss(self, batch):\n"
+        "        return super().training_loss(batch).repeat(3)\n",
+        r"extensions: own\.py: RuntimeError: .*; debug=true shows the traceback",
+    ),
+    "no callbacks": ("callbacks = lambda run: None\n", r"extensions: own\.py: TypeError: "),
+    "only in a helper": (
+        "from own_helper import Module\n",
+        r"own_helper\.py, line 4, in Module\.training_loss: AttributeError: 'Module' object",
+    ),
+}
+HELPER = """from aiayn.training.module import TranslationModule
+class Module(TranslationModule):
+    def training_loss(self, batch):
+        return self.no_such_name
+"""
+
+
+@pytest.mark.parametrize(
+    "mistake", slow_but(["broadcast", "another signature", "only in a helper"], MISTAKES)
+)
+def test_a_mistake_in_a_file_is_one_line_leaves_no_run_and_can_be_mended(mistake, text, tmp_path):
+    file, (source, line) = tmp_path / "own.py", MISTAKES[mistake]
+    file.write_text(source)
+    (tmp_path / "own_helper.py").write_text(HELPER)
+    command = ("train.py", *options(text, tmp_path / "runs", "", f"extensions=[{file}]"), "name=a")
+    refused = run_application(*command, "trainer.max_steps=1", "trainer.log_every=1")
+    last = refused.err.strip("\n").split("\n")[-1]
+    assert refused.code == 2, refused.err
+    assert re.search(f"^error: {line}" if line[:3] == "ext" else line, last), last
+    assert "Traceback" not in refused.err
+    assert [*(tmp_path / "runs").iterdir()] == [], "a run that is refused writes nothing"
+    file.write_text("callbacks = lambda run: []\n")
+    assert run_application(*command, "trainer.max_steps=1").code == 0
+
+
+@pytest.mark.parametrize(
+    "encoding", ["torch.zeros(length, 16)", "torch.zeros(length, 1)", "torch.zeros(())"]
+)
+def test_positions_may_be_one_number_for_all(encoding, text, tmp_path):
+    file = tmp_path / "constant.py"
     file.write_text(
         "import torch\nfrom aiayn.model.layers import Parts\n"
-        "PARTS = Parts(positions=lambda config, position: "
-        f"lambda start, length: torch.zeros(length, {shape}))\n",
+        f"PARTS = Parts(positions=lambda config, position: lambda start, length: {encoding})\n",
         encoding="utf-8",
     )
     parts = extensions.ids_of_builders(extensions.register_extensions([str(file)]))
-    config = composed(*options(text, tmp_path, "", "model.d_model=16"))
+    config = composed(*options(text, tmp_path, "", "model.d_model=16", "data.vocab_size=280"))
     config = replace(config, model=replace(config.model, parts=parts))
-    message = r"extensions: positions\(0, 2\) returned \(2, 3\); expected \(2, 16\)"
-    with nullcontext() if fits else pytest.raises(ConfigError, match=message):
-        build_model(config, 280)
+    check_shapes(TranslationModule(run_config(config), 280))
 
 
 def test_two_files_build_one_model_unless_they_bring_the_same_part(text, tmp_path):
@@ -636,8 +714,10 @@ def test_an_error_in_the_code_of_a_file_is_one_line_with_its_place_in_every_comm
     ):
         assert ended.code == 2
         last = ended.err.strip("\n").split("\n")[-1]
-        assert last.startswith(f"error: extensions: {file}, line 5: AttributeError: 'Own' object")
-        assert last.endswith("; debug=true shows where")
+        assert last.startswith(
+            f"error: extensions: {file}, line 5, in Own.encode: AttributeError: 'Own' object"
+        )
+        assert last.endswith("; debug=true shows the traceback")
 
 
 class Several(TranslationModule):

@@ -17,9 +17,9 @@ import inspect
 import logging
 import math
 import sys
-import sysconfig
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,15 @@ from typing import Any
 from aiayn.config.rules import is_section, require
 from aiayn.config.stored import from_dict, to_dict
 from aiayn.config.tasks import METRICS
-from aiayn.errors import EXTENSIONS, ConfigError, RefusedError, UserError, summary_of
+from aiayn.errors import (
+    EXTENSIONS,
+    ConfigError,
+    RefusedError,
+    UserError,
+    explain_own_code,
+    library_folders,
+    summary_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -103,14 +111,9 @@ def _imported(path: str, file: Path, source: bytes) -> Extension:
     folder = str(file.parent.absolute())
     sys.path.insert(0, folder)  # helpers beside the file are importable
     try:
-        # The bytes that were read, and no __pycache__, which may hold others.
-        exec(compile(source, str(file), "exec", dont_inherit=True), vars(module))
-    except UserError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"extensions: {path}: fails when imported ({summary_of(error)}); debug=true shows where"
-        ) from error
+        with own_code_explained([path]):
+            # The bytes that were read, and no __pycache__, which may hold others.
+            exec(compile(source, str(file), "exec", dont_inherit=True), vars(module))
     finally:
         sys.path.remove(folder)
         if folder not in sys.path:
@@ -121,6 +124,22 @@ def _imported(path: str, file: Path, source: bytes) -> Extension:
     extension = Extension(file.stem, file, source, module, options, helpers)
     _imported_files[file.stem] = extension
     return extension
+
+
+@contextmanager
+def own_code_explained(files: Sequence[str]) -> Iterator[None]:
+    """Raises ConfigError, in the place of an error inside the context, that names the line of the
+    user's code which the error passed through; else these files, if there are any.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        named = "" if isinstance(error, OSError) else ", ".join(files)
+        if not (line := explain_own_code(error, named)):
+            raise
+        raise ConfigError(line) from error
 
 
 def imported(paths: Sequence[str]) -> list[Extension]:
@@ -162,13 +181,6 @@ def _imported_modules(code: bytes, package: str) -> set[str]:
     return {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)}
 
 
-@cache
-def _library_folders() -> list[Path]:
-    """Returns where the standard library, site-packages and this program are."""
-    folders = [*map(Path, sysconfig.get_paths().values()), Path(__file__).parents[1]]
-    return [folder.resolve() for folder in folders]
-
-
 def _own_file(module: str, folder: Path) -> tuple[str, Path | None]:
     """Returns a module's file and its path below its import root; no file for libraries."""
     below = module.replace(".", "/")
@@ -178,7 +190,7 @@ def _own_file(module: str, folder: Path) -> tuple[str, Path | None]:
         for name in (f"{below}.py", f"{below}/__init__.py"):
             file = (root / name).resolve()
             if file.is_file():
-                is_library = any(map(file.is_relative_to, _library_folders()))
+                is_library = any(map(file.is_relative_to, library_folders()))
                 return name, None if is_library else file
     return below, None
 
@@ -372,6 +384,11 @@ def ids_of_builders(extensions: Sequence[Extension], module: type | None = None)
     if module and builds_model(module) and module not in brought:
         ids.append(name_class(module))
     return ",".join(ids) or None
+
+
+def file_names(ids: str | None) -> list[str]:
+    """Returns the names of the files, or FILE#CLASS, that `model.parts` stores."""
+    return [file_id.partition(":")[0] for file_id in ids.split(",")] if ids else []
 
 
 def builders_of(ids: str | None) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from aiayn.config.extensions import builders_of, builds_model
+from aiayn.config.extensions import builders_of, builds_model, file_names, own_code_explained
 from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import require
 from aiayn.errors import RefusedError
@@ -61,7 +61,7 @@ class _WithoutDraws(TorchFunctionMode):
 
 def build_model(config: RunConfig, vocab_size: int) -> Transformer:
     """Returns the model with fresh weights. Raises RefusedError if code of a file that was not
-    named builds it.
+    named builds it, ConfigError if that code fails.
     """
     modules: list[Any] = [
         getattr(code, "Module", object) for code in builders_of(config.model.parts)
@@ -69,13 +69,14 @@ def build_model(config: RunConfig, vocab_size: int) -> Transformer:
     build = next(
         (module.build_model for module in modules if builds_model(module)), build_from_parts
     )
-    return build(config, vocab_size)
+    with own_code_explained(file_names(config.model.parts)):
+        return build(config, vocab_size)
 
 
 def build_from_parts(config: RunConfig, vocab_size: int) -> Transformer:
     """Returns the paper's model, with the PARTS of the extensions that `config.model.parts` names.
 
-    Raises ConfigError if two of them bring the same part, or positions of another shape.
+    Raises ConfigError if two of them bring the same part.
     """
     papers, brought = vars(Parts()), {}
     for code in builders_of(config.model.parts):
@@ -84,11 +85,4 @@ def build_from_parts(config: RunConfig, vocab_size: int) -> Transformer:
                 twice = f"extensions: two of them define the part {name}; combine them in one file"
                 require(name not in brought, twice)
                 brought[name] = part
-    model = Transformer(config.model, vocab_size, Parts(**brought), config.data.src_vocab_size)
-    if "positions" in brought:
-        expected = 2, config.model.d_model
-        for positions in (model.src_positions, model.tgt_positions):
-            shape = tuple(positions(0, 2).shape)
-            fits = all(size in (1, n) for size, n in zip(shape[::-1], expected[::-1], strict=False))
-            require(fits, f"extensions: positions(0, 2) returned {shape}; expected {expected}")
-    return model
+    return Transformer(config.model, vocab_size, Parts(**brought), config.data.src_vocab_size)

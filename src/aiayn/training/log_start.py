@@ -2,14 +2,16 @@
 it.
 """
 
-import inspect
 import logging
 from pathlib import Path
 
 import torch
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
 
 from aiayn.config.resolve import SIZE_PRESETS, RunConfig, preset_for, usual_peak, usual_steps
 from aiayn.config.rules import default_values, listed, tagged
+from aiayn.config.training import OptimConfig
 from aiayn.errors import counted
 from aiayn.hardware import days_on_cpus, has_bfloat16
 from aiayn.model.flops import n_parameters, training_flops
@@ -91,23 +93,10 @@ def log_hardware(run: RunSpec) -> None:
 
 def log_rate(config: RunConfig, module: TranslationModule) -> None:
     """Logs the number of steps and the highest learning rate, which an extension may decide. Warns
-    of a rate at which a model of this width rarely learns, and of options of Adam that were changed
-    and that an extension's optimizer does not read.
+    of a rate at which a model of this width rarely learns.
     """
     optim, steps, module_class = config.optim, config.trainer.max_steps, type(module)
-    configure = module_class.configure_optimizers
-    names_read = {*inspect.unwrap(configure).__code__.co_names}
-    for name in ("beta1", "beta2", "eps", "weight_decay"):
-        key, value = f"optim.{name}", getattr(optim, name)
-        # With super() it builds on Adam.
-        is_read = {"optim", name} <= names_read or "super" in names_read
-        if not is_read and value != default_values("train")[key]:
-            log.warning(
-                "warning  %s=%s has no effect: %s.configure_optimizers, of an extension, does not "
-                "read it",
-                *(key, value, module_class.__name__),
-            )
-    ours = TranslationModule
+    configure, ours = module_class.configure_optimizers, TranslationModule
     if configure is not ours.configure_optimizers or module_class.rate is not ours.rate:
         log.info("steps    %d, learning rates of an extension", steps)
         return
@@ -121,6 +110,19 @@ def log_rate(config: RunConfig, module: TranslationModule) -> None:
             "about %.2g, optim.peak_lr=%.1g",
             *(name, getattr(optim, name), peak, d_model, usual, usual),
         )
+
+
+def warn_of_unused_options(optim: OptimConfig, optimizer: Optimizer) -> None:
+    """Warns of options of Adam that were changed and are no setting of the optimizer in use."""
+    groups = [group | {"params": None} for group in optimizer.param_groups]
+    settings = {leaf for leaf in tree_leaves(groups) if isinstance(leaf, int | float)}
+    for name in ("beta1", "beta2", "eps", "weight_decay"):
+        value = getattr(optim, name)
+        if value not in settings and value != default_values("train")[f"optim.{name}"]:
+            log.warning(
+                "warning  optim.%s=%s has no effect: no setting of %s has this value",
+                *(name, value, type(optimizer).__name__),
+            )
 
 
 def log_source(config: RunConfig, source: Checkpoint) -> None:

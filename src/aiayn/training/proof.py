@@ -7,22 +7,32 @@ weight is moved first: gates, biases and adapters that start at zero would hide 
 have learned something.
 """
 
+import inspect
 import logging
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from aiayn.config.extensions import file_names
 from aiayn.data.batch import TrainingBatch, source_mask
-from aiayn.errors import ConfigError, NonFiniteOutputError, UserError, summary_of
+from aiayn.errors import (
+    ConfigError,
+    NonFiniteOutputError,
+    UserError,
+    explain_own_code,
+    is_own_module,
+)
 from aiayn.kernels.accelerate import accelerate
+from aiayn.model.layers import DecoderLayer, EncoderLayer
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -84,23 +94,66 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
             raise ConfigError(
                 f"{type(restored).__name__}: its load_state_dict does not restore the saved state"
             )
-        builders = (checkpoint.config.model.parts or "").split(",")
-        name = ", ".join(file_id.partition(":")[0] for file_id in builders)
-        name = name or type(module).__name__
-        try:
-            with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
-                faults = reload_faults(model, module, batch, checkpoint.weights)
+        name = ", ".join(file_names(checkpoint.config.model.parts)) or type(module).__name__
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+            faults = reload_faults(model, module, batch, checkpoint.weights)
+            try:
                 faults = faults or search_faults(model, checkpoint, module)
-        except Exception as error:  # whatever code of an extension raises
-            raise ConfigError(
-                f"{name}: fails when it decodes position by position, as a search does "
-                f"({summary_of(error)}); see the contract of a part in docs/ideas.md; debug=true "
-                "shows where"
-            ) from error
+            except Exception as error:  # whatever code of an extension raises
+                raise ConfigError(
+                    f"{name}: fails when it decodes position by position, as a search does; "
+                    f"{explain_own_code(error, name)}"
+                ) from error
     if neighbours := faults.pop("neighbours", 0.0):
         log.warning(NEIGHBOURS, neighbours)
     for fault, difference in faults.items():
         raise ConfigError(f"{name}: {FAULTS[fault].format(difference)}")
+
+
+def check_shapes(module: TranslationModule) -> None:
+    """Computes two short sentences before the first step. Raises ConfigError for a part that
+    returns another shape than docs/ideas.md says: it would fail elsewhere, or train by
+    broadcasting.
+    """
+    model, config, width = module.model, module.config, module.config.model.d_model
+    vocab_size = min(module.vocab_size, config.data.src_vocab_size or module.vocab_size)
+    src, tgt_in = sentences(model, vocab_size, (3, 2), 2)
+    parts = [("final_norm", model.encoder_norm), ("final_norm", model.decoder_norm)]
+    for layer in (*model.encoder, *model.decoder):
+        if type(layer).forward in (EncoderLayer.forward, DecoderLayer.forward):
+            parts += layer.named_children()
+
+    def refuse(name: str, part: Any, output: Any, expected: Sequence[int]) -> NoReturn:
+        code = getattr(part, "__code__", None) or inspect.unwrap(type(part).forward).__code__
+        place = ", ".join(file_names(config.model.parts))
+        if is_own_module(getattr(part, "__module__", "")):
+            place = f"{code.co_filename}, line {code.co_firstlineno}, in {code.co_qualname}"
+        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise ConfigError(
+            f"extensions: {place}: the part {name} returned {shape}; expected {tuple(expected)} "
+            "(docs/ideas.md, the contract of a part)"
+        )
+
+    def compare(name: str, part: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
+        if getattr(output, "shape", None) != inputs[0].shape:
+            refuse("add_norm" if name.startswith("norm") else name, part, output, inputs[0].shape)
+
+    hooks = [part.register_forward_hook(partial(compare, name)) for name, part in parts]
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), evaluating(module):
+            for positions in (model.src_positions, model.tgt_positions):
+                encoding = positions(0, 2)
+                sizes = zip(reversed(encoding.shape), (width, 2), strict=False)
+                if not all(size in (1, n) for size, n in sizes):
+                    refuse("positions", positions, encoding, (2, width))
+            decoded(model, src, tgt_in)
+    except ConfigError:
+        raise
+    except Exception:
+        log.debug("not computed before the first step, which tells why", exc_info=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def reload_faults(

@@ -30,6 +30,7 @@ from aiayn.config.extensions import (
     Extension,
     Metrics,
     check_extensions,
+    file_names,
     id_of_class,
     ids_of_builders,
     ids_of_files,
@@ -94,6 +95,11 @@ class Research:
             if not _is_library(cls):
                 ids.append(id_of_class(cls))
         return list(dict.fromkeys(ids))
+
+    @property
+    def file_names(self) -> list[str]:
+        """Returns the names of the files with this code, as messages name them."""
+        return file_names(",".join(self.ids))
 
     @property
     def metrics(self) -> Metrics:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -100,7 +101,7 @@ def store_test(folder: RunFolder, config: Config) -> None:
 @contextmanager
 def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
     """Creates the run's folder and locks it for this process. Raises ConfigError if another process
-    holds the lock.
+    holds the lock. Removes a new folder if the run is refused before its first checkpoint.
 
     Yields a function to call before every write. It raises RefusedError if the path no longer leads
     to the folder and the lock that this process holds: the folder was moved or removed, and another
@@ -109,6 +110,7 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
     if global_rank() != 0:  # rank 0 holds it for all
         yield lambda: None
         return
+    is_new = not folder.path.is_dir() or not any(folder.path.iterdir())
     with writing(folder.path, "make room or make it writable, or start in another folder"):
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         lock = _lock(folder)
@@ -131,6 +133,10 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
 
         try:
             yield check_folder
+        except (ConfigError, RefusedError):
+            if is_new and _is_held(folder, lock) and not any(folder.checkpoints.glob("*.ckpt")):
+                shutil.rmtree(folder.path)
+            raise
         finally:
             with suppress(OSError):
                 if _is_held(folder, lock):

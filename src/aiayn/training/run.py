@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytorch_lightning as pl
 import torch
 
+from aiayn.config.extensions import own_code_explained
 from aiayn.config.schema import Config
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, DivergedError, InterruptedRunError, counted
@@ -33,6 +34,7 @@ from aiayn.training.finish import finish
 from aiayn.training.log_start import log_start
 from aiayn.training.loggers import close, make_loggers
 from aiayn.training.module import TranslationModule
+from aiayn.training.proof import check_shapes
 from aiayn.training.research import Research, research_of
 from aiayn.training.resume import load_resume_state, run_lock, store_test
 from aiayn.training.start import (
@@ -74,7 +76,8 @@ def train(
     n_tried = int(options.trainer.fast_dev_run)
     if n_tried:
         options = of_few_steps(options, n_tried)
-    options, research = research_of(options, module, datamodule, callbacks)
+    with own_code_explained(options.extensions):
+        options, research = research_of(options, module, datamodule, callbacks)
     stop = StopRequest()
     with (
         TemporaryDirectory() if n_tried else nullcontext(outputs or options.outputs_folder)
@@ -121,10 +124,15 @@ def _train(
     hardware = choose_hardware(options.trainer)
     sized, source = sized_options(options, folder, chosen, hardware.accelerator)
     form = step_form(sized, hardware, research)
-    datamodule = make_data(sized, source, research, packed=form.why_padded is None)
+    own_code = research.file_names
+    with own_code_explained(own_code):
+        datamodule = make_data(sized, source, research, packed=form.why_padded is None)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         checkpoint = load_resume_state(folder, datamodule.corpus, sized)
-        run, validations = begin(sized, research, hardware, form, datamodule, checkpoint, folder)
+        with own_code_explained(own_code):
+            run, validations = begin(
+                sized, research, hardware, form, datamodule, checkpoint, folder
+            )
         trainer = run.config.trainer
         services = RunServices(
             folder=folder,
@@ -156,9 +164,11 @@ def _fit(
 ) -> None:
     """Trains until the last step. Watches the ranks meanwhile, and explains failures."""
     folder, stop = services.folder, services.stop
-    module = make_module(run, source)
-    if global_rank() == 0:
-        log_start(run, folder.path, module, source)
+    with own_code_explained(run.research.file_names):
+        module = make_module(run, source)
+        if global_rank() == 0:
+            log_start(run, folder.path, module, source)
+        own_callbacks = run.research.callbacks_of(run)
     scores = ValidationScores(run, services)
     validate = Validate(run, services, scores)
     failures = ExplainFailures(run, stop)
@@ -167,7 +177,7 @@ def _fit(
         NonFiniteGuard(run, services),
         ThroughputMonitor(run, services),
         scores,
-        *run.research.callbacks_of(run),
+        *own_callbacks,
         validate,
         failures,
         CheckpointSaver(run, services, validate),
@@ -202,6 +212,8 @@ def make_module(run: RunSpec, source: Checkpoint | None) -> TranslationModule:
             "clipping and resuming are by step); override training_loss and configure_optimizers"
         )
     module.compiles = run.form.why_not_compiled is None
+    if run.config.model.parts and not run.checkpoint:
+        check_shapes(module)
     if source:
         if not run.checkpoint:
             weights = module.initial_weights(source.weights)

@@ -15,6 +15,7 @@ from aiayn.errors import ConfigError
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.callbacks.validate import Validate
+from aiayn.training.log_start import warn_of_unused_options
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import prove, refuse_unequal_buffers
 from aiayn.training.start import RunServices, RunSpec
@@ -54,6 +55,7 @@ class CheckpointSaver(Checkpoint):
             raise ConfigError(f"{type(pl_module).__name__}: configure_optimizers returns none")
         translation_module(pl_module).check_rates()
         if trainer.is_global_zero:  # all ranks have read the checkpoint
+            warn_of_unused_options(self.run.config.optim, trainer.optimizers[0])
             self.services.check_folder()
             self.services.folder.write_config(self.run.config)
             self.services.folder.store_sources(self.run.research.extensions)

@@ -12,7 +12,14 @@ from traceback import walk_tb
 
 import pytorch_lightning as pl
 
-from aiayn.errors import ConfigError, ResourceError, UserError, one_line, summary_of
+from aiayn.errors import (
+    ConfigError,
+    ResourceError,
+    UserError,
+    explain_own_code,
+    one_line,
+    summary_of,
+)
 from aiayn.hardware import is_out_of_memory
 from aiayn.training.callbacks.steps import ends_step
 from aiayn.training.distributed.ranks import (
@@ -163,6 +170,9 @@ class ExplainFailures(pl.Callback):
             )
         if self.run.checkpoint and step <= self.run.start_step + 1 and _restores(error):
             return self.run.checkpoint.refusal(summary_of(error))
+        if not self.run.checkpoint and step <= 1 and not isinstance(error, UserError):
+            line = explain_own_code(error, ", ".join(self.run.research.file_names))
+            return ConfigError(line) if line else None
         return None
 
     def _lost_rank(self, error: Exception, step: int) -> BaseException | None:
