@@ -524,14 +524,35 @@ DIALECTS = {
     "see [it](x.md){target=_blank} and {ref}`the-cat`\n": None,
     "the [[a page|cat]] sees [[a page]]\n": "THE [[a page|cat]] SEES [[a page]]\n",
     "!!! note\n\n    the cat\n\n    - two cats\n\nthe end\n": None,
-    '???+ tip "kept"\n    the cat\n': None,
-    '=== "Tab"\n\n    the cat\n\n    === "kept"\n\n        a cat\n\n        !!! note\n': None,
-    "[[_TOC_]]\nthe cat\n": "[[_TOC_]]\nTHE CAT\n",
+    '???+ tip "a title"\n    the cat\n': '???+ tip "A TITLE"\n    THE CAT\n',
+    '=== "a"\n\n    the cat\n\n    === "b"\n\n        two\n\n        !!! note\n': (
+        '=== "A"\n\n    THE CAT\n\n    === "B"\n\n        TWO\n\n        !!! note\n'
+    ),
     ":::note\nthe cat\n:::\n": None,
+    "::: tip a title {.x}\nthe cat\n:::\n": "::: tip A TITLE {.x}\nTHE CAT\n:::\n",
+    ":::{note} a title\nthe cat\n:::\n": ":::{note} A TITLE\nTHE CAT\n:::\n",
+    "/// tip | a title\nthe cat\n///\n": "/// tip | A TITLE\nTHE CAT\n///\n",
+    "> [!tip]- a title\n> the cat\n": "> [!tip]- A TITLE\n> THE CAT\n",
+    "[[_TOC_]]\nthe cat\n": "[[_TOC_]]\nTHE CAT\n",
+    "@[toc]\nthe cat\n[TOC]\n": "@[toc]\nTHE CAT\n[TOC]\n",
+    "see ![[a cat.png|two]] and :cat: and 10:30:45\n": (
+        "SEE ![[a cat.png|two]] AND :cat: AND 10:30:45\n"
+    ),
+    "{% raw %}\nthe {{ cat }}\n{% endraw %}\nsees\n": (
+        "{% raw %}\nTHE {{ cat }}\n{% endraw %}\nSEES\n"
+    ),
+    "% a note\n+++\n{/* the cat */}\nthe cat\n": "% a note\n+++\n{/* the cat */}\nTHE CAT\n",
+    "$$\na = b\n$$ (one)\n\nsee\n\\begin{align}\na &= b\n\\end{align}\n": (
+        "$$\na = b\n$$ (ONE)\n\nSEE\n\\begin{align}\na &= b\n\\end{align}\n"
+    ),
+    "the \\(a_b\\) is \\(old\\), \\$5 and \\:cat\\: \n": (
+        "THE \\(a_b\\) IS \\(OLD\\), \\$5 AND \\:CAT\\: \n"
+    ),
 }
 UNKNOWN = [
     *("*[HTML]: the language", "{{% note %}}", '{{< figure src="a b" >}}', "(the-cat)="),
-    *('--8<-- "the/cat.md"', "<<< @/the/cat.js{2}"),
+    *('--8<-- "the/cat.md"', "<<< @/the/cat.js{2}", "!include the/cat.md"),
+    *("import Cat from './the/cat'", "export const cat = 1"),
 ]
 
 
@@ -542,6 +563,14 @@ def test_text_of_dialects_is_translated_and_what_they_add_to_it_stays(text):
     shouted = "".join(part if number % 2 else part.upper() for number, part in enumerate(cut))
     assert translated("a.md", text) == (DIALECTS[text] or shouted)
     assert translated("a.md", text, shout=False) == text
+
+
+def test_links_by_a_name_that_is_their_words_are_written_as_before_if_it_stays():
+    names = "\n\n[the cat]: x.org\n[`b`]: y.org\n[a\nc]: z.org\n"
+    text = f"see [the cat], [a c][], [`b`] and [one][the cat]{names}"
+    assert translated("a.md", text, shout=False) == text
+    shown = "SEE [THE CAT][the cat], [A C][a c], [`b`] AND [ONE][the cat]"
+    assert translated("a.md", text) == f"{shown}{names}"
 
 
 @pytest.mark.parametrize("line", UNKNOWN)

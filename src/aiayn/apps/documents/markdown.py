@@ -34,36 +34,53 @@ ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 LINE_START = re.compile(
     r"\A(\d{1,9}(?=[.)](?:\s|$))|(?=[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|=+$|-+$|~~~))"
 )
-# In a line, of dialects: boxes of tasks, attributes (`{#id .class}`), names of roles (`{ref}`), and
-# links of wikis, whose words the model sees.
+# In a line, of dialects: boxes of tasks, attributes (`{#id .class}`), names of roles (`{ref}`) and
+# of emoji, embedded files, and links of wikis, whose words the model sees.
 DIALECT = re.compile(
     r"^\[[ xX]\](?=\s)|(?P<footnote>\[\^[^\[\]\s]{1,200}\]:?)|\{[#.:][^{}\n]{1,200}\}"
-    r"|\{[\w-]{1,60}=[^{}\n]{1,200}\}|\{[A-Za-z][\w:-]{0,60}\}(?=`|\Z)|(?P<page>\[\[[^\[\]\n]{1,200}\]\])"
+    r"|\{[\w-]{1,60}=[^{}\n]{1,200}\}|\{[A-Za-z][\w:-]{0,60}\}(?=`|\Z)"
+    r"|(?<![\w:\\]):[a-z][\w+-]{0,40}:(?![\w:])|(?P<file>!\[\[[^\[\]\n]{1,200}\]\])|(?P<page>\[\[[^\[\]\n]{1,200}\]\])"
 )
-CONTENTS = ("[[_TOC_]]", "[[TOC]]")
+CONTENTS = re.compile(r"\[\[_?toc_?\]\]", re.IGNORECASE)
 ROLE = re.compile(r"\{[A-Za-z][\w:-]{0,60}\}")
 # Begins a footnote, or a note or a tab of MkDocs; the blocks that belong to it are indented.
 INDENTED = re.compile(
     r"(?P<footnote>\[\^[^\[\]\s]{1,200}\]:[ \t]*)"
     r'|(?:(?:!!!|\?\?\?\+?)[ \t]|={3}[+!]?[ \t]+")[^\n]*'
 )
-# Lines that begin or end a note, a box, a tab or a formula, or hold attributes; what begins a
-# definition, and an alert in a quotation (`[!NOTE]`).
+# Lines that begin or end a note, a box, a tab or a formula, hold attributes, a comment or tags of
+# templates, or stand for a table of contents; what begins a definition, and the first line of an
+# alert in a quotation (`[!NOTE]`).
 DIRECTIVE = re.compile(
-    r"(^[ \t]*(?:!!!|\?\?\?|:::|\$\$|\{:)[^\r\n]*(?:\r?\n|\Z)|(?<=\n)[ \t]*:[ \t]+"
-    r"|^\\?\[!\w+\][-+]?[ \t]*(?:\r?\n[ \t>]*)?)",
+    r"(^[ \t]*(?:!!!|\?\?\?|={3}[+!]?[ \t]+\"|:::|///|\+\+\+|\$\$|\{:|%[ \t%]|\{/\*"
+    r"|@?\[(?i:toc)\]\s*$|(?:\{%[^{}%\r\n]{1,100}%\}[ \t]*)+\r?$)[^\r\n]*(?:\r?\n|\Z)"
+    r"|(?<=\n)[ \t]*:[ \t]+|^\\?\[!\w+\][^\r\n]*(?:\r?\n[ \t>]*)?)",
     re.MULTILINE,
 )
+# A line that begins a note, a tab, a box or an alert: what is before its title, this, and the rest
+TITLED = re.compile(
+    r"(\s*(?:(?:!!!|\?{3}\+?|={3}[+!]?)[^\"\r\n]*\"|\\?\[!\w+\][-+]?[ \t]*"
+    r"|:{3,}[ \t]*(?:\{[^{}\r\n]*\}|[\w-]+)(?:[ \t]+|\[)|/{3,}[ \t]*[\w-]+[ \t]*\|[ \t]*))"
+    r"([^\"\[\]{}\r\n]+)(.*)",
+    re.DOTALL,
+)
 # Lines of dialects that stay whole, and are counted: abbreviations, short codes, labels, files to
-# include.
+# include, code of MDX.
 UNKNOWN = re.compile(
     r"(^[ \t]*(?:\*\[[^\[\]\r\n]{1,100}\]:|\{\{[%<]|\([\w.:-]{1,100}\)=[ \t]*\r?$|--8<--"
-    r"|<<<[ \t]*@)[^\r\n]*(?:\r?\n|\Z))",
+    r"|<<<[ \t]*@|[!@](?:include|import)\b|import[ \t][^\r\n'\"]*['\"]"
+    r"|export[ \t]+(?:const|default)\b)[^\r\n]*(?:\r?\n|\Z))",
     re.MULTILINE,
 )
 # A formula, as Pandoc and GitHub tell it from an amount of money: no blank inside, no letter or
-# digit outside of it.
-FORMULA = re.compile(r"(?<![\w$\\])\$(?![\s$])(?:[^\\$\n]|\\.)+?(?<!\s)\$(?![\w$])")
+# digit outside of it. Others stand in lines of their own.
+FORMULA = re.compile(
+    r"(?<![\w$\\])\$(?![\s$])(?:[^\\$\n]|\\.)+?(?<!\s)\$(?![\w$])"
+    r"|\\\((?=(?:(?!\\\))[^\n]){0,300}?(?:(?<!\\)[_^={}]|\\[A-Za-z]))[^\n]{1,300}?\\\)"
+    r"|(?P<display>\$\$[^$]+\$\$|\\begin\{(?P<name>\w+\*?)\}(?s:.{1,3000}?)\\end\{(?P=name)\})"
+)
+# A link by a name, which is its words
+NAMED = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]*)\]")
 PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
 TEXT = ("text", "text_special", "softbreak")  # tokens that are no marks
 Rule = Callable[[StateInline, bool], bool]
@@ -95,8 +112,6 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
             if offsets is None:  # it is written in a way that cannot be found again
                 continue
             begin, end = offsets[0], offsets[-1]
-            if re.fullmatch(r"\$\$[^$]*\$\$\s*", text[begin:end]):
-                continue
             inline_tokens = _inline_tokens(text, token, offsets, leave)
             special = set("\\`*_[]<" + "|" * in_cell)
             finish = str if in_cell or opening.markup.startswith("#") else _finish
@@ -123,7 +138,18 @@ def _accepted(
 ) -> str:
     """Returns the translation of a block, or the block as it was if the translation has marks that
     the block has not, such as the picture `![x](y)` after a `[` that is text.
+
+    A link whose words are its name is written as it was: `[a]`, `[a][]` or `[a][a]`.
     """
+    names = {tuple(" ".join(words.split()) for words in link) for link in NAMED.findall(as_it_was)}
+
+    def shorter(link: re.Match[str]) -> str:
+        words, name = (" ".join(group.split()) for group in link.groups())
+        if words != name or (words, name) in names:
+            return link[0]
+        return f"[{link[1]}][]" if (words, "") in names else f"[{link[1]}]"
+
+    translation = NAMED.sub(shorter, translation)
     if translation == as_it_was or marks_of(translation) <= marks_of(as_it_was):
         return translation
     leave()
@@ -178,7 +204,7 @@ def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> 
                 leave("line", "in a dialect of Markdown left untranslated", begin)
             else:
                 for is_directive, part in enumerate(DIRECTIVE.split(words)):
-                    tokens.extend([("other", "", part)] if is_directive % 2 else _text_tokens(part))
+                    tokens.extend(_directive(part) if is_directive % 2 else _text_tokens(part))
             begin += len(words)
 
     for mark in block.children or []:
@@ -201,6 +227,13 @@ def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> 
         done = stop
     add_text(len(block.content))
     return tokens
+
+
+def _directive(line: str) -> Iterator[Token]:
+    """Cuts the line of a directive into its title and what stays."""
+    titled = TITLED.fullmatch(line)
+    before, title, after = titled.groups() if titled else (line, "", "")
+    yield from (("other", "", before), ("text", "", title), ("other", "", after))
 
 
 def _text_tokens(text: str) -> Iterator[Token]:
@@ -229,11 +262,11 @@ def _marks(mark: Mark, raw: str) -> Iterator[Token]:
             ("close", "code", raw[-width:]),
         )
     elif mark.type == "dialect":
-        yield from [("other", "", raw)] if raw in CONTENTS else _text_tokens(raw)
+        yield from [("other", "", raw)] if CONTENTS.fullmatch(raw) else _text_tokens(raw)
     elif mark.type == "html_inline":
         yield from Reader(raw).tokens
     else:
-        yield "other" if mark.type == "hardbreak" else "alone", "", raw
+        yield "other" if mark.type in ("hardbreak", "formula") else "alone", "", raw
 
 
 def _read(raw: str) -> str:
@@ -243,10 +276,12 @@ def _read(raw: str) -> str:
 def _escape(special: set[str], tokens: list[Token]) -> Callable[[str], str]:
     """Returns what writes a word or a punctuation mark so that it is text; an underline within a
     word is. What stands in the tokens as text, such as in `a[0]`, may stand in the translation.
+    What is always escaped in them stays so, because a dialect may need it.
     """
     raw = "".join(raw for token_type, _, raw in tokens if token_type == "text")
-    special = special - set(ESCAPED.sub("", raw)) | special & set(ESCAPED.findall(raw))
-    patterns = [re.escape(character) for character in special - {"_"}]
+    plain, escaped = set(ESCAPED.sub("", raw)), set(ESCAPED.findall(raw))
+    special = special - plain | special & escaped | escaped - plain
+    patterns = [re.escape(character) for character in special - {"_"} | escaped - plain]
     if "_" in special:
         patterns += [r"(?<![^\W_])_", r"_(?![^\W_])"]
     pattern = re.compile("|".join(patterns) or "(?!)")
@@ -279,6 +314,9 @@ def _indented(state: StateBlock, first: int, end: int, silent: bool) -> bool:
         return False
     if silent:
         return True
+    if not note["footnote"]:
+        title = state.push("inline", "", 0)
+        title.content, title.map, title.children = note[0], [first, first + 1], []
     indent, last = state.sCount[first] + 4, end if note["footnote"] else first + 1
     while last < end and (state.isEmpty(last) or state.sCount[last] >= indent):
         last += 1
@@ -294,18 +332,19 @@ def _indented(state: StateBlock, first: int, end: int, silent: bool) -> bool:
 
 
 def _formula(state: StateInline, silent: bool) -> bool:
-    """Parses `$a_b$`, which is kept like code."""
+    """Parses `$a_b$`, which is kept like code, and formulas in lines of their own."""
     formula = FORMULA.match(state.src, state.pos)
     if formula and not silent:
-        state.push("code_inline", "code", 0).markup = "$"
+        mark = state.push("formula" if formula["display"] else "code_inline", "code", 0)
+        mark.markup = "$" if formula[0][0] == "$" else "\\("
     state.pos = formula.end() if formula else state.pos
     return formula is not None
 
 
 def _dialect(state: StateInline, silent: bool) -> bool:
-    """Parses `[^1]`, never a link even if an address defines it, and `[[page]]`."""
+    """Parses `[^1]`, never a link even if an address defines it, `[[page]]` and `![[file]]`."""
     mark = DIALECT.match(state.src, state.pos)
-    if not mark or not (mark["footnote"] or mark["page"]) or mark[0].endswith(":"):
+    if not mark or mark.lastgroup is None or mark[0].endswith(":"):
         return False
     if not silent:
         state.push("dialect", "", 0)

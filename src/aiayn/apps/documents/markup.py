@@ -52,6 +52,7 @@ MESSAGE = re.compile(
     r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|number|date|time|spellout|ordinal|duration)\b"
 )
 TWO_WORDS = re.compile(rf"(?![{CJK}]{{2}})\w\w")  # the last letter of one, the first of the next
+ENDING = re.compile(r"[a-z]{1,4}(?![^\W_])")  # of a word whose beginning is code: `Decimal`s
 NO_BREAK = re.compile("&(?:nbsp|#160|#[xX][aA]0);")
 # Where comments and the like end in a browser; Python's versions differ in that.
 ENDS = {"<!--": "--!?>", "<![CDATA[": r"\]\]>", "<?": r"\?>", "": ">"}
@@ -266,6 +267,12 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
             if token_type == "kept"
             else ""
         )
+        if between == "kept" and (ending := ENDING.match(words)):
+            start, stop, kept_raw = kept[-1]
+            kept[-1] = (start, stop + len(ending[0]), kept_raw + ending[0])
+            text, words = text + ending[0], words[len(ending[0]) :]
+            if not words:
+                continue
         between += "" if token_type == "text" else "alone" if raw[0] == "{" else token_type
         if words:
             # Words of two elements are two, as are those beside a tag alone or code, but
