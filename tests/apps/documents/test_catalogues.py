@@ -74,10 +74,19 @@ KEPT = {
     "objc-format": ["%@", "%ld"],
     "python-format": ["%(name)s", "%-5.2f", "%r"],
     "python-brace-format": ["{}", "{0!r}", "{user.name}", "{0[key]}", "{:>{width}}"],
-    "java-format": ["{0}", "%,d", "%tY"],
+    "java-format": ["{0}", "%,d", "%tY", "{1,number,integer}", "{0,date}"],
     "java-printf-format": ["%,d", "%1$tY", "%n"],
     "csharp-format": ["{0:yyyy}", "{1,5}"],
-    "php-format": ["%05d", "%2$s"],
+    "php-format": ["%05d", "%2$s", "%'*10d", "%b"],
+    "lua-format": ["%q", "%5.1f"],
+    "go-format": ["%v", "%[2]d", "%+.2f", "%T"],
+    "object-pascal-format": ["%d", "%0:s", "%1:-8.2f"],
+    "rust-format": ["{}", "{name:>5}"],
+    "c++-format": ["{:d}", "{0}"],
+    "sh-printf-format": ["%s"],
+    "kde-kuit-format": ["%1"],
+    "ycp-format": ["%1"],
+    "smalltalk-format": ["%1%"],
     "ruby-format": ["%{name}", "%<age>d"],
     "qt-format": ["%1", "%L2"],
     "perl-brace-format": ["{count}"],
@@ -188,7 +197,7 @@ def test_translations_are_fuzzy_unless_they_are_said_to_be_reviewed():
 @pytest.mark.skipif(shutil.which("msgfmt") is None, reason="needs gettext")
 def test_msgfmt_accepts_what_was_translated(tmp_path):
     messages = [
-        f"{flag}|the {argument} red flowers"
+        f"{flag}|the {argument} red flowers in {flag}"
         for flag, arguments in KEPT.items()
         for argument in arguments
         if (flag, argument) not in ((("java-format", "%,d"), ("java-format", "%tY")))

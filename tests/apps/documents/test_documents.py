@@ -399,7 +399,12 @@ def test_what_stands_in_no_subtitle_is_counted():
 
 
 @pytest.mark.parametrize(
-    "message", ["{n, plural, one {a cat} other {# cats}}", "the {x,select, f {her} other {it}}"]
+    "message",
+    [
+        "{n, plural, one {a cat} other {# cats}}",
+        "the {x,select, f {her} other {it}}",
+        "the {0,choice,0#cats|1#cat}",
+    ],
 )
 def test_messages_of_icu_are_left_alone(message):
     for name, text, expected in (

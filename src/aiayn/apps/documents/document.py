@@ -291,14 +291,14 @@ def _catalogue(source: Source) -> Pieces:
                     f"{source.langs[1]}"
                 )
             continue
+        message_format = format_of(message.flags, message.texts["msgid"])
         names = [
             name
             for name, text in message.targets.items()
-            if not text and not source.is_no_text(message.source(name))
+            if not text and not source.is_no_text(message_format.outside(message.source(name)))
         ]
         if not names:
             continue
-        message_format = format_of(message.flags, message.texts["msgid"])
         of_forms: list[Part | str] = []
         for name in names:
             of_forms += [*message_format.pieces(message.source(name)), END_OF_FORM]

@@ -49,7 +49,7 @@ TEXT_TAG = re.compile(
 TEXT_TAG_NAME = re.compile(r"(?:&lt;|<%?|\{%-?|\{\{)\s*(end|/?)(\w*)")
 # A message of ICU, `{n, plural, one {a cat} other {# cats}}`: what is text in it no model can tell.
 MESSAGE = re.compile(
-    r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|number|date|time|spellout|ordinal|duration)\b"
+    r"\{\s*\w+\s*,\s*(?:plural|choice|select|selectordinal|number|date|time|spellout|ordinal|duration)\b"
 )
 TWO_WORDS = re.compile(rf"(?![{CJK}]{{2}})\w\w")  # the last letter of one, the first of the next
 ENDING = re.compile(r"[a-z]{1,4}(?![^\W_])")  # of a word whose beginning is code: `Decimal`s
@@ -312,7 +312,7 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
     raw, text = "".join(raw for *_, raw in tokens), text.rstrip()
     spans = [(0, 0), *((start, stop) for start, stop, _ in kept), (len(text), len(text))]
     translatable = " ".join(text[stop:start] for (_, stop), (start, _) in pairwise(spans))
-    if MESSAGE.search(text) or not has_letters(translatable):
+    if MESSAGE.search(translatable) or not has_letters(translatable):
         return [raw] if raw else []
     # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a
     # blank.

@@ -30,8 +30,16 @@ PYTHON = _printf(r"(?P<name>\([^()\n]{1,100}\))?", "-+ #0", "[hlL]?", "[diouxXeE
 RUBY = r"(?P<name>%\{\w{1,60}\}|%<\w{1,60}>[-+ #0]{0,5}[\d.]{0,9}[A-Za-z])|" + _printf(
     NUMBER, "-+ #0", "", "[diouxXeEfgGaAcsp]"
 )
+LUA = _printf("", "-+ #0", "", "[acdeEfgGiopqsuxX]")
+PHP = rf"%{NUMBER}(?:[-+ 0]|'.){{0,9}}\d{{0,4}}(?:\.\d{{1,4}})?[bcdeEfFgGhHosuxX]"
+GO = r"(?P<name>%[-+# 0]{0,5}\[\d{1,4}\][\d.]{0,9}[A-Za-z])|" + _printf(
+    "", "-+# 0", "", "[vTtbcdoOqxXUeEfFgGspw]"
+)
+PASCAL = r"(?P<name>%\d{1,4}:-?[\d.]{0,9}(?i:[duefgnmpsx]))|" + _printf(
+    "", "-", "", "(?i:[duefgnmpsx])"
+)
 BRACES = r"\{(?P<name>[^{}\s:!]{1,100})?(?:[!:](?:[^{}\n]|\{[^{}\n]{0,60}\}){0,100})?\}"
-NUMBER_IN_BRACES = r"(?P<name>\{\s*\d{1,4}\s*(?:,[^{}\n]{0,200})?\})"
+NUMBER_IN_BRACES = r"(?P<name>\{\s*\d{1,4}\s*(?:,(?!\s*(?:choice|plural|select))[^{}\n]{0,200})?\})"
 # Of reStructuredText: what stays with its words, and what is around words.
 LITERAL = (
     r"(?<!\w)``(?=[^\s`])[^\n]{0,200}?(?<=\S)``(?![\w`])"
@@ -95,6 +103,10 @@ class Format:
                 for token_type, name, raw in tokens
             ]
         return read_parts(tokens, self._read, self._escape)
+
+    def outside(self, message: str) -> str:
+        """Returns what a message has besides its arguments."""
+        return self._argument_pattern.sub("", message)
 
     def settled(self, translation: str, message: str) -> str | None:
         """Returns a translation as its program needs it, or None if its arguments are not those of
@@ -174,15 +186,23 @@ UNFLAGGED = Format(f"{AROUND}|{LITERAL}", is_ordered=False)
 MESSAGE_FORMAT = Format(NUMBER_IN_BRACES, "'", is_ordered=False)
 JAVA_PRINTF = Format(JAVA, "%", is_numbered=True)
 FORMATS = {
-    **dict.fromkeys(("c", "objc", "awk", "lua", "perl", "php", "tcl", "javascript"), PRINTF),
+    **dict.fromkeys(("c", "objc", "awk", "perl", "tcl", "javascript"), PRINTF),
+    **dict.fromkeys(("elisp", "librep", "d", "modula2", "ocaml", "sh-printf"), PRINTF),
+    "lua": Format(LUA, "%"),
+    "php": Format(PHP, "%", is_numbered=True),
+    "go": Format(GO, "%"),
+    "object-pascal": Format(PASCAL, "%"),
     "gcc-internal": Format(rf"(?P<name>%[m<>'RK])|%q|{C}", "%", is_numbered=True),
     "python": Format(PYTHON, "%"),
     "ruby": Format(RUBY, "%", is_numbered=True),
-    **dict.fromkeys(("python-brace", "csharp"), Format(BRACES, "{}")),
+    **dict.fromkeys(("python-brace", "csharp", "rust", "c++"), Format(BRACES, "{}")),
     "perl-brace": Format(r"\{[A-Za-z_]\w{0,60}\}", is_ordered=False),
     "java": MESSAGE_FORMAT,
     "java-printf": JAVA_PRINTF,
-    **dict.fromkeys(("qt", "qt-plural", "kde"), Format(r"%(?:L?\d\d?|n)", is_ordered=False)),
+    "smalltalk": Format(r"%\d{1,2}%", is_ordered=False),
+    **dict.fromkeys(
+        ("qt", "qt-plural", "kde", "kde-kuit", "ycp"), Format(r"%(?:L?\d\d?|n)", is_ordered=False)
+    ),
     "boost": Format(rf"(?P<name>%\d{{1,2}}%|%\|[^|\n]{{1,60}}\|)|{C}", "%", is_numbered=True),
     "sh": Format(r"\$(?:\w{1,60}|\{\w{1,60}\})", is_ordered=False),
     **dict.fromkeys(("lisp", "scheme"), Format(r"~[-+\d,'@:]{0,9}[^\W\d]", "~")),
