@@ -238,6 +238,7 @@ def test_a_fitted_vocabulary_is_as_large_as_a_repetitive_text_supports(tmp_path,
     assert f"fitted   to few different words: data.vocab_size={fitted.vocab_size}" in caplog.text
     assert 260 < fitted.vocab_size < 300
     assert prepare_corpus(fitted).tokenizer.vocab_size == fitted.vocab_size
+    assert caplog.text.count("learning ") == 1
     with pytest.raises(DataError, match=f"supports at most {fitted.vocab_size};"):
         prepare_corpus(replace(fitted, vocab_size=fitted.vocab_size + 1))
 

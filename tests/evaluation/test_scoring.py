@@ -370,12 +370,16 @@ def test_outputs_that_are_five_per_cent_too_short_are_said_to_be_with_what_helps
     references = ["one two three four five six seven eight nine ten ."] * 20
     for kept, said in ((10, True), (11, False)):
         hypotheses = [" ".join(line.split()[:kept]) for line in references]
-        ratio = TranslationTask().val_scores(hypotheses, hypotheses, references, "en")[
-            "val/length_ratio"
-        ]
+        scores = TranslationTask().val_scores(hypotheses, hypotheses, references, "en")
+        ratio = scores["val/length_ratio"]
         assert ratio == pytest.approx(kept / 11)
-        assert bool(short_outputs(ratio)) is said
-    assert "search.length_penalty" in short_outputs(0.9)
+        assert bool(short_outputs(ratio, scores["val/bleu"])) is said
+    assert "search.length_penalty" in short_outputs(0.9, 30.0)
+
+
+@pytest.mark.parametrize("bleu", [None, 0.0, 4.9])
+def test_of_a_model_that_has_learned_little_lengths_are_not_said(bleu):
+    assert short_outputs(0.0, bleu) == ""
 
 
 def test_typographic_quotes_of_the_reference_match_straight_ones_when_compounds_are_split():

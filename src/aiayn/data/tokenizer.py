@@ -344,6 +344,8 @@ def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
     With `data.src_vocab_size` from each side by itself. Raises DataError for text that is hardly
     usable, before the vocabulary is learned, which takes the longest.
     """
+    sizes = [size for size in (config.src_vocab_size, config.vocab_size) if size is not None]
+    log.info(f"learning {' and '.join(f'{size:,}' for size in sizes)} subwords from {text.option}")
     if config.src_vocab_size is None:
         return _learn(config, text, "vocab_size", ("src", "tgt"))
     source = _learn(config, text, "src_vocab_size", ("src",))
@@ -351,11 +353,9 @@ def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
 
 
 def _learn(config: DataOptions, text: RawText, option: str, sides: tuple[str, ...]) -> Tokenizer:
-    size = getattr(config, option)
-    log.info(f"learning {size:,} subwords from {text.option}")
     return Tokenizer.train(
         _batches(config, text, sides),
-        size,
+        getattr(config, option),
         pretokenized=TASKS[config.task].splits_at_spaces,
         lowercase=config.lowercase,
         algorithm=config.tokenizer,

@@ -82,7 +82,7 @@ def _score_rows(evaluation: Evaluation) -> Rows:
         if score is not None:
             score_text = f"{score:6.2f}  {lengths}{evaluation.signatures[metric]}"
         rows.append((metric, score_text))
-    if warning := short_outputs(evaluation.length_ratio("sacrebleu")):
+    if warning := short_outputs(evaluation.length_ratio("sacrebleu"), metrics.get("sacrebleu")):
         rows.append(("", f"        {warning}"))
     lost_by_case = (metrics.get("bleu_tokenized_lc") or 0) - (metrics.get("bleu_tokenized") or 0)
     if lost_by_case > CASE_WARNING_POINTS:

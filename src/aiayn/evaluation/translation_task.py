@@ -2,6 +2,8 @@
 
 from aiayn.config.tasks import METRIC_KINDS, Task, TaskScores
 
+LEARNED_BLEU = 5.0  # below, a model writes nonsense of any length
+
 
 class TranslationTask(Task):
     """Text to text, scored with BLEU and other metrics of text."""
@@ -44,11 +46,11 @@ def task_of(name: str) -> Task:
     return {"parsing": ParsingTask}[name]()
 
 
-def short_outputs(ratio: float | None) -> str:
-    """Says what helps where outputs are 5 % shorter than the references, or more; nothing
-    elsewhere.
+def short_outputs(ratio: float | None, bleu: float | None) -> str:
+    """Says what helps where outputs are 5 % shorter than the references, or more; nothing of a
+    model that has learned too little for its lengths to mean something.
     """
-    if ratio is None or ratio > 0.95:
+    if ratio is None or ratio > 0.95 or (bleu or 0) < LEARNED_BLEU:
         return ""
     return (
         f"outputs have {100 * (1 - ratio):.0f} % fewer tokens than the references: train longer, "

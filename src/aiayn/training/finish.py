@@ -124,7 +124,7 @@ def compare_with_best(
     log.info("         %s", metrics_text(measured))
     by = f" by {services.validations.metric}" if best_step == services.validations.best_step else ""
     log.info("best     %s, at step %d%s: checkpoint=best", metrics_text(best), best_step, by)
-    if warning := short_outputs(measured.get("val/length_ratio")):
+    if warning := short_outputs(measured.get("val/length_ratio"), measured.get("val/bleu")):
         log.warning("warning  %s", warning)
     if worse:
         log.warning(
