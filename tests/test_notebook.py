@@ -3,31 +3,58 @@ it.
 """
 
 import ast
+import base64
+import io
+import os
 import re
+import runpy
 
+import matplotlib.pyplot as plt
 import nbformat
+import numpy as np
 import pytest
-from applications import ROOT, TEXT, TINY, write_text
-from nbclient import NotebookClient
+from applications import ROOT
 
 NOTEBOOK = nbformat.read(ROOT / "examples/tour.ipynb", as_version=4)
 CODE = [cell for cell in NOTEBOOK.cells if cell.cell_type == "code"]
 
 
+def said(cell: nbformat.NotebookNode) -> list[str]:
+    """What a cell prints, but for what depends on the machine: times, and sums of floats that were
+    rounded on their way.
+    """
+    text = "".join(output.get("text", "") for output in cell.outputs)
+    of_training = (
+        r"(?<=loss )\d+\.\d+|(?<=[a-z] )\d+\.\d+|[\d,]+ tokens/s|\d+:\d\d:\d\d|at step \d+|"
+        r"^ -\d\.\d{3}  .*"  # a translation with its score
+    )
+    return [
+        re.sub(of_training, "#", line) if line.startswith(("step ", "scores ", " -")) else line
+        for line in text.split("\n")
+        if not line.startswith(("device ", "best ", " " * 9))
+    ]
+
+
+def pictures(cell: nbformat.NotebookNode) -> list[np.ndarray]:
+    encoded = [output.data["image/png"] for output in cell.outputs if "data" in output]
+    return [plt.imread(io.BytesIO(base64.b64decode(png))) for png in encoded]
+
+
 @pytest.mark.slow
-def test_the_tour_runs_and_ends_with_a_translation_and_its_attention(tmp_path):
-    write_text(tmp_path)
-    tour = nbformat.from_dict(NOTEBOOK)
-    [chosen] = [cell for cell in tour.cells if "options = [" in cell.source]
-    chosen.source += f"\noptions = {[*TEXT, *TINY, 'model.dropout=0.1', 'name=tour']}"
+def test_the_tour_shows_what_is_stored(monkeypatch):
+    """It trains as quickstart does, in minutes; tools/notebook.py stores what it shows now."""
+    monkeypatch.setenv("PATH", os.environ["PATH"])  # which `executed` changes
+    executed = runpy.run_path(str(ROOT / "tools/notebook.py"))["executed"]
 
-    NotebookClient(tour, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [cell for cell in executed().cells if cell.cell_type == "code"]
 
-    *_, train, translation, attention = (cell for cell in tour.cells if cell.cell_type == "code")
-    assert (tmp_path / "outputs/tour/checkpoints/averaged.ckpt").exists()
-    assert "step 2/2" in "".join(output.get("text", "") for output in train.outputs)
-    assert translation.outputs[0].text.startswith("The young teacher")
-    assert "image/png" in attention.outputs[0].data
+    assert [said(cell) for cell in shown] == [said(cell) for cell in CODE]
+    for now, stored in zip(shown, CODE, strict=True):
+        before, after = pictures(stored), pictures(now)
+        assert [picture.shape for picture in after] == [picture.shape for picture in before]
+        # The last one shows what a model has learned, which differs a little between machines.
+        assert all(np.abs(a - b).mean() < 0.02 for a, b in zip(after, before, strict=True))
+    assert "Der junge Lehrer" in shown[-2].outputs[0].text
 
 
 def test_the_tour_is_stored_with_what_it_shows_and_names_no_path_of_this_machine():

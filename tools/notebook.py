@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK = ROOT / "examples/tour.ipynb"
 
 
-def main() -> None:
-    """Run the notebook in an empty folder, so that it trains anew, and write it back."""
+def executed() -> nbformat.NotebookNode:
+    """Return the notebook as it runs in an empty folder, so that it trains anew."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     # As in an active environment, in which printed commands name no path.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -29,6 +29,12 @@ def main() -> None:
         NotebookClient(
             notebook, timeout=3600, coalesce_streams=True, resources={"metadata": {"path": folder}}
         ).execute()
+    return notebook
+
+
+def main() -> None:
+    """Run the notebook and write it back."""
+    notebook = executed()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times of day, which differ each time
     notebook.metadata["language_info"] = {"name": "python"}
