@@ -5,14 +5,14 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from aiayn.data.text_files import opened, refuse_utf_16, suffix
+from aiayn.data.text_files import opened, refuse_utf_16, refuse_utf_32, suffix
 from aiayn.errors import DataError
 
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is parsed as a whole
 # In HTML, in the header of a catalogue (which does not begin with a tag) and in XML: elsewhere it
 # is text.
 DECLARED = re.compile(
-    rb"(?i:<meta\s[^>]*|\A(?!\s*<)(?s:.*?)content-type:[^\n]*)\bcharset=[\"']?\s*([\w.:-]+)"
+    rb"(?i:<meta\s[^>]*|\A(?!\s*<)(?s:.*?)content-type:[^\n]*)\bcharset\s*=\s*[\"']?\s*([\w.:-]+)"
     rb"|<\?xml[^>]*\sencoding=[\"']([\w.:-]+)"
 )
 # Of those that the WHATWG's standard has, Python's names, and which of them it reads as another
@@ -57,6 +57,7 @@ def decode_document(path: Path, content: bytes, may_declare: bool = True) -> tup
     """Returns the text of a file and its encoding: that of its mark, the one that it declares, or
     UTF-8.
     """
+    refuse_utf_32(content, path)
     encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), "")
     declared = DECLARED.search(content[:4096]) if may_declare and not encoding else None
     if declared and declared[1] != b"CHARSET":  # of a catalogue that nobody has begun

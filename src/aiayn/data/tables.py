@@ -98,7 +98,7 @@ def _records(path: Path) -> Iterator[tuple[int, bytes | None]]:
 def table_delimiter(path: Path, header: str) -> str:
     if suffix(path.name) == "tsv":
         return "\t"
-    return ";" if header.count(";") > header.count(",") else ","
+    return max(",;\t|", key=header.count)
 
 
 def is_quoted(first: list[str]) -> bool:

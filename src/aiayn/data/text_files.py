@@ -134,6 +134,7 @@ def lines(path: Path, longest: int = READ_BYTES) -> Iterator[bytes]:
     """
     with opened(path) as stream:
         start = stream.peek(64)[:64]
+        refuse_utf_32(start, path)
         if start.startswith((b"\xff\xfe", b"\xfe\xff")):
             raise DataError(f"{path}: the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
         refuse_utf_16(start, path)
@@ -181,6 +182,12 @@ def _readable(path: Path) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or error
         remedy = "check its name" if isinstance(error, FileNotFoundError) else "replace the file"
         raise DataError(f"{path}: cannot be read ({reason}); {remedy}") from error
+
+
+def refuse_utf_32(start: bytes, path: Path) -> None:
+    """Raises DataError for text in UTF-32, whose mark begins with that of UTF-16."""
+    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        raise DataError(f"{path}: the file is UTF-32; convert it: iconv -f UTF-32 -t UTF-8")
 
 
 def refuse_utf_16(start: bytes, path: Path) -> None:

@@ -283,6 +283,8 @@ CASES = {
         '<p {% if a > b %}class="x"{% endif %}>THE {{ x|default("<b>") }} CAT <%= a > 0 %> {{ x '
         "}}</p><i>{{ a<b }}</i>",
     ),
+    "excel.csv": ("sep=;\r\nen;de\r\na, b;\r\n", "sep=;\r\nen;de\r\na, b;A, B\r\n"),
+    "late.csv": ("\n \t\nen\tde\na\t\n", "\n \t\nen\tde\na\tA\n"),
     "blanks.csv": ('en, de\n"a, b", ""\n "a",\n', 'en, de\n"a, b","A, B"\n "a",A\n'),
     "excel.tsv": ('"en"\t"de"\n"a ""b"""\t""\n', '"en"\t"de"\n"a ""b"""\t"A ""B"""\n'),
 }
@@ -351,6 +353,7 @@ ONE, TWO, THREE = (TIMES.format(second, second) for second in (1, 2, 3))
             f"1\n{ONE}\n{{\\an8}}\n<i>- One,</i>\n\n2\n{TWO}\n<i>- two</i>",
             "- One,|- two",
         ),
+        ("class.vtt", f"WEBVTT\n\n{ONE}\n<v.a Bob>one <c.b>cat</c></v> --> two", "one cat --> two"),
         ("br.srt", f"1\n{ONE}\none<br>two\n\n2\n{TWO}\nthree", "one|two|three"),
         (
             "named.vtt",
@@ -394,6 +397,7 @@ def test_what_stands_in_no_subtitle_is_counted():
             "2 lines not translated, without times above: b",
         ),
         ("1\n00:01 - 00:02\na cat", "1 line not translated"),
+        (f"1\r{ONE}\ra cat\r", f"times above: 1 {ONE} a cat"),
     ):
         assert remarks in document("a.vtt", content).remarks[0]
 
@@ -835,6 +839,15 @@ def test_utf_16_without_a_mark_is_refused_in_every_alphabet(text, name, tmp_path
         read_lines(path)
 
 
+@pytest.mark.parametrize("name", ["utf-32-le", "utf-32-be"])
+def test_utf_32_is_refused_and_not_taken_for_utf_16(name, tmp_path):
+    content = "\ufeffa cat\n".encode(name)
+    (tmp_path / "lines").write_bytes(content)
+    for read in (lambda: document("a.txt", content), lambda: read_lines(tmp_path / "lines")):
+        with pytest.raises(DataError, match="the file is UTF-32; convert it: iconv -f UTF-32"):
+            read()
+
+
 def test_columns_of_single_letters_are_not_taken_for_utf_16():
     for text in ("1\t2\t3\t4\t", "\t\t\t\t\ta", "\u4eca\u5929", "a\x0b"):
         assert document("a.txt", text).pieces[1].text == text
@@ -881,6 +894,16 @@ def test_line_ends_and_columns_of_xliff_stay_where_it_says_so(preserved):
     assert [piece.text for piece in by_default.pieces if isinstance(piece, Part)] == [
         "one two three: four five"
     ]
+
+
+def test_line_ends_of_preserved_xliff_stay_however_they_are_written():
+    text = "one&#10;two &#xD;&#x0A; three&#9;four\u2028five"
+    unit = f"<segment xml:space='preserve'><source>{text}</source></segment>"
+    found = translated("a.xlf", f"<xliff>{unit}</xliff>")
+    shown = "ONE&#10;TWO &#xD;&#x0A; THREE&#9;FOUR\u2028FIVE"
+    assert found == f"<xliff>{unit}</xliff>".replace(
+        "</source>", f"</source><target>{shown}</target>"
+    )
 
 
 def test_records_without_a_text_are_left_and_counted():

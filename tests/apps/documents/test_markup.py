@@ -94,6 +94,12 @@ def translated(
         ("  <p>one</p>  ", "  <p>ONE</p>  ", "  <p>ONE</p>  "),
         ("a<sup>2</sup> b", "<sup>A2</sup> B", "B <sup>A2</sup>"),
         ("see it<x/> now", "SEE IT<x/> NOW", "NOW IT<x/> SEE"),
+        (
+            "see 12<wbr>34 <b>AB<wbr>CD<wbr>EF</b>",
+            "SEE 12<wbr>34 <b>AB<wbr>CD<wbr>EF</b>",
+            "<b>AB<wbr>CD<wbr>EF</b> 12<wbr>34 SEE",
+        ),
+        ("see no<wbr>word", "SEE <wbr>NOWORD", "<wbr>NOWORD SEE"),
     ],
 )
 def test_tags_come_back_around_the_same_words_wherever_these_went(text, forwards, backwards):
@@ -161,6 +167,7 @@ def test_a_placeholder_that_nothing_attends_to_is_put_at_the_end_and_counted_as_
         ("Click<img src='x'>here", "Click here"),
         ("a <code>x</code>s, <code>y</code>ed", "a xs, yed"),
         ("<code>x</code>False a", "x False a"),
+        ("<svg><g>x</g></svg>a <code>x</code><code>a</code>", "a x a"),
         ("<b>S</b>ave <i>H<sub>2</sub></i>O", "Save H2O"),
         ("long<wbr>word <u>a</u>-<u>b</u>", "longword a-b"),
     ],

@@ -36,7 +36,7 @@ from aiayn.apps.localisation.exchange import read_memory, read_xliff
 from aiayn.apps.localisation.formats import Format, format_of
 from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK, has_letters
-from aiayn.data.tables import header_columns, is_quoted, table_delimiter
+from aiayn.data.tables import SEPARATOR_LINE, header_columns, is_quoted, table_delimiter
 from aiayn.data.text_files import SURROGATE, suffix
 from aiayn.doors import load_from
 from aiayn.errors import DataError, counted
@@ -408,7 +408,7 @@ def _subtitles(source: Source) -> Pieces:
     if left_out := [line for line in "\n".join(outside).split("\n") if has_letters(line)]:
         source.remarks.append(
             f"{source.path}: {counted(len(left_out), 'line')} not translated, without times above: "
-            f"{left_out[0].strip():.60}"
+            f"{' '.join(left_out[0].split()):.60}"
         )
     return [*chain.from_iterable(map(_subtitle_pieces, texts)), kept]
 
@@ -471,13 +471,19 @@ def in_lines(text: str, lengths: Sequence[int], ends: Sequence[str]) -> str:
 def _table_pieces(source: Source) -> Pieces:
     """Fills the empty cells of the target language's column from the source's column."""
     path, (src, tgt) = source.path, source.langs
-    delimiter = table_delimiter(path, source.text.partition("\n")[0])
-    by_rules = delimiter != "\t" or is_quoted(source.text.split("\n", 100)[:100])
-    pieces: Pieces = []
-    columns, width, line = None, 0, 1
-    for row in _rows(source.text, delimiter, by_rules):
+    separator = re.match(rf"(?:{SEPARATOR_LINE.pattern})\n", source.text)
+    table = source.text[separator.end() :] if separator else source.text
+    first = [written for written in table.split("\n", 100)[:100] if written.strip()]
+    delimiter = separator[1] if separator else table_delimiter(path, "".join(first[:1]))
+    by_rules = delimiter != "\t" or is_quoted(first)
+    pieces: Pieces = [separator[0]] if separator else []
+    columns, width, line = None, 0, 1 + len(pieces)
+    for row in _rows(table, delimiter, by_rules):
         values = [_unquoted(raw) if by_rules else raw for raw, _ in row]
-        if columns is None:
+        text = ""
+        if not any(map(str.strip, values)):
+            pass  # as it is, before the heads as well
+        elif columns is None:
             columns, width = header_columns(path, values, src, tgt), len(row)
             if columns is None:
                 remedy = (
@@ -489,20 +495,15 @@ def _table_pieces(source: Source) -> Pieces:
                     f"{path}: the columns have no languages as heads; {remedy}write {src} and "
                     f"{tgt} as their heads"
                 )
-            text = ""
-        elif any(values) and len(row) != width:
+        elif len(row) != width:
             raise DataError(
                 f"{path}: line {line} has {counted(len(row), 'column')} instead of {width}; "
                 "correct it"
             )
-        else:
-            text = (
-                values[columns[0]].replace("\n", " ")
-                if any(values) and not values[columns[1]].strip()
-                else ""
-            )
+        elif not values[columns[1]].strip():
+            text = values[columns[0]].replace("\n", " ")
         for column, (raw, end) in enumerate(row):
-            if column != columns[1] or not text.strip():
+            if columns is None or column != columns[1] or not text.strip():
                 pieces.append(raw)
             elif not by_rules:
                 pieces += source.field(text, lambda cell: re.sub(r"[\t\n\r]", " ", cell))

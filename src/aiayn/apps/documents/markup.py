@@ -136,6 +136,7 @@ class Reader(HTMLParser):
         return j
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        tag = tag.partition(".")[0]  # classes of WebVTT: `<c.red>` ends with `</c>`
         self._end_annotation(tag)
         values = {name: (value or "").lower() for name, value in attrs}
         is_kept = (
@@ -153,6 +154,7 @@ class Reader(HTMLParser):
         self._event = ("alone", tag)
 
     def handle_endtag(self, tag: str) -> None:
+        tag = tag.partition(".")[0]
         if tag == self._annotation:
             self._annotation = ""
         self._end_annotation(tag)
@@ -267,7 +269,8 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
             if token_type == "kept"
             else ""
         )
-        if between == "kept" and (ending := ENDING.match(words)):
+        ending = ENDING.match(words) if token_type == "text" and between == "kept" else None
+        if ending and kept and kept[-1][1] == len(text):
             start, stop, kept_raw = kept[-1]
             kept[-1] = (start, stop + len(ending[0]), kept_raw + ending[0])
             text, words = text + ending[0], words[len(ending[0]) :]

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,7 +153,11 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
     """
     words = sorted(_fixed_words(part, text, weights, placement_counts), key=lambda word: word[:2])
     word_weights = np.array([word.weights for word in words]).reshape(len(words), weights.shape[1])
-    events = list(_tags(part, word_weights, placement_counts))
+    events = list(_tags(part, words, word_weights, placement_counts))
+    cuts: dict[int, set[int]] = {}  # in words where a tag stands
+    for event in events:
+        if event.order == UNIT_ITSELF:
+            cuts.setdefault(event.unit, set()).add(round(event.depth + 0.5))
     previous_text, done, was_new = "", 0, False
     for unit, word in enumerate(words):
         gap = text[done : word.start]
@@ -179,7 +183,9 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
                 ),
                 ZERO_WIDTH_SPACE,
             )
-        events += [Event(unit, GAP, 0, 0, gap), Event(unit, UNIT_ITSELF, 0, 0, word.text)]
+        events.append(Event(unit, GAP, 0, 0, gap))
+        for start, stop in pairwise([0, *sorted(cuts.get(unit, ())), len(word.text)]):
+            events.append(Event(unit, UNIT_ITSELF, start, 0, word.text[start:stop]))
         previous_text = f"{previous_text}{gap}{word.text}"[-MARK_LENGTH:]
         done, was_new = word.stop, word.is_new
     blanks_at_end = "" if text[done:].strip() else text[done:]
@@ -254,13 +260,18 @@ def _units_in(text: str, starts: list[int], stops: list[int]) -> Iterator[tuple[
     yield from zip(firsts.tolist(), lasts.tolist(), strict=True)
 
 
-def _tags(part: Part, weights: np.ndarray, placement_counts: Counter[str]) -> Iterator[Event]:
+def _tags(
+    part: Part, words: list[Word], weights: np.ndarray, placement_counts: Counter[str]
+) -> Iterator[Event]:
     """Yields the tags of a part, whose elements are in each other as they were.
 
     An element is around the units that attend to what it was around, as far as the one around it
     and those before it leave them free. Other tags are put beside the unit that attends to the word
-    that they stood before or after.
+    that they stood before or after; one within a word, such as `<wbr>`, into that word if it is
+    copied.
     """
+    source = [*UNIT.finditer(part.text)]
+    texts = np.array([word.text for word in words], dtype=object)
     sums = np.pad(weights.cumsum(1), ((0, 0), (1, 0)))
     # By number of the opening tag; -1: the part
     owners, spans = (
@@ -295,6 +306,13 @@ def _tags(part: Part, weights: np.ndarray, placement_counts: Counter[str]) -> It
         yield Event(stop, ENDS, -number, number, closing)
     for number, parent, unit, raw in alone:
         begin, end = spans[parent]
+        if unit < len(source) and (cut := part.tags[number].offset - source[unit].start()) > 0:
+            copies = (texts == source[unit][0]) & (owners[:-1] == parent)
+            if copies.any():
+                placement_counts["by_alignment"] += 1
+                copy = int(np.where(copies, weights[:, unit], -1).argmax())
+                yield Event(copy, UNIT_ITSELF, cut - 0.5, number, raw.strip(" "))
+                continue
         follows = unit == 0 or raw.endswith(" ") > raw.startswith(" ")
         # Of nothing, at the ends of the source
         mass = weights[begin:end, unit - follows : unit - follows + 1].sum(1)

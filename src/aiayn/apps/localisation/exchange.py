@@ -44,7 +44,10 @@ TAG = re.compile(rb"<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
 NOT_TEXT = re.compile(r"(<!--.*?-->|<\?.*?\?>)", re.DOTALL)
 CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 # In XLIFF with xml:space="preserve", what is between texts
-LAYOUT = re.compile(r"([ \t]*\r?\n\s*|\t[ \t]*|[ \t]{2,})")
+LINE_END = r"(?:\r?\n|[\x85\u2028\u2029]|&#(?:0*1[03]|[xX]0*[aAdD]);)"
+LAYOUT = re.compile(
+    rf"([ \t]*{LINE_END}(?:\s|{LINE_END})*|(?:\t|&#(?:0*9|[xX]0*9);)[ \t]*|[ \t]{{2,}})"
+)
 CODE = "\0"  # stands for a code in a text; XML cannot hold it
 
 
