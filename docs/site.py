@@ -42,7 +42,7 @@ def options_page() -> str:
     lines = [
         "# Options",
         "",
-        "`group=file` chooses values, `key=value` changes one. `--help` prints this list, too.",
+        "`group=file` selects values, `key=value` changes one. `--help` also prints this list.",
     ]
     for command, schema in (("train", Config), ("evaluate", EvaluateConfig)):
         values = default_values(command)

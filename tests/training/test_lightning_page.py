@@ -86,7 +86,7 @@ def test_the_notebook_the_trainer_and_the_search_of_the_page_run(options, tmp_pa
             names,
         )
 
-    run("In a notebook")
+    run("Use the data module")
     assert names["batch"].src.size(0) > 1
     run("Your own Trainer")
     assert names["trainer"].global_step == 2
