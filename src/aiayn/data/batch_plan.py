@@ -1,26 +1,26 @@
 """Which pairs make up optimizer step k: a pure function of the corpus, the seed and k.
 
 The paper's eight GPUs took batches of eight different lengths in every step (section 5.1 and
-tensor2tensor's buckets). So a step is put together from P parts, `data.parts_per_step`. A part is
-some pairs whose longer side has about the same length, so that little is padded; their shorter
-sides, and with them the ratios of lengths, vary. Epoch e does this:
+tensor2tensor's buckets). So a step here consists of P parts (`data.parts_per_step`). The longer
+sides of a part's pairs have about the same length, so there is little padding; their shorter sides,
+and so the length ratios, vary. Epoch e is planned like this:
 
 1. All pairs are shuffled, from (seed, e), and sorted by the length of their longer side.
 2. This order is cut into steps x P parts of equal tokens.
-3. The order's first P-th holds the first part of every step, the second P-th the second, and so on,
-   in an order drawn for each of them. So the mean length and the mean ratio of a step are near
+3. The first P-th of these parts provides the first part of every step, the second P-th the second,
+   and so on, each P-th in random order. So the mean length and the mean ratio of a step are near
    those of the corpus, and every epoch contains every pair once.
 
-Pairs that an epoch repeats are dealt to as many sections of it, each of which is made up like this,
-so that a step has no pair twice.
+If an epoch repeats pairs, it is divided into sections that are each planned like this, and copies
+of a pair go to different sections, so that no step has a pair twice.
 
 A step of one part would hold one length: it biases the model towards that length and its ratio
 (docs/fidelity.md).
 
 The parts of a step are computed in M micro-batches, shared evenly by the devices; M does not change
-which pairs make up a step. Padded, a micro-batch is a part, some neighbouring parts padded
-together, or a piece of a part. Packed sentences need no padding: the step's pairs are dealt to the
-micro-batches in turn, so that all are about as large.
+which pairs make up a step. If sentences are padded, a micro-batch is a part, several neighbouring
+parts, or a piece of a part. If they are packed, the step's pairs are dealt to the micro-batches in
+turn, so that all have about the same size.
 """
 
 import math
@@ -35,7 +35,7 @@ from aiayn.data.corpus import PreparedCorpus
 from aiayn.errors import DataError
 
 SAMPLED = 1000  # steps of an epoch from which padding and memory are estimated
-SLOTS_UNIT = 128  # packed batches have a multiple of so many token slots
+SLOTS_UNIT = 128  # the number of token slots in a packed batch is a multiple of this
 SLOTS_SPARE = 1.01  # later epochs have other steps; their largest is within 1 % of the first one's
 BINS = 40  # bins of the histogram of padding, from 0 to 1
 
@@ -46,11 +46,11 @@ class MicroBatch:
 
     pairs: np.ndarray
     step_tokens: int  # target tokens of the whole step
-    micro_batches: int | None = None  # that make up the step
+    micro_batches: int | None = None  # number in the step
 
 
 class BatchPlan:
-    """Every micro-batch of a training run, numbered from 0: number = step * micro_batches + place
+    """Every micro-batch of a training run, numbered from 0: number = step * micro_batches + index
     in the step.
     """
 
@@ -70,11 +70,11 @@ class BatchPlan:
     ):
         """src_lengths, tgt_lengths (pairs,): tokens with the end mark.
 
-        A step has about `tokens_per_step` tokens on the side that has more. Without
-        `micro_batches`, M is the smallest multiple of `devices`, and unless sentences are `packed`
-        of `parts`, whose micro-batches have at most about `max_tokens_per_device` positions a side,
-        padding included. An epoch has each pair once, or on average as often as `repetitions`,
-        (pairs,), says. Raises ValueError for padded micro-batches that are neither a multiple nor a
+        A step has about `tokens_per_step` tokens on the side that has more. If `micro_batches` is
+        None, M is the smallest multiple of `devices` whose micro-batches have at most about
+        `max_tokens_per_device` positions a side, padding included; unless sentences are `packed`, M
+        is also a multiple of `parts`. An epoch has each pair once, or on average `repetitions`
+        (pairs,) times. Raises ValueError for padded micro-batches that are neither a multiple nor a
         divisor of `parts`.
         """
         assert len(src_lengths) > 0, "a plan needs pairs"
@@ -97,7 +97,7 @@ class BatchPlan:
         self.cut_into(micro_batches)
 
     def cut_into(self, micro_batches: int) -> None:
-        """Computes the same steps in another number of micro-batches."""
+        """Divides the same steps into another number of micro-batches."""
         if not self.packed and micro_batches % self.parts and self.parts % micro_batches:
             raise ValueError(
                 f"{micro_batches} micro-batches are neither a multiple nor a divisor of "
@@ -146,12 +146,12 @@ class BatchPlan:
         return self._epoch[1:]
 
     def _sections(self, epoch: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
-        """Yields the pairs of each section of an epoch, and its steps; one section where no pair is
-        repeated.
+        """Yields the pairs and the number of steps of each section of an epoch; if no pair is
+        repeated, there is one section.
 
-        A section has at most one copy of a pair, unless an epoch has more copies than steps: the
-        copies of a pair lie at equal distances over the epoch, from a place that is drawn. Of a
-        pair that an epoch has half a time, every second epoch has it.
+        The copies of a pair are spaced evenly over the epoch, from a random start, so a section has
+        at most one copy, unless an epoch has more copies than steps. A pair with 0.5 repetitions is
+        in every second epoch.
         """
         pairs, steps = np.arange(len(self._longer), dtype=np.uint32), self.steps_per_epoch
         if self.repetitions is None:
@@ -195,8 +195,8 @@ class BatchPlan:
 
     @cached_property
     def n_slots(self) -> int:
-        """Returns how many token slots of a side hold any packed micro-batch, except rare ones of
-        later epochs.
+        """Returns the number of token slots per side that suffices for every packed micro-batch,
+        except rare ones of later epochs.
         """
         return SLOTS_UNIT * math.ceil(SLOTS_SPARE * self._largest(self.micro_batches) / SLOTS_UNIT)
 
@@ -216,8 +216,8 @@ class BatchPlan:
         return np.array(shares)
 
     def _sample(self, micro_batches: int) -> Iterator[np.ndarray]:
-        """Yields the pairs of micro-batches of up to `SAMPLED` steps of the first epoch, none
-        without pairs.
+        """Yields the pairs of micro-batches of up to `SAMPLED` steps of the first epoch, without
+        empty ones.
         """
         # The step with the longest pairs needs the most memory; there are few steps like it.
         longest = int(np.argmax(self._drawn(0)[2][-1]))
@@ -252,8 +252,9 @@ def repetitions(
     """Returns how often an epoch has each training pair on average, (pairs,); None: every pair
     once.
 
-    The weight of its file, or so often that file f has p_f ^ (1 / T) of the epoch, and the largest
-    file each pair once. Raises DataError for text of one file.
+    With `weights`, this is the weight of the pair's file. Otherwise the share of file f, with p_f
+    of the pairs, is proportional to p_f ^ (1 / T), and the largest file has each pair once. Raises
+    DataError for text of one file.
     """
     if temperature == 1 and weights is None:
         return None
@@ -270,7 +271,7 @@ def repetitions(
 
 
 def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]:
-    """Returns plain values, fit for JSON.
+    """Describes corpus and plan in plain values, for JSON.
 
     `lengths` counts the training sentences of 0, 1, 2, ... subwords, by side; `padding` is the mean
     share of padding in a micro-batch, and `padding_of_parts` counts micro-batches by their share,
