@@ -14,16 +14,15 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float = 0.0) 
     """Computes scaled dot-product attention, equation (1): softmax(q kᵀ / √d_k) v.
 
     q (B, H, T, d_k), k (B, H, S, d_k), v (B, H, S, d_v), mask broadcastable to (B, H, T, S), True =
-    may attend. `p_drop` is the dropout of section 6.3, on the weights. Returns (B, H, T, d_v).
+    may attend. `p_drop` is the dropout of attention weights (section 6.3). Returns (B, H, T, d_v).
     """
     return F.dropout(attention_weights(q, k, mask), p_drop) @ v
 
 
 def attention_weights(q: Tensor, k: Tensor, mask: Mask) -> Tensor:
-    """Returns softmax(q kᵀ / √d_k), how much each query attends to each key: (B, H, T, S); rows sum
-    to 1.
+    """Returns softmax(q kᵀ / √d_k), (B, H, T, S): how much each query attends to each key.
 
-    The row of a query that may attend to nothing is 0.
+    Rows sum to 1. Under `Ranges`, the row of a query that may attend to nothing is 0.
     """
     scores = (q / math.sqrt(q.size(-1))) @ k.transpose(-2, -1)
     if isinstance(mask, Ranges):
@@ -31,8 +30,8 @@ def attention_weights(q: Tensor, k: Tensor, mask: Mask) -> Tensor:
         weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
         return weights.masked_fill(~mask.any(-1, keepdim=True), 0.0)
     if mask is not None:
-        # 0 where the mask is True and -inf elsewhere. Added, because masks are smaller than scores
-        # and a sum needs no pass over them for its gradient.
+        # Its log is 0 where the mask is True and -inf elsewhere. It is added, because masks are
+        # smaller than scores and the gradient of a sum needs no pass over the scores.
         scores = scores + mask.log().to(scores.dtype)
     return scores.softmax(dim=-1)
 
@@ -56,7 +55,7 @@ class MultiHeadAttention(nn.Module):
         self.w_k = nn.Linear(d_model, n_heads * d_k, bias=False)
         self.w_v = nn.Linear(d_model, n_heads * d_v, bias=False)
         self.w_o = nn.Linear(n_heads * d_v, d_model, bias=False)
-        self.attention: Attention = attention  # on a GPU a fused form of it (kernels/accelerate.py)
+        self.attention: Attention = attention  # or a fused version (kernels/accelerate.py)
 
     def forward(self, x: Tensor, context: Tensor, mask: Mask) -> Tensor:
         """Attends with queries from x (B, T, D) to keys and values from context (B, S, D). Returns
@@ -65,10 +64,10 @@ class MultiHeadAttention(nn.Module):
         return self.attend(self.queries(x), *self.keys_values(context), mask)
 
     def step(self, x: Tensor, cache: KeyValueCache, position: int, mask: Mask) -> Tensor:
-        """Computes `forward` for the newest position of a search: x (N, K, D), with K beams in the
-        place of T.
+        """Computes `forward` for the newest position of a search: x (N, K, D), K beams instead of
+        T.
 
-        The cache holds the keys and values of the source, or of this position's predecessors.
+        The cache holds the keys and values of the source, or of this position and all before it.
         Returns (N, K, D).
         """
         if cache.grows:
@@ -78,8 +77,8 @@ class MultiHeadAttention(nn.Module):
     def queries(self, x: Tensor, position: int | None = None) -> Tensor:
         """Projects x (B, T, D) to queries (B, H, T, d_k).
 
-        Rows are positions 0, 1, ...; with `position` all are at that one, as the beams of a search.
-        The paper's attention does not depend on it; rotary positions do.
+        Row t is at position t. With `position`, all rows are at that one, like the beams of a
+        search. The paper's attention ignores it; rotary positions use it.
         """
         return self._split(self.w_q(x))
 
@@ -92,10 +91,10 @@ class MultiHeadAttention(nn.Module):
         return self.attention(q, k, v, mask, self.p_drop if self.training else 0.0)
 
     def weights(self, q: Tensor, k: Tensor, mask: Mask) -> Tensor:
-        """Returns the weights that `heads` gives the values, (B, H, T, S), for pictures and word
-        alignment.
+        """Returns the weights by which `heads` multiplies the values, (B, H, T, S), for attention
+        maps and word alignment.
 
-        A part whose `heads` computes others overrides both, or has neither picture nor alignment.
+        A subclass whose `heads` uses other weights must override both, or it has neither.
         """
         return attention_weights(q, k, mask)
 
