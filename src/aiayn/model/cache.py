@@ -7,11 +7,10 @@ from torch import Tensor
 class KeyValueCache:
     """Keys and values of one attention for N sentences.
 
-    Of attention over the source: (N, H, S, d), shared by a sentence's beams. Of self-attention,
-    which grows:
-    (N, H, R, d), the beams side by side at each position. Reordering beams moves no keys or values:
-    `DecoderCache.ancestry` says which of them belong to which beam. Shapes beyond N and the third
-    dimension are those that the attention gives.
+    In cross-attention they are (N, H, S, d), shared by a sentence's beams. In self-attention they
+    grow, (N, H, R, d), with the beams of a position side by side. Reordering beams moves no keys or
+    values: `DecoderCache.ancestry` records which of them belong to which beam. The attention
+    determines H and d.
     """
 
     k: Tensor
@@ -44,8 +43,7 @@ class LayerCache:
 
 
 class DecoderCache:
-    """The KV cache of all decoder layers for N sentences with K beams each, and what the beams
-    share.
+    """The KV cache of all decoder layers, for N sentences with K beams each.
 
     A search starts with one beam, the empty hypothesis, and has K beams from the second position
     on, so R = 1 + (T - 1) K keys are cached for T positions. `ancestry` (N, K, R) is a mask:
@@ -55,7 +53,7 @@ class DecoderCache:
     def __init__(
         self, layers: list[LayerCache], src_mask: Tensor, beam_size: int, window: int | None
     ):
-        """src_mask (N, 1, 1, S); `window`: that of self-attention (section 4)."""
+        """src_mask (N, 1, 1, S); `window`: the attention window of section 4."""
         self.layers = layers
         self.src_mask = src_mask
         self.reach = None if window is None else window // 2
@@ -64,8 +62,8 @@ class DecoderCache:
         self.ancestry = self.itself[:1, :0].repeat(len(src_mask), 1, 1)
 
     def extend(self) -> Tensor:
-        """Adds one position. Returns which cached keys, its own included, each beam attends to:
-        (N, 1, K, R).
+        """Adds one position. Returns the mask of the cached keys, its own included, that each beam
+        attends to: (N, 1, K, R).
         """
         k = self.ancestry.size(1)
         self.ancestry = torch.cat(
@@ -76,9 +74,7 @@ class DecoderCache:
         return self.ancestry[:, None]
 
     def keys_out_of_reach(self) -> int:
-        """Returns how many of the cached keys, from the first on, are further back than the
-        attention window.
-        """
+        """Returns the number of cached keys that are further back than the attention window."""
         positions = 0 if self.reach is None else self.length - 1 - self.reach
         return 0 if positions <= 0 else 1 + (positions - 1) * len(self.itself)
 
