@@ -28,8 +28,8 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, d_model: int):
         super().__init__()
         self.d_model = d_model
-        # Not saved with the weights; recomputed when a longer sentence comes, which is rare: what
-        # copies a model, such as a moving average, expects tables of one size.
+        # Not saved with the weights. Rarely recomputed for a longer sentence, because code that
+        # copies a model, such as a moving average, expects tables of constant size.
         self.register_buffer("table", sinusoids(1024, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
@@ -39,9 +39,7 @@ class SinusoidalPositions(nn.Module):
         return self.table[start : start + length]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Recomputes the table when torch converts the module to float64, which needs more
-        digits.
-        """
+        """Recomputes the table with more digits when torch converts the module to float64."""
         super()._apply(fn, recurse)
         if self.table.dtype == torch.float64:
             self._compute(len(self.table))
@@ -73,7 +71,7 @@ class LearnedPositions(nn.Module):
 
 
 class SharedEmbedding(nn.Module):
-    """Section 3.4: one matrix embeds source and target, and serves as output layer as well."""
+    """Section 3.4: one matrix embeds source and target, and is the output layer's."""
 
     def __init__(self, vocab_size: int, d_model: int):
         super().__init__()
