@@ -47,12 +47,12 @@ class AddNorm(nn.Module):
 
 
 class LayerPosition(NamedTuple):
-    """The position of a part, which decides what masks hide from it: padding, and in a decoder
-    later positions as well.
+    """The layer that a part belongs to. Masks hide padding from it, and in a decoder also later
+    positions.
     """
 
     stack: str  # encoder | decoder
-    layer: int = 0  # from 0, nearest to the words; of positions and final norms always 0
+    layer: int = 0  # from 0, at the embeddings; 0 for positions and final norms
 
 
 def multi_head_attention(config: ModelConfig, position: LayerPosition) -> MultiHeadAttention:
@@ -76,24 +76,22 @@ AttentionPart = Callable[[ModelConfig, LayerPosition], MultiHeadAttention]
 
 @dataclass(frozen=True)
 class Parts:
-    """Constructors of the parts of a model: the paper's, unless an extension gives others.
+    """Constructors of the parts of a model: the paper's, unless an extension replaces them.
 
-    What a part can rely on, in training, validation and search, on every device and in every
-    precision:
+    These rules hold in training, validation and search, on every device and in every precision:
 
     - Masks are boolean, True = may attend, broadcastable to (B, H, T, S), and leave every query at
       least one key; None hides nothing. Nothing else hides a position: a part that ignores its mask
       sees the future.
-    - A search decodes position by position, K beams in the place of T positions: (N, K, D) for
-      (B, T, D). Attention's `step` calls the same `queries`, `keys_values` and `heads` as its
+    - A search decodes position by position, with K beams instead of T positions: (N, K, D) instead
+      of (B, T, D). Attention's `step` calls the same `queries`, `keys_values` and `heads` as its
       `forward`; other modules are called as always.
-    - A search computes what training computes, or the run ends at its first step
-      (`aiayn.training.proof`). Faster forms (`aiayn.kernels`) take the place of modules that are
-      exactly the paper's, nothing else.
-    - A part's own `reset_parameters` draws its weights. Elsewhere linear layers are drawn as the
-      paper's are, and other parameters stay as the part made them.
-    - What a model in evaluation mode computes for a position depends on what it may attend to, and
-      on nothing else.
+    - Search and training compute the same, or the run ends at its first step
+      (`aiayn.training.proof`). Faster versions (`aiayn.kernels`) replace only modules that are
+      exactly the paper's.
+    - A part's own `reset_parameters`, if it has one, draws its weights. Otherwise linear layers are
+      initialised like the paper's, and other parameters keep the part's values.
+    - In evaluation mode, the output at a position depends only on positions that it may attend to.
     """
 
     self_attention: AttentionPart = multi_head_attention
