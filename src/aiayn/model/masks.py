@@ -1,7 +1,7 @@
 """Which positions may attend to which.
 
-A mask is boolean, True = may attend, and leaves every real query at least one key. Where sentences
-lie one after the other instead of below each other, `Ranges` take its place.
+A mask is boolean, True = may attend, and leaves every real query at least one key. Packed
+sentences, which follow each other in one row, have `Ranges` instead.
 """
 
 from typing import NamedTuple
@@ -14,8 +14,8 @@ class Ranges(NamedTuple):
     """A mask among packed sentences: query i may attend to the keys `key_start[i] <= j <
     key_end[i]`.
 
-    `query_start` and `query_end` say the same the other way round: key j is attended to by the
-    queries `query_start[j] <= i < query_end[j]`. No bound decreases from one position to the next.
+    `query_start` and `query_end` are the inverse: the queries `query_start[j] <= i < query_end[j]`
+    may attend to key j. No bound decreases from one position to the next.
     """
 
     key_start: Tensor  # (T,) int32
@@ -41,11 +41,11 @@ def causal_mask(length: int, device: torch.device) -> Tensor:
 
 
 def within_window(mask: Tensor | Ranges, length: int, window: int | None) -> Tensor | Ranges:
-    """Restricts, as in section 4, the self-attention of T = length positions to `window // 2`
-    positions to each side.
-
-    mask: Ranges, or broadcastable to (B, 1, T, T). A position always attends to itself. None: no
+    """Restricts self-attention to `window // 2` positions on each side (section 4); None: no
     restriction.
+
+    mask: Ranges, or broadcastable to (B, 1, T, T) with T = length. A position always attends to
+    itself.
     """
     if window is None:
         return mask
