@@ -13,8 +13,8 @@ def is_exactly(module: object, cls: type[M]) -> TypeGuard[M]:
     """Returns whether a module is of this class and no subclass, without hooks, parametrizations or
     methods of its own.
 
-    Only such a module may be computed in another way. A parametrization gives a module a class of
-    its own. What its submodules are is another question.
+    Only such a module may be replaced by a faster version. A parametrization changes a module's
+    class. Submodules are not checked.
     """
     if type(module) is not cls:
         return False
@@ -23,8 +23,8 @@ def is_exactly(module: object, cls: type[M]) -> TypeGuard[M]:
 
 
 def has_own_reset(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Returns whether code of an extension, neither torch's nor this program's, says how the
-    module's weights are drawn.
+    """Returns whether an extension, not torch or this program, defines how the module's weights are
+    drawn.
     """
     owner = next(
         (base for base in type(module).__mro__ if "reset_parameters" in vars(base)), nn.Module
