@@ -15,7 +15,7 @@ from aiayn.model.overrides import has_own_reset
 
 
 class Positions(NamedTuple):
-    """Where in their sentences the tokens of packed sentences stand."""
+    """The positions of packed tokens in their sentences."""
 
     in_sentence: Tensor  # (1, L), from 0
     max_length: int  # no sentence is longer
@@ -36,7 +36,7 @@ class Transformer(nn.Module):
         parts: Parts = Parts(),  # noqa: B008  (frozen)
         src_vocab_size: int | None = None,
     ):
-        """`src_vocab_size`: of the sources, which then have a matrix of their own
+        """`src_vocab_size`: vocabulary of the sources, if they have their own matrix
         (`tie_embeddings`); None: V.
         """
         super().__init__()
@@ -49,7 +49,7 @@ class Transformer(nn.Module):
             self.src_embedding = SharedEmbedding(src_vocab_size or vocab_size, config.d_model)
         sides = LayerPosition("encoder"), LayerPosition("decoder")
         self.src_positions, self.tgt_positions = (parts.positions(config, side) for side in sides)
-        # The type checker knows what `nn.ModuleList` holds only if it is told.
+        # Cast, because the type checker does not know the contents of an `nn.ModuleList`.
         encoder = nn.ModuleList(
             EncoderLayer(config, parts, layer) for layer in range(config.n_layers)
         )
@@ -63,8 +63,8 @@ class Transformer(nn.Module):
         self.encoder_norm, self.decoder_norm = (parts.final_norm(config, side) for side in sides)
         # Section 5.4: also on the sum of embeddings and positions
         self.dropout = nn.Dropout(config.dropout)
-        # Any module from states (..., D) to logits (..., V) may take its place: loss and search use
-        # no other.
+        # Can be any module from states (..., D) to logits (..., V): loss and search use only this
+        # one.
         self.output: nn.Module = TiedOutput(self.embedding)
         if tied == "none":
             self.output = nn.Linear(config.d_model, vocab_size, bias=False)
@@ -75,12 +75,11 @@ class Transformer(nn.Module):
         after scaling).
 
         The paper does not describe its initialisation. The last projection of every sub-layer,
-        whatever it is called, is scaled down by (2 N)^-0.5 for N layers, with which the first steps
-        of a post-norm model lower the loss faster (docs/fidelity.md).
+        whatever its name, is scaled down by (2 N)^-0.5 for N layers. This speeds up the first steps
+        of a post-norm model (docs/fidelity.md).
 
-        This holds for the paper's modules and linear layers. What a part of an extension holds
-        besides stays as it was made, and a part with a `reset_parameters` of its own draws all that
-        is in it.
+        This applies to the paper's modules and to linear layers. Other parameters of an extension's
+        part keep their values, and a part with its own `reset_parameters` draws all of its weights.
         """
         sublayers = [
             part
@@ -124,8 +123,8 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Encodes src (B, S) under src_mask (B, 1, 1, S). Returns memory (B, S, D).
 
-        Of packed sentences src is (1, S), the mask their ranges, and `positions` says where in its
-        sentence each token stands; None: columns are positions 0, 1, ...
+        For packed sentences, src is (1, S), the mask is their ranges, and `positions` has each
+        token's position in its sentence; None: columns are positions 0, 1, ...
         """
         embedding = self.src_embedding or self.embedding
         x = self.dropout(embedding(src) + _encoding(self.src_positions, src, positions))
@@ -145,7 +144,7 @@ class Transformer(nn.Module):
         """Decodes tgt_in (B, T), memory (B, S, D), tgt_mask broadcastable to (B, 1, T, T), by
         default causal.
 
-        Packed sentences: as for `encode`. Returns states (B, T, D).
+        Packed sentences are as for `encode`. Returns states (B, T, D).
         """
         x = self.dropout(self.embedding(tgt_in) + _encoding(self.tgt_positions, tgt_in, positions))
         if tgt_mask is None:
@@ -181,10 +180,10 @@ class Transformer(nn.Module):
 
 
 def last_linears(part: nn.Module, d_model: int) -> list[nn.Linear]:
-    """Returns the last linear layer of a sub-layer, in the order of its attributes, that gives
-    `d_model` values.
+    """Returns the last linear layer of a sub-layer, in the order of its attributes, with `d_model`
+    outputs.
 
-    Of modules in a `ModuleList`, such as experts, it is that of each of them.
+    If this is in a `ModuleList`, such as experts, returns that of each module.
     """
     for child in reversed([*part.children()]):
         if isinstance(child, nn.Linear):
@@ -199,10 +198,10 @@ def last_linears(part: nn.Module, d_model: int) -> list[nn.Linear]:
 
 
 def _encoding(module: nn.Module, ids: Tensor, positions: Positions | None) -> Tensor:
-    """Returns what a module of positions adds to ids (B, L): (L, D), or (1, L, D) for packed
-    sentences.
+    """Returns the encodings that a module of positions gives for ids (B, L): (L, D), or (1, L, D)
+    for packed sentences.
     """
     if positions is None:
         return module(0, ids.size(1))
-    # All that a sentence can have, so that a longer one changes neither shapes nor the table.
+    # All possible positions, so that a longer sentence changes neither shapes nor the table.
     return F.embedding(positions.in_sentence, module(0, positions.max_length))
