@@ -4,11 +4,12 @@ The score of a hypothesis Y for a source X is log P(Y|X) / lp(Y). The length pen
 the length |Y|, eos included, which makes up for the bias of log P towards short outputs.
 
 Each sentence keeps two lists of `beam_size` hypotheses: alive ones, ordered by log P, and finished
-ones, ordered by score. Their tokens are not copied: every step notes which hypothesis each alive
-one continues. A sentence is done when no alive hypothesis can overtake its worst finished one,
-which is exact; or with `patience` p as soon as p * K hypotheses ended that were among the best K
-continuations of their step (Kasai et al. 2022; p = 1 is what most toolkits do). Both lists are
-tensors over N sentences and K beams.
+ones, ordered by score. Their tokens are not copied: every step records which hypothesis each alive
+one continues. Both lists are tensors over N sentences and K beams.
+
+A sentence is done when no alive hypothesis can overtake its worst finished one; this is exact. With
+`patience` p, it is also done once p * K hypotheses have ended among the best K continuations of
+their steps (Kasai et al. 2022; most toolkits use p = 1).
 """
 
 from collections.abc import Callable
@@ -23,27 +24,29 @@ from aiayn.errors import ConfigError, NonFiniteOutputError
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
-# Checking whether sentences are done waits for a GPU. Checking late changes no result: a done
-# sentence stays done.
+# A check whether sentences are done waits for the GPU, so it is not made at every step there. A
+# late check changes no result: a done sentence stays done.
 STEPS_PER_CHECK = {"cpu": 1}
 ROWS = 512  # hypotheses whose logits are in memory at once, 76 MB with 37,000 subwords
 
 
-# What an extension lets a search continue with: words that must or must not come, lengths, a
-# grammar. Takes source ids (N, S), prefixes (N, K, T) without bos, and log-probabilities (N, K, V)
-# of what follows; returns these, -inf where it may not follow.
+# An extension's limit on the output of a search: required or forbidden words, lengths, a grammar.
+# Takes source ids (N, S), prefixes (N, K, T) without bos, and log-probabilities (N, K, V) of the
+# next token; returns these, -inf for forbidden tokens.
 Constraint = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Constrained(NamedTuple):
-    """A constraint beside the N sentences and K hypotheses that it acts on."""
+    """A constraint with the N sentences and K hypotheses that it acts on."""
 
     constraint: Constraint
     src: Tensor  # (N, S), rows end with eos
     prefixes: Tensor  # (N, K, T)
 
     def __call__(self, log_probs: Tensor) -> Tensor:
-        """log_probs (N, K, V). Raises ConfigError if the constraint returns another shape."""
+        """Applies the constraint to log_probs (N, K, V). Raises ConfigError if it returns another
+        shape.
+        """
         allowed = self.constraint(self.src, self.prefixes, log_probs)
         if not isinstance(allowed, Tensor) or allowed.shape != log_probs.shape:
             shape = tuple(allowed.shape) if isinstance(allowed, Tensor) else type(allowed).__name__
@@ -64,7 +67,9 @@ class Constrained(NamedTuple):
 
 
 class Decoder(Protocol):
-    """What a search needs of a Transformer; `search/ensemble.py` makes one of several."""
+    """The methods of a Transformer that a search calls; `search/ensemble.py` makes one decoder of
+    several.
+    """
 
     def encode(self, src: Tensor, src_mask: Tensor) -> Any: ...
     def init_cache(self, memory: Any, src_mask: Tensor, beam_size: int) -> Any: ...
@@ -73,8 +78,8 @@ class Decoder(Protocol):
 
 
 def log_probs_of(model: Decoder, projected: Tensor) -> Tensor:
-    """Returns log-probabilities (..., V) for what `project` returned: logits, or already these, of
-    an ensemble.
+    """Returns log-probabilities (..., V) for the output of `project`: logits, or an ensemble's
+    log-probabilities.
     """
     return projected if getattr(model, "gives_log_probs", False) else projected.log_softmax(-1)
 
@@ -84,14 +89,14 @@ class Beams(NamedTuple):
 
     sentence: Tensor  # (N,) its row in the input
     limit: Tensor  # (N,) most tokens before eos
-    largest_penalty: Tensor  # (N,) that of an output of `limit` tokens and eos
+    largest_penalty: Tensor  # (N,) penalty of an output of `limit` tokens and eos
     done: Tensor  # (N,) bool
     n_ended: Tensor  # (N,) hypotheses that ended among the best K of their step
     log_probs: (
         Tensor  # (N, K) of the alive hypotheses, best first; (N, 1) at the start; -inf once done
     )
     tokens: Tensor  # (N, K, L) of the alive hypotheses of every step, of at most L
-    parents: Tensor  # (N, K, L) the hypothesis of the step before that each continues
+    parents: Tensor  # (N, K, L) the hypothesis of the previous step that each continues
     finished_scores: Tensor  # (N, K) best first
     finished_log_probs: Tensor  # (N, K)
     finished_from: Tensor  # (N, K) steps before eos * K + the alive hypothesis that ended
@@ -124,7 +129,7 @@ def beam_search(
     longest = max(limits) + 1
     cache = model.init_cache(model.encode(src, src_mask), src_mask, config.beam_size)
     beams = _empty_beams(torch.tensor(limits, device=src.device), longest, config)
-    # (N, 1), and (N, K) from then on
+    # (N, 1) at the first step, then (N, K)
     last_tokens = torch.full_like(beams.log_probs, BOS_ID, dtype=torch.long)
     constrained = None
     if constraint is not None:
@@ -134,9 +139,9 @@ def beam_search(
     # considers only the single best: eos in second place must not finish a hypothesis.
     n_best = 2 * config.beam_size if config.beam_size > 1 else 1
     hypotheses: list[list[Hypothesis]] = [[] for _ in limits]
-    total = torch.zeros((), device=src.device)  # of log P in all steps: NaN once one is
+    total = torch.zeros((), device=src.device)  # sum of log P over all steps: NaN once one is
 
-    for length in range(1, longest + 1):  # |Y| of what ends in this step
+    for length in range(1, longest + 1):  # |Y| of hypotheses that end in this step
         states = model.step(last_tokens, cache)  # (N, K, D)
         only_eos = length > beams.limit if length > min(limits) else None
         log_probs, from_beam, new_tokens = best_continuations(
@@ -148,8 +153,8 @@ def beam_search(
             if total.isnan():
                 raise NonFiniteOutputError(f"by step {length} of the search")
             n_alive = len(beams.done) - int(beams.done.sum())
-            # Copying the caches also takes time, so sentences leave when at least an eighth of them
-            # can.
+            # Copying the caches takes time, so done sentences leave only if they are at least an
+            # eighth.
             if 8 * (len(beams.done) - n_alive) >= len(beams.done):
                 order = beams.done.byte().argsort(stable=True)
                 _collect(beams.select(order[n_alive:]), hypotheses)
@@ -189,13 +194,14 @@ def best_continuations(
 
     states (N, K, D), log_probs (N, K) of the hypotheses. Padding and bos are not continuations;
     where only_eos (N,), eos is the only one. Returns log P, hypothesis and token of each
-    continuation, (N, n_best), best first; a NaN before all others, -inf where there are too few.
+    continuation, (N, n_best), best first; NaN comes before all others, and -inf fills missing
+    places.
     """
     at_once = max(1, ROWS // log_probs.size(1))
     parts = []
     for start in range(0, len(states), at_once):
         some = slice(start, start + at_once)
-        # Before tokens are excluded: that must not change the others' probabilities.
+        # Normalised before tokens are excluded, which must not change the others' probabilities.
         scores = log_probs_of(model, model.project(states[some]).float())
         if constrained is not None:
             scores = constrained.select(some)(scores)
@@ -214,8 +220,8 @@ def best_continuations(
 
 
 def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
-    """Returns beams of one alive hypothesis per sentence, which is empty, and none finished, for
-    `longest` steps.
+    """Returns beams for `longest` steps, with one alive, empty hypothesis per sentence and none
+    finished.
     """
     unfinished = torch.full((len(limit), config.beam_size), -torch.inf, device=limit.device)
     steps = limit.new_zeros(*unfinished.shape, longest)
