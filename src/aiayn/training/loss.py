@@ -18,14 +18,14 @@ from aiayn.model.embedding import TiedOutput
 from aiayn.model.overrides import is_exactly
 from aiayn.token_ids import PAD_ID
 
-# At a time, 16 MB: with fewer, accumulating the weight's gradient costs more than it saves
+# 16 MB at a time: with fewer, accumulating the weight's gradient costs more than is saved
 CPU_LOGITS = 2**22
 GPU_ROWS = 4096  # at a time, 1 GB with 37,000 subwords: as fast as all at once
 EVALUATED_ROWS = 256  # at a time: 38 MB with 37,000 subwords
 
 
 class RowLosses(NamedTuple):
-    smoothed: Tensor  # (N,) what training minimises
+    smoothed: Tensor  # (N,) the training loss
     # (N,) negative log-likelihoods, the loss without smoothing: perplexity is exp of their mean
     nll: Tensor
     gradient: Tensor | None  # (N, V) of the sum of the smoothed losses, in the type of the logits
@@ -34,10 +34,10 @@ class RowLosses(NamedTuple):
 def losses_of_rows(
     logits: Tensor, targets: Tensor, label_smoothing: float, needs_gradient: bool = False
 ) -> RowLosses:
-    """Computes the loss of N rows of logits (N, V) and their right tokens (N,), in float32 or
-    wider. Logits are overwritten.
+    """Computes the loss of N rows of logits (N, V) for the correct tokens (N,), in float32 or
+    wider. Overwrites the logits.
 
-    With smoothing eps the target distribution has 1 - eps + eps/V for the right token y and eps/V
+    With smoothing eps the target distribution has 1 - eps + eps/V for the correct token y and eps/V
     for every other one:
 
         loss = (1 - eps) (-log p_y) + eps mean_v(-log p_v)
@@ -66,7 +66,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
 
     logits (B, T, V), targets (B, T).
     """
-    # In the type of sums: a gradient scaler's factor is multiplied in before the gradient is
+    # In float32 or wider: a gradient scaler's factor is multiplied in before the gradient is
     # rounded.
     return F.cross_entropy(
         logits.flatten(0, 1).to(sum_dtype(logits)),
@@ -83,7 +83,7 @@ def output_cross_entropy(
     """Computes the `cross_entropy` of the model's output layer: states (B, T, D), output from (...,
     D) to (..., V), targets (B, T).
 
-    Where the output layer is a product, no more than a few rows of logits are in memory at once.
+    If the output layer is a matrix product, only a few rows of logits are in memory at once.
     """
     dtype = _product_dtype(states)
     is_product = is_exactly(output, TiedOutput) or (
@@ -96,7 +96,7 @@ def output_cross_entropy(
     real = targets != PAD_ID
     if states.device.type == "cpu":
         states, targets = states[real], targets[real]
-    else:  # selecting rows would wait for the device, which alone knows how many are real
+    else:  # to select rows, the host would wait for the device to count the real ones
         states, targets = torch.where(real[..., None], states, 0).flatten(0, 1), targets.flatten()
     weight = cast(Tensor, output.weight)
     return _LossOfStates.apply(
@@ -109,7 +109,7 @@ def evaluate_output(
     states: Tensor, output: nn.Module, targets: Tensor, label_smoothing: float
 ) -> Tensor:
     """Returns (3,) float64, summed over target tokens except padding: smoothed loss, negative
-    log-likelihood, and how many tokens are the model's most probable ones. Arguments are those of
+    log-likelihood, and the number of tokens that the model ranks first. Arguments are those of
     `output_cross_entropy`.
     """
     real = targets != PAD_ID
@@ -126,16 +126,16 @@ def evaluate_output(
 
 
 def sum_dtype(values: Tensor) -> torch.dtype:
-    """Returns the data type in which these are added up: float32, or their own if that is wider."""
+    """Returns the data type for sums of these values: float32, or their own if that is wider."""
     return torch.promote_types(values.dtype, torch.float32)
 
 
 class _LossOfStates(torch.autograd.Function):
-    """states (N, D), 0 where the target is padding, weight (V, D), targets (N,). Returns the summed
-    loss.
+    """The summed loss of states (N, D), 0 where the target is padding, with weight (V, D) and
+    targets (N,).
 
-    The logits are states @ weight.T, computed in `dtype`. Both gradients are computed here, while
-    they are at hand.
+    The logits are states @ weight.T, computed in `dtype`. The forward pass also computes both
+    gradients, while it has the logits.
     """
 
     @staticmethod
@@ -165,7 +165,7 @@ class _LossOfStates(torch.autograd.Function):
             if on_cpu:
                 logits = x[rows] @ w.T
             else:
-                # Rows begin at multiples of 16 numbers, so that a kernel reads them in vectors.
+                # Each row begins at a multiple of 16 numbers, so that a kernel can read vectors.
                 aligned = x.new_empty(len(x[rows]), -(-vocab_size // 16) * 16)
                 logits = torch.mm(x[rows], w.T, out=aligned[:, :vocab_size])
             smoothed, _, grad_z = losses_of(logits, targets[rows], label_smoothing, needs_gradient)
