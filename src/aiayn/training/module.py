@@ -1,4 +1,4 @@
-"""The model as Lightning knows it: training, validation, test and prediction steps, and the
+"""The model as a Lightning module: training, validation, test and prediction steps, and the
 optimizer.
 """
 
@@ -46,17 +46,16 @@ class TranslationModule(pl.LightningModule):
     meant to be overridden (docs/lightning.md, and examples/extensions for each).
     """
 
-    # On the device, so that the host need not wait for it, all ():
-    step_number: Tensor  # of the present step, from 1, int64
+    # Scalars () on the device, so that the host need not wait for it:
+    step_number: Tensor  # number of the current step, from 1, int64
     skipped: Tensor  # steps skipped because their gradient was NaN or infinite, int64
-    fatal_step: Tensor  # the first one too many of them, or 0, int64
+    fatal_step: Tensor  # the first step skipped above the limit, or 0, int64
     gradient_norm: Tensor  # at the last step, before clipping
 
     def __init__(self, config: Config | Mapping[str, Any], vocab_size: int):
-        """`config` may be plain values, as a checkpoint has them.
+        """`config` may be plain values, as in a checkpoint.
 
-        Raises ConfigError for options that are null and to be chosen by the text, as `aiayn train`
-        does.
+        Raises ConfigError for null options, which `aiayn train` infers from the text.
         """
         super().__init__()
         self.config: RunConfig = (
@@ -86,8 +85,8 @@ class TranslationModule(pl.LightningModule):
 
     @cached_property
     def options(self) -> Any:
-        """The options of the extension that brings this class, an instance of its `Options`; None
-        without any.
+        """The options of the extension that defines this class, an instance of its `Options`; None
+        if it has none.
         """
         return own_options(type(self), self.config.extension)
 
@@ -95,8 +94,8 @@ class TranslationModule(pl.LightningModule):
 
     @classmethod
     def build_model(cls, config: RunConfig, vocab_size: int) -> Transformer:
-        """Returns the model, with fresh weights: for training, and for everything that reads a
-        checkpoint of it.
+        """Returns the model with fresh weights, for training and for every command that reads its
+        checkpoints.
         """
         return build_from_parts(config, vocab_size)
 
@@ -108,8 +107,8 @@ class TranslationModule(pl.LightningModule):
         return weights
 
     def training_loss(self, batch: TrainingBatch) -> Tensor:
-        """Returns what training minimises: section 5.4's loss, summed over this batch's target
-        tokens, ().
+        """Returns the training loss: that of section 5.4, summed over this batch's target tokens,
+        ().
         """
         smoothing = self.config.optim.label_smoothing
         return output_cross_entropy(self.states(batch), self.model.output, batch.tgt_out, smoothing)
@@ -120,12 +119,12 @@ class TranslationModule(pl.LightningModule):
         return learning_rate(step, self.config.model.d_model, optim.warmup_steps, optim.lr_scale)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Returns Adam with `rate` (section 5.3); with `optim.weight_decay` AdamW, which does the
-        same to gradients.
+        """Returns Adam with `rate` (section 5.3), or AdamW with `optim.weight_decay`, which treats
+        gradients alike.
         """
         optim, betas = self.config.optim, (self.config.optim.beta1, self.config.optim.beta2)
-        # A fused step skips itself on the device, see `configure_gradient_clipping`; a gradient
-        # scaler does that, too.
+        # A fused optimizer can skip a step on the device, see `skip_or_clip`; a gradient scaler
+        # skips steps itself.
         fused = self._trainer is None or self.trainer.scaler is None
         settings: dict[str, Any] = {"lr": 1.0, "betas": betas, "eps": optim.eps, "fused": fused}
         adam: Optimizer
@@ -151,7 +150,7 @@ class TranslationModule(pl.LightningModule):
 
     def flops(self, batch: TrainingBatch) -> float | None:
         """Returns the useful FLOPs of a training step with this batch, for `perf/mfu`: of one pass,
-        forward and back, over its real tokens. None: not known.
+        forward and back, over its real tokens. None: unknown.
 
         Known for the paper's model and loss only; override it for others.
         """
@@ -163,8 +162,8 @@ class TranslationModule(pl.LightningModule):
     @cached_property
     def is_plain(self) -> bool:
         """Returns whether model and loss are the paper's, as far as their FLOPs go."""
-        # Parts of extensions are noticed by their number of weights; rotary positions have none,
-        # and cost no products.
+        # The number of weights reveals parts of extensions; rotary positions have none, but cost no
+        # products.
         return (
             type(self).training_step is TranslationModule.training_step
             and type(self).training_loss is TranslationModule.training_loss
@@ -205,8 +204,7 @@ class TranslationModule(pl.LightningModule):
 
         Raises ConfigError if it is not the number that the Trainer accumulates.
         """
-        # Dropout depends on the micro-batch alone, neither on what ran before nor on how many
-        # devices share the step.
+        # Dropout depends only on the micro-batch, not on earlier ones or on the number of devices.
         seed_device(dropout_seed(self.config.seed, batch.number), self.device)
         self.note(batch)
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
@@ -224,12 +222,12 @@ class TranslationModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Skips a step whose gradient is NaN, infinite or too large for Adam to square: weights and
+        """Skips a step whose gradient is NaN, infinite or too large for Adam to square; weights and
         moments stay.
 
-        Else clips as the Trainer's options say; Lightning itself refuses to in bfloat16 with a
-        fused optimizer. It calls this before every step; its `on_before_optimizer_step` is left to
-        subclasses, which seldom call super().
+        Otherwise clips according to the Trainer's options, which Lightning itself refuses in
+        bfloat16 with a fused optimizer. Lightning calls this before every step. Its
+        `on_before_optimizer_step` is left to subclasses, which seldom call super().
         """
         self.applied_rate = float(optimizer.param_groups[0]["lr"])
         self.step_number.fill_(self.trainer.global_step + 1)
@@ -238,12 +236,12 @@ class TranslationModule(pl.LightningModule):
     def skip_or_clip(
         self, optimizer: Optimizer, clip_value: float | None, clip_algorithm: str | None
     ) -> None:
-        """Skips or clips a step on the device, without a number that the host must know first.
+        """Skips or clips a step.
 
-        The host need not wait for the device: fused Adam skips a step if `found_inf`, made for
-        gradient scalers, is 1.
+        With fused Adam the host need not wait for the device: Adam skips a step if `found_inf`,
+        made for gradient scalers, is 1.
         """
-        # Not `self.parameters()`, which looks for them in all modules: a tenth of the host's time.
+        # Not `self.parameters()`, which searches all modules and takes a tenth of the host's time.
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         norm = torch.nn.utils.get_total_norm(
             [weight.grad for weight in weights if weight.grad is not None]
@@ -251,14 +249,14 @@ class TranslationModule(pl.LightningModule):
         self.gradient_norm.copy_(norm)
         bad = ~norm.square().isfinite()
         if scaler := self.trainer.scaler:
-            # The gradient scaler skips such steps itself and halves its scale, until at 1 the scale
-            # is not the cause.
+            # The gradient scaler skips such steps itself and halves its scale. At 1, the scale
+            # cannot be the cause.
             bad &= scaler.get_scale() <= 1
         elif all(group.get("fused") for group in optimizer.param_groups):
             optimizer.found_inf = bad.float()  # pyright: ignore[reportAttributeAccessIssue]
         elif bad.item():
             for weight in weights:
-                weight.grad = None  # optimizers leave such weights alone
+                weight.grad = None  # optimizers skip weights without a gradient
         self.skipped += bad
         too_many = (
             bad & (self.skipped > self.config.trainer.max_skipped_steps) & (self.fatal_step == 0)
@@ -275,8 +273,8 @@ class TranslationModule(pl.LightningModule):
         self.sums = torch.zeros(4, dtype=torch.float64, device=self.device)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Adds this batch to what becomes `val/loss` (smoothed), `val/ppl` (not) and `val/accuracy`
-        (of tokens).
+        """Adds this batch to the sums for `val/loss` (smoothed), `val/ppl` (not smoothed) and
+        `val/accuracy` (of tokens).
         """
         self.sums += self.evaluation_sums(batch)
 
@@ -293,7 +291,7 @@ class TranslationModule(pl.LightningModule):
     def predict_step(
         self, batch: SourceBatch, batch_idx: int
     ) -> list[tuple[int, list[Hypothesis]]]:
-        """Returns (number of the line, its hypotheses, best first) of each line, by
+        """Returns (line number, hypotheses, best first) for each line, searched with
         `config.search`.
         """
         if not batch.lines:
@@ -303,8 +301,8 @@ class TranslationModule(pl.LightningModule):
         return list(zip(batch.lines, hypotheses, strict=True))
 
     def _constraint(self) -> Constraint | None:
-        """Returns what extensions let the search continue with, of those that this process has
-        imported. Raises ConfigError for one where there is no tokenizer.
+        """Returns the constraint of the extensions that this process has imported. Raises
+        ConfigError if there is one but no tokenizer.
         """
         if not (extensions := constraining(imported(self.config.extensions))):
             return None
@@ -321,10 +319,10 @@ class TranslationModule(pl.LightningModule):
         self.check_rates()
 
     def check_rates(self) -> None:
-        """Notes the learning rates of a few steps to come. Raises RefusedError if they are not
-        those that the training began with.
+        """Records the learning rates of a few future steps. Raises RefusedError if they differ from
+        those at the start of the training.
 
-        Only schedules that are functions of the step are asked; others keep their state in the
+        Checks only schedules that are functions of the step; others keep their state in the
         checkpoint.
         """
         end, planned_rates = self.config.trainer.max_steps, self.rates or {}
@@ -377,14 +375,14 @@ class TranslationModule(pl.LightningModule):
 
     def evaluation_sums(self, batch: Batch) -> Tensor:
         """Returns (4,) float64, over this batch's target tokens: smoothed loss, negative
-        log-likelihood, right, all.
+        log-likelihood, number of correct tokens, number of tokens.
         """
         smoothing = self.config.optim.label_smoothing
         sums = evaluate_output(self.states(batch), self.model.output, batch.tgt_out, smoothing)
         return torch.cat([sums, sums.new_tensor([batch.n_tokens])])
 
     def note(self, batch: TrainingBatch, in_validation: bool = False) -> None:
-        """Notes the shapes of a batch, for the message of an error for want of memory."""
+        """Records the shapes of a batch for the message of an out-of-memory error."""
         src, tgt = tuple(batch.src.shape), tuple(batch.tgt_out.shape)
         self.at = f"in a batch of {src} source and {tgt} target tokens"
         self.batch_tokens = max(math.prod(src), math.prod(tgt))
@@ -413,8 +411,8 @@ def learning_rate(step: int, d_model: int, warmup_steps: int, lr_scale: float = 
 
 
 def scaled_loss(loss_sum: Tensor, scale: float | Tensor) -> Tensor:
-    """Scales a loss, with NaN for an infinite one: its gradient may be 0, but NaN reaches all
-    devices.
+    """Scales a loss. An infinite one becomes NaN, which reaches all devices; its own gradient may
+    be 0.
     """
     return loss_sum * torch.where(loss_sum.detach().isfinite(), scale, torch.nan)
 
@@ -427,15 +425,15 @@ def finite_or_zero(loss_sum: Tensor) -> Tensor:
 def compile_layers(model: Transformer, backend: str = "inductor") -> None:
     """Compiles every layer in place for packed sentences, whose batches all have one shape.
 
-    Layers of one class share their graph. Validation and search run the layers as they are written.
+    Layers of one class share a graph. Validation and search run the layers uncompiled.
     """
     for layer in (*model.encoder, *model.decoder):
         layer.compile(dynamic=False, backend=backend)
 
 
 def seed_device(seed: int, device: torch.device) -> None:
-    """Seeds the generators of the CPU and of this device; torch.manual_seed takes all GPUs of the
-    machine in turn.
+    """Seeds the generators of the CPU and of this device; torch.manual_seed would seed all GPUs of
+    the machine.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
