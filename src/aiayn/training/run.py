@@ -62,14 +62,13 @@ def train(
     """Trains until `trainer.max_steps`, from the newest checkpoint if there is one. Returns the
     run's folder.
 
-    The run's folder is made in `outputs` (None: where the configuration says). With `init_from`
-    that run decides about model and vocabulary, and of the options `chosen` (None: all) one that
-    contradicts it is refused. `module`, `datamodule` and `callbacks` are added to those of
-    `extensions`.
-    Raises ConfigError for hardware that is not there or a folder in use, DataError for unusable
-    text, RefusedError for options that contradict the run's first start, DivergedError,
-    ResourceError, and InterruptedRunError after a signal. Errors common to all ranks are printed by
-    rank 0; the others exit silently.
+    The run folder is created in `outputs` (None: the configured folder). With `init_from`, that run
+    determines model and vocabulary; an option among `chosen` (None: among all) that contradicts it
+    is refused. `module`, `datamodule` and `callbacks` are added to those of `extensions`. Raises
+    ConfigError for missing hardware or a folder in use, DataError for unusable text, RefusedError
+    for options that contradict the run's first start, DivergedError, ResourceError, and
+    InterruptedRunError after a signal. Errors common to all ranks are printed by rank 0; the others
+    exit silently.
     """
     find_rank(options.trainer)
     configure_libraries()
@@ -88,7 +87,7 @@ def train(
                 _train(options, research, folder, chosen, stop)
         except (InterruptedRunError, DivergedError) as error:
             if global_rank():
-                # Before the ranks are connected, the exit code is all that rank 0 hears of it.
+                # Before the ranks are connected, rank 0 learns only the exit code.
                 raise SystemExit(0 if stop.control_group else error.exit_code) from error
             raise
     if n_tried:
@@ -100,7 +99,7 @@ def train(
 
 
 def of_few_steps(options: Config, n_steps: int) -> Config:
-    """Returns the options of a training that validates, saves and logs so many steps, and sends
+    """Returns the options of a training of `n_steps` that validates, saves and logs, but sends
     nothing.
     """
     intervals = ("max_steps", "val_every", "checkpoint_every", "limit_val_batches")
@@ -183,7 +182,7 @@ def _fit(
         CheckpointSaver(run, services, validate),
         RunArtifacts(run, services),
     ]
-    # After what refuses callbacks: a run that is refused leaves nothing, at W&B neither
+    # After callbacks have been checked: a refused run leaves nothing behind, not even at W&B
     loggers = make_loggers(run.config, folder, run.start_step)
     trainer = make_trainer(run, services, loggers, callbacks)
     newest = str(step_path(folder.checkpoints, run.start_step)) if run.checkpoint else None
@@ -198,7 +197,9 @@ def _fit(
 
 
 def make_module(run: RunSpec, source: Checkpoint | None) -> TranslationModule:
-    """Returns the module with weights drawn from the seed, or in a new run those of `source`."""
+    """Returns the module with weights drawn from the seed, or, in a new run, with those of
+    `source`.
+    """
     torch.manual_seed(run.config.seed)
     module_class = run.research.module
     if not run.form.why_not_graphed:
