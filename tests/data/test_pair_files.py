@@ -200,7 +200,7 @@ REFUSED = {
         ("[1]", "line 1 is not a JSON"),
         ("7", "line 1 is not a JSON"),
         ('{"translation": "x"}', "line 1 is not a JSON"),
-        ("\n", "line 1 is not a JSON"),
+        ("\n[1]", "line 2 is not a JSON"),
         ("[" * 100_000, "line 1 is not a JSON"),
         (b'{"en": "\xff", "de": "b"}', "line 1 is not a JSON"),
     ],
@@ -306,6 +306,9 @@ def test_half_of_a_character_in_json_is_dropped_or_named(tmp_path):
         ("Target\tSource", "de en"),
         ("en\tde", "en de"),
         ("ID\tEnglish\tNote\tGerman", "id en note de"),
+        ("Deutsch (DE)\tEnglisch [en]", "de en"),
+        ("target_de\tsource_en", "de en"),
+        ("# de\ten", "de en"),
     ],
 )
 def test_names_over_the_columns_are_found_however_they_are_written(header, columns, tmp_path):
@@ -355,8 +358,19 @@ def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_p
     )
     val = write_lines(tmp_path / "val", [src for src, _ in pairs], [tgt for _, tgt in pairs])
     found = prepare_corpus(
-        data_config(train=[two, table, records, memory], val=val, folder=str(tmp_path / "data"))
+        data_config(
+            train=[two, table, records, memory],
+            val=val,
+            folder=str(tmp_path / "data"),
+            write_dropped=True,
+        )
     )
+    written = (found.folder / "dropped.jsonl").read_text("utf-8").splitlines()
+    dropped = [record for record in map(json.loads, written) if record["reason"] != "empty"]
+    assert [record["source"] for record in dropped][:-1] == [
+        *("one column", "a\tb\tc", '{"en": "a", "de": null}', "null", "{"),
+        '{"en": 7, "de": "b"}',
+    ]
     assert found.report["train"]["dropped"] == {
         "empty": 3,
         "columns": 2,
@@ -478,6 +492,7 @@ def test_codes_between_letters_are_blanks_and_the_first_variant_with_text_counts
         ("x.csv", 'en,de\r\n"Yes, ""sir""","Ja, ""Herr"""\r\n"two\nlines",zwei\r\n'),
         ("x.csv", 'de;en\n"Ja, ""Herr""";"Yes, ""sir"""\nzwei;"two\nlines"\n'),
         ("x.csv", 'en, de\n"Yes, ""sir""", "Ja, ""Herr"""\n"two\nlines", zwei\n'),
+        ("x.csv", '"de"\t"en"\n"Ja, ""Herr"""\t"Yes, ""sir"""\n"zwei"\t"two\nlines"\n'),
         (
             "x.tsv",
             '"English (US)"\t"German (DE)"\n"Yes, ""sir"""\t"Ja, ""Herr"""\n"two\nlines"\t"zwei"\n',

@@ -168,14 +168,19 @@ def test_columns_in_the_other_order_are_read_by_their_names_or_refused(tmp_path,
         assert report["dropped"].get("columns", 0) == 0
 
 
-def test_text_about_other_things_and_text_of_a_few_lines_is_read(tmp_path):
+def test_text_about_other_things_is_read_and_so_is_text_of_a_few_lines_with_a_warning(
+    tmp_path, caplog
+):
     train = write_lines(
         tmp_path / "train", *zip(*itertools.islice(phrasebook.pairs("train"), 300), strict=True)
     )
     val = prefix(tmp_path, "val", "en", "de")
     check_text(corpus(train=train, val=val, folder=str(tmp_path / "data")))
     few = write_lines(tmp_path / "few", sentences("de")[:10], sentences("en")[:10])
+    assert "too few pairs" not in caplog.text
     check_text(corpus(train=few, val=val, folder=str(tmp_path / "data")))
+    assert f"data.train={few}: too few pairs (10, and 90 of data.val=" in caplog.text
+    assert f"its first pair is {sentences('de')[0]!r} and {sentences('en')[0]!r}" in caplog.text
 
 
 def test_the_report_counts_what_looks_wrong_once_and_names_the_option(tmp_path, caplog):

@@ -9,22 +9,22 @@ from collections import Counter
 # `%{x}`, `%.2f`; `%@` and `%1$@` of Apple, `%1` and `%L1` of Qt; `&amp;`; web and mail addresses;
 # emoji.
 _EMOJI = (
-    "[\u231a-\u23ff\u25aa-\u25fe\u2600-\u27bf\u2b05-\u2b55"
+    "[\u2139\u231a-\u23ff\u25aa-\u25fe\u2600-\u27bf\u2b05-\u2b55"
     "\U0001f000-\U0001f1e5\U0001f200-\U0001faff]"
 )
 # in a form, a colour of skin, or of a region
 _EMOJI += "[\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*"
+SCHEME = "(?i:https?|ftps?|sftp|ssh|git|file)://"  # of an address
 PLACEHOLDER = re.compile(
     r"\{\{[^{}]{1,100}\}\}|\{%[^{}%]{1,100}%\}|\{#[^{}#]{1,100}#\}|\$?\{\{?[^\s{}]{0,60}\}?\}"
     r"|%(?:\d{1,4}\$)?[-+#0]{0,5}(?:\d{1,4}|\*)?(?:\.\d{1,4})?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGaAcspn](?![^\W\d_])"
     r"|%(?:\d{1,4}\$)?@|(?<!%)%L?[1-9]\d?(?!\w|\$|[.,]\d)"
     r"|%\([^\s()]{1,60}\)[-+# 0]{0,5}\d{0,4}(?:\.\d{1,4})?[diouxXeEfFgGcrs]|%\{[^\s{}]{1,60}\}"
     r"|&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
-    r"|(?:(?:https?|ftp|file)://|\bwww\.)[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}]"
+    rf"|(?:{SCHEME}|\b(?i:mailto|tel):|\bwww\.)[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}}]"
     r"|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
     rf"|{_EMOJI}(?:\u200d{_EMOJI})*|[\U0001f1e6-\U0001f1ff]{{1,2}}|[0-9#*]\ufe0f?\u20e3"
 )
-LETTER = re.compile(r"[^\W\d_]")
 # `<b>`, `</b>`, `<br/>`, `<a href="x">`, and the same written with entities, to count them in pairs
 # of text and to find those that a model has written. It does not read HTML;
 # `apps/documents/markup.py` does.
@@ -44,7 +44,7 @@ CJK = (
 
 def has_letters(text: str) -> bool:
     """Returns whether anything in a text can be translated: a letter outside its placeholders."""
-    return bool(LETTER.search(text) and LETTER.search(PLACEHOLDER.sub("", text)))
+    return any(map(str.isalpha, text)) and any(map(str.isalpha, PLACEHOLDER.sub("", text)))
 
 
 def placeholders(text: str) -> Counter[str]:

@@ -6,6 +6,7 @@ training. Their words do not: two texts in one language share their frequent wor
 are about.
 """
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -28,6 +29,8 @@ from aiayn.data.languages import wrong_languages
 from aiayn.data.placeholders import CJK
 from aiayn.data.raw_text import RawText
 from aiayn.errors import ConfigError, DataError
+
+log = logging.getLogger(__name__)
 
 FIRST_PAIRS = 1000  # compared of each text
 FEWEST_PAIRS = 20  # below which two texts may share no word by chance
@@ -65,6 +68,7 @@ class SideProfile(NamedTuple):
 class TextProfile(NamedTuple):
     option: str  # as it is written on the command line
     pairs: int
+    first: tuple[str, str]
     src: SideProfile
     tgt: SideProfile
 
@@ -93,24 +97,29 @@ def profile_of(lines: Iterable[str]) -> SideProfile:
 def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
     """Raises DataError if a side of the training or test text is like the other side of the
     development text, or like neither. Reads the first pairs of each; texts with a tag, whose
-    languages differ, are left out.
+    languages differ, are left out. Warns of a text that is too small to judge, with its first pair.
     """
     if not config.check_sides or config.task != "translation":
         return
     dev = _profile(texts["val"])
-    if dev.pairs < FEWEST_PAIRS:
-        return
     for split in ("train", "test"):
         for text in texts[split].untagged() if split in texts else ():
             profile = _profile(text)
-            if profile.pairs >= FEWEST_PAIRS:
+            if min(profile.pairs, dev.pairs) >= FEWEST_PAIRS:
                 _compare(profile, dev, config)
+            else:
+                log.warning(
+                    "warning: %s: too few pairs (%d, and %d of %s) to tell whether its sides are "
+                    "swapped; its first pair is %r and %r",
+                    *(profile.option, profile.pairs, dev.pairs, dev.option, *profile.first),
+                )
 
 
 def _profile(text: RawText) -> TextProfile:
     pairs = list(clean(islice(text.pairs(), FIRST_PAIRS), CleaningReport()))
     sides = (profile_of(getattr(pair, side) for pair in pairs) for side in ("src", "tgt"))
-    return TextProfile(text.option, len(pairs), *sides)
+    first = (pairs[0].src, pairs[0].tgt) if pairs else ("", "")
+    return TextProfile(text.option, len(pairs), first, *sides)
 
 
 def _compare(text: TextProfile, dev: TextProfile, config: DataOptions) -> None:

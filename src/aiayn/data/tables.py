@@ -48,7 +48,7 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
         if fields is None:
             flaw = "too_many_bytes"
         elif len(fields) != width and not is_blank:
-            flaw = "columns"
+            src, flaw = "\t".join(fields).encode(errors="surrogateescape"), "columns"
         elif not is_blank:
             src, tgt = (
                 fields[column].replace("\n", " ").encode(errors="surrogateescape")
@@ -127,11 +127,12 @@ def header_columns(
     named = any(field.strip() for field in fields)
     for field in fields:
         words = (
-            re.sub(r"\([^()]*\)|[\"']|\btext\b", " ", field.casefold()).replace("_", "-").split()
+            re.sub(r"\([^()]*\)|[\"'#]|\btext\b", " ", field.casefold()).replace("_", "-").split()
         )
         name = words[0] if len(words) == 1 else ""
         code = LANGUAGE_CODES.get(name, name)
-        lang = best_match(code, langs)
+        in_brackets = re.search(r"[(\[]([\w-]+)[)\]]\s*\Z", field)
+        lang = best_match(code, langs) or (in_brackets and best_match(in_brackets[1], langs))
         sides.append(SIDES.get(name) if lang is None else langs.index(lang))
         named &= (
             sides[-1] is not None or not field.strip() or primary(code) in LANGUAGE_CODES.values()
@@ -160,14 +161,22 @@ def _sides_in_pattern(fields: Sequence[str], langs: tuple[str, str]) -> list[int
         named = [lang for lang in matches if lang]
         sides.append(langs.index(named[0]) if len(named) == 1 and len(words) <= 3 else None)
         if sides[-1] is not None:
-            rests.add(tuple(word for word, lang in zip(words, matches, strict=True) if not lang))
+            rests.add(
+                tuple(
+                    word
+                    for word, lang in zip(words, matches, strict=True)
+                    if not lang and word not in SIDES
+                )
+            )
     return sides if len(rests) == 1 else []
 
 
 def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """Yields the texts of the JSON objects of a .jsonl file, by language or under `translation`."""
+    is_first = True
     for number, line in _records(path):
         src, tgt, flaw = b"", b"", ""
+        is_blank = line is not None and not line.strip()
         try:
             record = json.loads(line or b"")
             # A lone surrogate, which JSON can hold, becomes invalid UTF-8, which cleaning drops.
@@ -178,13 +187,14 @@ def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
                 for lang in (src_lang, tgt_lang)
             )
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
-            if number == 1 and b"null" not in (line or b""):
+            if is_first and not is_blank and b"null" not in (line or b""):
                 raise DataError(
                     f"{path}: line {number} is not a JSON object with two texts, "
                     f'{{"{src_lang}": "...", "{tgt_lang}": "..."}}; correct or remove it'
                 ) from None
             if line is None:
                 flaw = "too_many_bytes"
-            elif line.strip():
-                flaw = "not_json"
+            elif not is_blank:
+                src, flaw = line, "not_json"
+        is_first &= is_blank
         yield RawPair(str(path), number, src, tgt, flaw)

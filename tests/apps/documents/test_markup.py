@@ -880,7 +880,11 @@ NO_LETTERS = [
     "—",
     "★★★★☆",
     "http://a.b/c",
+    "HTTPS://A.B/C",
+    "mailto:a@b.org",
     "a@b.org",
+    "½ Ⅳ ①",
+    "ℹ\ufe0f",
     "♪",
     "(1)",
 ]

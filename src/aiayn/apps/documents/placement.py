@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from aiayn.apps.documents.markup import MARK, MARK_LENGTH, Part, changes_marks
 from aiayn.data.cleaning import composed
-from aiayn.data.placeholders import CJK, PLACEHOLDER
+from aiayn.data.placeholders import CJK, PLACEHOLDER, SCHEME
 
 # What belongs to the character before it: accents, vowel signs, joiners, colours of skin.
 SIGNS = "".join(
@@ -28,7 +28,7 @@ UNSPACED = f"{CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 # same emoji.
 UNIT = re.compile(
     rf"({MARK.pattern})|[{UNSPACED}][{SIGNS}]*"
-    rf"|[^\W{UNSPACED}](?:(?!(?:https?|ftp|file)://)[^\W{UNSPACED}]|[{SIGNS}])*"
+    rf"|[^\W{UNSPACED}](?:(?!{SCHEME})[^\W{UNSPACED}]|[{SIGNS}])*"
     rf"|[^\w\s](?:[{SIGNS}]|(?<=\u200d)[^\w\s])*",
     re.DOTALL,
 )

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import count
 
 from aiayn.apps.documents.markup import Pieces, Reader, Token, read_parts
+from aiayn.data.placeholders import SCHEME
 
 SIZE = "(?:hh?|ll?|[LqjzZt]|I64|I32|I|wf?[0-9]{1,3})?"
 NUMBERED = re.compile(r"%\d{1,4}\$")
@@ -61,7 +62,7 @@ KEY = r"\S{0,20}\+\S{1,20}|F\d\d?|Del(?:ete)?|Ins(?:ert)?|Esc|Enter|Space|Home|E
 MNEMONIC = r"(?<![\w&])[&_](?=[^\W_])(?!\w{1,30};)|(?<=[A-Za-z])&(?=[a-z])(?!\w{1,30};)"
 OF_ALL = (
     rf"(?P<blank>\t(?:{KEY})\s*\Z|[\t\n\r\v\f]+)"
-    r"|(?:https?|ftp|file)://[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}]"
+    rf"|{SCHEME}[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}}]"
 )
 
 
