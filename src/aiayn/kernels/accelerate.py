@@ -1,9 +1,9 @@
-"""Puts faster forms in place of a model's parts, whose results equal those of the plain parts up to
-rounding.
+"""Replaces modules of a model with faster versions, whose results equal those of the plain modules
+up to rounding.
 
-A form stays here only if a training step of tiny or base, or `evaluate.py` with base, takes 10 %
-longer without it (docs/results/performance.md has the table). It takes the place of modules that
-are exactly the paper's, so that code of an extension runs as it was written.
+A version stays here only if a training step of tiny or base, or `evaluate.py` with base, takes 10 %
+longer without it (docs/results/performance.md has the table). It replaces only modules that are
+exactly the paper's, so that an extension's code runs as written.
 """
 
 import torch
@@ -20,7 +20,7 @@ def accelerate(model: Transformer, device: torch.device, translates: bool = Fals
     """Prepares a model for a device in place and returns it; weights keep their names, and nothing
     is moved.
 
-    `translates`: it will not be trained any more.
+    `translates`: the model will not be trained any more.
     """
     if device.type == "cuda":
         for module in model.modules():
@@ -38,14 +38,14 @@ def accelerate(model: Transformer, device: torch.device, translates: bool = Fals
 
 
 class FastDropout(nn.Module):
-    """Takes the place of `nn.Dropout` (section 5.4), with masks that are cheap on a CPU."""
+    """`nn.Dropout` (section 5.4) with masks that are cheap on a CPU."""
 
     def __init__(self, p: float):
         super().__init__()
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """x of any shape. Returns the same shape."""
+        """Drops elements of x, of any shape, in training. Returns the same shape."""
         return dropout(x, self.p) if self.training else x
 
 
