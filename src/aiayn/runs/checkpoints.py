@@ -3,7 +3,7 @@ the loggers.
 
 It holds the weights, the configuration, the tokenizer, the corpus' fingerprint and the counters, in
 a torch archive of tensors and plain values with the SHA-256 of its bytes in the zip comment. A file
-under its final name is therefore either whole and verified, or refused. The optimizer state is
+under its final name is therefore either complete and verified, or refused. The optimizer state is
 written beside it in the same form.
 """
 
@@ -35,7 +35,7 @@ MOST_COPIES = 4  # of each value in memory: a tensor that has several names is s
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model and all that is needed to use it or to continue its training."""
+    """A model with everything that is needed to use it or to continue its training."""
 
     step: int
     config: RunConfig
@@ -47,7 +47,7 @@ class Checkpoint:
 
     @property
     def vocab_size(self) -> int:
-        """Returns the number of subwords of the tokenizer, with its symbols, which are not
+        """Returns the number of subwords of the tokenizer, including its symbols, which are not
         learned.
         """
         return _vocab_size_of(self.tokenizer)
@@ -59,10 +59,10 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load(path: Path) -> Checkpoint:
-    """Reads a checkpoint file, also one that a Lightning Trainer has written of our modules.
+    """Reads a checkpoint file, including one that a Lightning Trainer wrote for our modules.
 
-    Raises RefusedError if it is missing or damaged, holds no model, values of other types, or
-    options that this program does not know.
+    Raises RefusedError if it is missing or damaged, or holds no model, values of wrong types or
+    unknown options.
     """
     payload = _read_lightning(path) or read_tensors(path)
     names = Checkpoint.__dataclass_fields__
@@ -83,8 +83,8 @@ def load(path: Path) -> Checkpoint:
 
 
 def _fault_of(payload: Mapping[str, Any]) -> str:
-    """Returns which field is not what `Checkpoint` declares; empty without any. A checksum says
-    that a file is whole, not who made it.
+    """Returns which field differs from what `Checkpoint` declares, or an empty text. A checksum
+    shows that a file is complete, not who made it.
     """
     for name in ("step", "micro_batches"):
         if type(payload[name]) is not int or not 0 <= payload[name] <= MAX_COUNT:
@@ -117,7 +117,7 @@ def _read_lightning(path: Path) -> dict[str, Any] | None:
     """Returns the fields of a checkpoint that Lightning's ModelCheckpoint wrote, without a
     checksum; None for others.
 
-    Raises RefusedError if it lacks what only our data module puts into it.
+    Raises RefusedError if it lacks the fields that only our data module adds.
     """
     checkpoint: Any = None
     with contextlib.suppress(Exception):  # missing, or no file of tensors
@@ -164,8 +164,8 @@ def write_tensors(path: Path, payload: Mapping[str, Any]) -> None:
 
 
 class _HashedFile:
-    """What torch writes an archive to: each piece is hashed and written, so that no second copy is
-    in memory.
+    """The file that torch writes an archive to. It hashes and writes each piece, so that no second
+    copy is in memory.
     """
 
     def __init__(self, file: BinaryIO):
@@ -190,8 +190,8 @@ class _HashedFile:
 
 
 def n_bytes(payload: Any) -> int:
-    """Returns the size of all tensors in tables and lists at any depth, as it is in memory once
-    each has been copied.
+    """Returns the size of all tensors in tables and lists at any depth, in memory after each has
+    been copied.
     """
     size, pending, seen = 0, [payload], set[int]()
     while pending:
@@ -205,8 +205,8 @@ def n_bytes(payload: Any) -> int:
 
 
 def writing_checkpoint(path: Path, size: int) -> contextlib.AbstractContextManager[None]:
-    """Turns an OSError while so many bytes are written into a ResourceError that says what is
-    needed and free.
+    """Turns an OSError while `size` bytes are written into a ResourceError that names the needed
+    and the free space.
     """
     sizes = f"{size / 1e6:.1f} MB are needed"
     with contextlib.suppress(OSError):
@@ -242,7 +242,7 @@ def read_tensors(path: Path) -> dict[str, Any]:
 
 
 def load_archive(file: BinaryIO, path: Path) -> Any:
-    """Returns what a torch archive holds, on the CPU, without running code of it.
+    """Loads a torch archive onto the CPU, without running its code.
 
     Raises RefusedError if it needs much more memory than its size: by compression, or by tensors
     that repeat a few values.
@@ -282,7 +282,7 @@ def _verify(file: BinaryIO, path: Path) -> None:
 
 
 def in_bfloat16(checkpoint: Checkpoint) -> Checkpoint:
-    """Returns the checkpoint with rounded weights, of which `save` makes half as large a file."""
+    """Returns the checkpoint with weights rounded to bfloat16, for a file of half the size."""
     rounded = {
         name: weight.bfloat16()
         for name, weight in checkpoint.weights.items()
