@@ -1,4 +1,4 @@
-"""Results of searching and translating, line by line, and how an output is scored."""
+"""The results of a search and of a translation, and the length penalty of their scores."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -7,9 +7,7 @@ from aiayn.config.search import SearchConfig
 
 
 class Hypothesis(NamedTuple):
-    """What a search found: ids without bos and eos, score, and log P, which includes that of
-    eos.
-    """
+    """A result of a search: ids without bos and eos, score, and log P, eos included."""
 
     tokens: list[int]
     score: float
@@ -20,7 +18,7 @@ def length_penalty(length: Any, config: SearchConfig) -> Any:
     """Returns lp(Y) for |Y| = length: the paper's ((5 + |Y|) / 6)^alpha (Wu et al. 2016), or
     |Y|^alpha.
 
-    Lengths count eos; a number, or a tensor of numbers.
+    length: a number or a tensor, eos included.
     """
     return ((5 + length) / 6 if config.penalty == "gnmt" else length) ** config.length_penalty
 
@@ -30,7 +28,7 @@ class Translation:
     """One candidate: its text, its length-penalized score, log P of its tokens and eos, and the
     tokens without eos.
 
-    By default that of a blank line.
+    The default is the translation of a blank line.
     """
 
     text: str = ""
