@@ -158,7 +158,7 @@ def differences(model: Transformer, max_length: int = 30, seed: int | None = 0) 
         if seed is not None:
             proof.moved(model, seed)
         faults = proof.translation_faults(model, VOCAB) | proof.context_faults(model, VOCAB)
-        return faults | proof.distance_faults(model, VOCAB, max_length, max_length)
+        return faults | proof.position_faults(model, VOCAB, (max_length + 1,), max_length)
 
 
 @pytest.mark.parametrize(

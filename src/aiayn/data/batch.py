@@ -30,6 +30,9 @@ class Pinned:
         return pinned
 
 
+BEGINNING = 8  # tokens of a side of `few`
+
+
 class Counted(Pinned):
     """Token counts of a micro-batch, known on the host: counting on a GPU would launch kernels
     there.
@@ -72,9 +75,9 @@ class Batch(Counted):
         return self.src.numel() + self.tgt_out.numel()
 
     def few(self) -> "Batch":
-        """Returns the first one or two pairs."""
-        lengths = self.lengths[0][:2], self.lengths[1][:2]
-        ids = self.src[:2], self.tgt_in[:2], self.tgt_out[:2]
+        """Returns the beginnings of the first one or two pairs."""
+        lengths = tuple(np.minimum(side[:2], BEGINNING) for side in self.lengths)
+        ids = (side[:2, :BEGINNING] for side in (self.src, self.tgt_in, self.tgt_out))
         return Batch(self.number, *ids, lengths, self.step_tokens)
 
 
@@ -163,8 +166,8 @@ class PackedBatch(Counted):
         return 2 * self.slots.size(1)
 
     def few(self) -> Batch:
-        """Returns the first pair, padded."""
-        lengths = self.lengths[0][:1], self.lengths[1][:1]
+        """Returns the beginning of the first pair, padded."""
+        lengths = tuple(np.minimum(side[:1], BEGINNING) for side in self.lengths)
         source, target = int(lengths[0][0]), int(lengths[1][0])
         ids = self.src[:, :source], self.tgt_in[:, :target], self.tgt_out[:, :target]
         return Batch(self.number, *ids, lengths, self.step_tokens)

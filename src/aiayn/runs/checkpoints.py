@@ -58,13 +58,14 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     write_tensors(path, {**vars(checkpoint), "config": to_dict(checkpoint.config)})
 
 
-def load(path: Path) -> Checkpoint:
+def load(path: Path, just_written: bool = False) -> Checkpoint:
     """Reads a checkpoint file, including one that a Lightning Trainer wrote for our modules.
+    `just_written`: by this process, see `read_tensors`.
 
     Raises RefusedError if it is missing or damaged, or holds no model, values of wrong types or
     unknown options.
     """
-    payload = _read_lightning(path) or read_tensors(path)
+    payload = _read_lightning(path) or read_tensors(path, just_written)
     names = Checkpoint.__dataclass_fields__
     if missing := sorted(name for name in names if payload.get(name) is None):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(missing)})")
@@ -216,14 +217,18 @@ def writing_checkpoint(path: Path, size: int) -> contextlib.AbstractContextManag
     )
 
 
-def read_tensors(path: Path) -> dict[str, Any]:
+def read_tensors(path: Path, just_written: bool = False) -> dict[str, Any]:
     """Reads what `write_tensors` wrote, onto the CPU. Raises RefusedError if it is missing or
     damaged, or needs much more memory than its size.
+
+    `just_written`: by this process; the file is mapped into memory and not compared with its
+    checksum, both of which take seconds for a large one.
     """
     try:
         with open(path, "rb") as file:
-            _verify(file, path)
-            payload = load_archive(file, path)
+            if not just_written:
+                _verify(file, path)
+            payload = load_archive(file, path, just_written)
     except OSError as error:
         raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
     except RefusedError:
@@ -241,8 +246,9 @@ def read_tensors(path: Path) -> dict[str, Any]:
     return payload
 
 
-def load_archive(file: BinaryIO, path: Path) -> Any:
-    """Loads a torch archive onto the CPU, without running its code.
+def load_archive(file: BinaryIO, path: Path, mapped: bool = False) -> Any:
+    """Loads a torch archive onto the CPU, without running its code. `mapped`: the tensors are read
+    from the file at `path` when they are used.
 
     Raises RefusedError if it needs much more memory than its size: by compression, or by tensors
     that repeat a few values.
@@ -251,7 +257,8 @@ def load_archive(file: BinaryIO, path: Path) -> Any:
     with zipfile.ZipFile(file) as archive:
         _refuse_larger(path, sum(entry.file_size for entry in archive.infolist()), size)
     file.seek(0)
-    payload = torch.load(file, map_location="cpu", weights_only=True)
+    source = path if mapped else file
+    payload = torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)
     _refuse_larger(path, n_bytes(payload), size)
     return payload
 

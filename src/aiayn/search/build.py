@@ -36,16 +36,20 @@ def load_model(checkpoint: Checkpoint) -> Transformer:
                 f"the checkpoint of step {checkpoint.step} has {size:,} parameters, and the model "
                 f"of its own configuration {stored:,}; choose another file"
             )
-    with _WithoutDraws():
+    with _WithoutDraws(is_read=config.model.parts is not None):
         model = build_model(checkpoint.config, checkpoint.vocab_size)
     restore(model, checkpoint)
     return model
 
 
 class _WithoutDraws(TorchFunctionMode):
-    """Leaves weights at zero that would be drawn at random, which takes longer than reading them:
-    a checkpoint has all of them.
+    """Leaves weights that would be drawn at random as their memory was, which takes no time: a
+    checkpoint has all of them. `is_read`: at zero, because code of an extension may read them.
     """
+
+    def __init__(self, is_read: bool):
+        super().__init__()
+        self.is_read = is_read
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -54,7 +58,8 @@ class _WithoutDraws(TorchFunctionMode):
         if func in DRAWS:
             weight = kwargs["tensor"] if "tensor" in kwargs else args[0]
             if isinstance(weight, nn.Parameter):
-                weight.detach().zero_()
+                if self.is_read:
+                    weight.detach().zero_()
                 return weight
         return func(*args, **kwargs)
 

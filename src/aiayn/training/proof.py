@@ -80,9 +80,11 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
     """
     with torch.random.fork_rng(devices=[]):  # building a model draws weights
         try:
-            checkpoint = checkpoints.load(path)
+            checkpoint = checkpoints.load(path, just_written=True)
             model = load_model(checkpoint).eval()
-            states = checkpoints.read_tensors(checkpoint_folder.optimizer_path(path))
+            states = checkpoints.read_tensors(
+                checkpoint_folder.optimizer_path(path), just_written=True
+            )
             [state] = states["lightning"]["optimizer_states"]
         except UserError as error:
             raise ConfigError(
@@ -192,10 +194,7 @@ def search_faults(
         if seed:
             model = load_model(checkpoint).eval().to(module.device)
         try:
-            moved(model, seed, noise)
-            faults = code_faults(checkpoint, model, seed, noise)
-            if not faults.keys() - {"neighbours"}:
-                faults |= translation_faults(model, smaller_vocabulary(checkpoint))
+            faults = code_faults(checkpoint, moved(model, seed, noise), seed, noise)
             if not faults:
                 break
         except NonFiniteOutputError:
@@ -213,6 +212,7 @@ def code_faults(
     """
     config, vocab_size = checkpoint.config, smaller_vocabulary(checkpoint)
     max_length, device = config.data.max_length, next(model.parameters()).device
+    longest = (max_length + 1,)  # with eos
     narrow_vocab, width = min(NARROW_VOCAB, vocab_size), NARROW_HEAD * config.model.n_heads
     deep = replace(config.model, d_k=NARROW_HEAD, d_v=NARROW_HEAD, d_model=width, d_ff=2 * width)
     shallow = replace(
@@ -230,12 +230,19 @@ def code_faults(
             ).to(device)
             for options in (deep, shallow)
         )
-        return context_faults(narrow_deep, narrow_vocab) | distance_faults(
-            narrow_shallow, narrow_vocab, max_length, NARROW_POSITIONS
+        return (
+            context_faults(narrow_deep, narrow_vocab)
+            | position_faults(
+                narrow_shallow, narrow_vocab, longest, min(max_length, NARROW_POSITIONS)
+            )
+            | translation_faults(narrow_deep, narrow_vocab)
+            | position_faults(model, vocab_size, (5, 3), 4)
         )
     except Exception:  # code of an extension for one size
-        return context_faults(model, vocab_size) | distance_faults(
-            model, vocab_size, max_length, POSITIONS
+        return (
+            context_faults(model, vocab_size)
+            | position_faults(model, vocab_size, longest, min(max_length, POSITIONS))
+            | translation_faults(model, vocab_size)
         )
 
 
@@ -255,15 +262,13 @@ def context_faults(model: Transformer, vocab_size: int) -> dict[str, float]:
     }
 
 
-def distance_faults(
-    model: Transformer, vocab_size: int, max_length: int, n_positions: int
+def position_faults(
+    model: Transformer, vocab_size: int, lengths: Sequence[int], n_positions: int
 ) -> dict[str, float]:
-    """Compares search and training in the first positions of a long target. Returns the faults.
-
-    Raises NonFiniteOutputError.
+    """Compares search and training position by position, of sources of these lengths. Returns the
+    faults. Raises NonFiniteOutputError.
     """
-    n_positions = min(n_positions, max_length)
-    src, tgt_in = sentences(model, vocab_size, (max_length + 1,), n_positions)
+    src, tgt_in = sentences(model, vocab_size, lengths, n_positions)
     return differences({"search": searched(model, src, tgt_in)}, decoded(model, src, tgt_in))
 
 
@@ -342,10 +347,12 @@ def moved(model: Transformer, seed: int, noise: float = 0.5) -> Transformer:
     for weight in model.parameters():
         if weight.is_floating_point():
             usual = weight.size(-1) ** -0.5 if weight.dim() > 1 else 0.5
-            n = weight.numel()
-            scale = max(usual, float(weight.norm()) / max(1, n) ** 0.5)
-            repeated = values.repeat(n // len(values) + 1)[:n]
-            weight.add_(repeated.view_as(weight).to(weight), alpha=noise * scale)
+            scale = max(usual, float(weight.norm()) / max(1, weight.numel()) ** 0.5)
+            if not weight.is_contiguous():
+                weight.data = weight.data.contiguous()
+            noise_of_weight = values.to(weight) * (noise * scale)
+            for section in weight.view(-1).split(len(values)):  # needs no memory for as much noise
+                section.add_(noise_of_weight[: len(section)])
     return model
 
 
@@ -390,7 +397,9 @@ def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
 def same(state: Any, other: Any) -> bool:
     """Returns whether two states hold the same keys and values, whatever device they are on."""
     if isinstance(state, Tensor):
-        return isinstance(other, Tensor) and torch.equal(state.cpu(), other.cpu())
+        return state is other or (
+            isinstance(other, Tensor) and torch.equal(state.cpu(), other.cpu())
+        )
     if isinstance(state, dict):
         return state.keys() == other.keys() and all(same(state[key], other[key]) for key in state)
     if isinstance(state, list | tuple):
