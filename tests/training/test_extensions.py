@@ -20,6 +20,7 @@ from applications import (
     text_in,
     write_pairs,
 )
+from pytorch_lightning import Callback
 from torch.nn import functional as F
 
 import aiayn
@@ -773,6 +774,24 @@ def test_callbacks_whose_work_would_be_lost_are_refused_by_name_with_what_to_do(
     with pytest.raises(ConfigError, match=r"Own is not supported: .*; (use|set|leave)"):
         aiayn.train(*options(text, tmp_path, "", "name=run"), callbacks=[kind(*given)])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("changed", [0.5, 1.0])
+def test_weights_that_a_callback_changes_when_the_training_ends_are_saved_again(
+    changed, text, tmp_path, caplog
+):
+    class AtEnd(Callback):
+        def on_train_end(self, trainer, pl_module):
+            for weight in pl_module.parameters():
+                weight.data.mul_(changed)
+
+    short = options(text, tmp_path, "", "trainer.max_steps=1")
+    plain = checkpoints.load(RunFolder(aiayn.train(*short, "name=plain")).last).weights
+    run = RunFolder(aiayn.train(*short, "name=run", callbacks=[AtEnd()]))
+    for file in (run.last, run.averaged):
+        weights = checkpoints.load(file).weights
+        assert all(torch.equal(weights[name], changed * plain[name]) for name in plain)
+    assert ("saved again" in caplog.text) == (changed != 1)
 
 
 def test_a_file_that_brings_nothing_is_named(text, tmp_path, caplog):

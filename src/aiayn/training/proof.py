@@ -164,8 +164,7 @@ def reload_faults(
     """Compares a reloaded model with the one in training on one or two pairs. Returns the
     faults.
     """
-    weights = dict(module.model.state_dict())
-    if not same(weights, {name: weight.to(weights[name].dtype) for name, weight in saved.items()}):
+    if not holds(module.model, saved):
         return {}  # an `on_save_checkpoint` has saved others, such as running means
     pairs = batch.few()
     src, tgt_in, src_mask = pairs.src, pairs.tgt_in, pairs.src_mask
@@ -392,6 +391,12 @@ def refuse_unequal_buffers(world_size: int, module: pl.LightningModule) -> None:
             "holds those of rank 0: all-reduce them where they change, register them with "
             "persistent=False, or set trainer.devices=1"
         )
+
+
+def holds(model: nn.Module, saved: dict[str, Tensor]) -> bool:
+    """Returns whether a model has the weights of a checkpoint, in whatever precision."""
+    weights = dict(model.state_dict())
+    return same(weights, {name: weight.to(weights[name].dtype) for name, weight in saved.items()})
 
 
 def same(state: Any, other: Any) -> bool:

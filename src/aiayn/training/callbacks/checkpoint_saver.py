@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import Checkpoint, Timer
 from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
@@ -17,7 +18,7 @@ from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.log_start import warn_of_unused_options
 from aiayn.training.module import TranslationModule
-from aiayn.training.proof import prove, refuse_unequal_buffers
+from aiayn.training.proof import holds, prove, refuse_unequal_buffers
 from aiayn.training.start import RunServices, RunSpec
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class CheckpointSaver(Checkpoint):
         self.run, self.services, self.validate = run, services, validate
         self.is_asked = False  # to stop, by another callback
         self.state_saved = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
+        self.weights_at_end: Tensor | None = None  # sums of each, at the last step
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Finishes what an interruption after the last validation skipped; another `best_metric`
@@ -99,6 +101,25 @@ class CheckpointSaver(Checkpoint):
             module = translation_module(pl_module)
             self.on_step_end(trainer, module, batch, trainer.global_step)
 
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Saves the last step again if another callback has changed its weights in this hook, as
+        some averages do, and no file holds them.
+        """
+        module, step = translation_module(pl_module), trainer.global_step
+        if self.weights_at_end is None or torch.equal(self.weights_at_end, sums_of(module)):
+            return
+        path, is_lost = checkpoint_folder.step_path(self.services.folder.checkpoints, step), False
+        if trainer.is_global_zero:
+            self.services.writer.wait()
+            is_lost = not holds(module.model, checkpoints.load(path, just_written=True).weights)
+        if self.services.stop.on_any_rank(is_lost):
+            log.warning(
+                "warning  a callback changed the weights after step %d was saved: saved again, as "
+                "last.ckpt; averaged.ckpt holds them alone with trainer.average_last=1",
+                step,
+            )
+            self._save(trainer, path, with_state=True)
+
     def on_step_end(
         self, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch, step: int
     ) -> None:
@@ -132,6 +153,8 @@ class CheckpointSaver(Checkpoint):
             is_over = any((timer.time_remaining() or 0.0) <= 0 for timer in timers)
             reason = f"trainer.max_time={settings.max_time}" if is_over else "a callback"
             self.services.writer.submit(self.services.folder.write_end, step, reason, settings)
+        if not signal and (stopping or step == settings.max_steps):
+            self.weights_at_end = sums_of(module)
         trainer.should_stop = stopping
 
     def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:
@@ -180,3 +203,8 @@ class CheckpointSaver(Checkpoint):
                 finally:
                     path.unlink(missing_ok=True)
                     checkpoint_folder.optimizer_path(path).unlink(missing_ok=True)
+
+
+def sums_of(module: TranslationModule) -> Tensor:
+    """Returns the sum of each weight, which tells whether any has changed."""
+    return torch.stack([weight.detach().double().sum() for weight in module.model.parameters()])
