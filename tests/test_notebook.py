@@ -31,7 +31,7 @@ def said(cell: nbformat.NotebookNode) -> list[str]:
     return [
         re.sub(of_training, "#", line) if line.startswith(("step ", "scores ", " -")) else line
         for line in text.split("\n")
-        if not line.startswith(("device ", "best ", " " * 9))
+        if not line.startswith(("device ", "best ", "  hypothesis ", " " * 9))
     ]
 
 

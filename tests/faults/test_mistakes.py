@@ -45,6 +45,11 @@ MISTAKES = [
     ("train.py data.batch_size=64", "data.batch_size:", "did you mean data.tokens_per_step?"),
     ("train.py trainer.gpus=2", "trainer.gpus:", "did you mean trainer.devices?"),
     ("train.py model.hidden_size=64", "model.hidden_size:", "did you mean model.d_model?"),
+    (
+        "train.py -m hydra/sweeper=optuna 'hydra.sweeper.params={model.dropout: 1}'",
+        "hydra.sweeper.params:",
+        "interval(0,0.3)",
+    ),
     ("train.py dim-emb=64", "dim-emb:", "did you mean model.d_model?"),
     ("train.py max_sentences=64", "max_sentences:", "did you mean data.tokens_per_step?"),
     ("train.py hparams_set=x", "hparams_set:", "did you mean model?"),

@@ -277,6 +277,11 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
         require(key != "", f"{override}: a value without a key; write key=value, without spaces")
         if sign and re.split("[./]", key)[0] not in first_names:
             raise ConfigError(no_such_option(key, schema))
+        require(
+            not key.startswith("hydra.sweeper.params"),
+            f"{key}: write what is searched as options, such as 'model.dropout=interval(0,0.3)', "
+            "or in a file of options",
+        )
         if OF_SWEEPS.match(key):
             require(schema is Config, f"{override}: only works in sweeps of train; leave it out")
             require(multirun, f"{override}: only works in a sweep; add -m, or leave it out")
