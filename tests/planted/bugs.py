@@ -184,8 +184,8 @@ BUGS = [
     Bug(
         "weights_only_switched_off",
         "runs/checkpoints.py",
-        'torch.load(file, map_location="cpu", weights_only=True)',
-        'torch.load(file, map_location="cpu", weights_only=False)',
+        'torch.load(source, map_location="cpu", weights_only=True, mmap=mapped)',
+        'torch.load(source, map_location="cpu", weights_only=False, mmap=mapped)',
         "runs/test_checkpoints.py::test_files_made_to_run_code_are_refused_and_run_none_not_even_with_the_right_checksum",
     ),
     Bug(
