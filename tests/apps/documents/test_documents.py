@@ -1,8 +1,10 @@
 """Documents come back with their texts in the other language and everything else byte for byte."""
 
+import html
 import json
 import re
 from collections import Counter
+from importlib.metadata import distributions
 from pathlib import Path
 
 import numpy as np
@@ -723,6 +725,22 @@ def test_markdown_whose_words_stay_the_same_reads_as_before(text):
     page = MarkdownIt("commonmark").enable("table")
     found = translated("a.md", text, shout=False)
     assert page.render(found).split() == page.render(text).split()
+
+
+@pytest.mark.slow
+def test_readmes_of_installed_packages_show_the_same_but_for_blanks_if_no_word_changes():
+    page = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    metadata = [package.read_text("METADATA") or "" for package in distributions()]
+    readmes = {
+        text
+        for head, _, text in (content.partition("\n\n") for content in metadata)
+        if "text/markdown" in head and text.strip()
+    }
+    assert len(readmes) > 10
+    for text in sorted(readmes, key=len)[:60]:
+        shown = (page.render(found) for found in (text, translated("a.md", text, shout=False)))
+        before, after = ("".join(html.unescape(found).split()) for found in shown)
+        assert before == after
 
 
 @pytest.mark.parametrize(

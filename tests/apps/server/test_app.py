@@ -199,7 +199,7 @@ def test_clients_learn_languages_settings_and_health(http):
         "tiny",
         2,
     )
-    assert http.get("/health").json() == {"status": "ok"}
+    assert http.get("/health").json() == http.post("/health").json() == {"status": "ok"}
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -525,6 +525,25 @@ def test_the_access_log_has_a_line_per_request_and_neither_text_nor_keys(transla
         "client=- method=other path=other status=404 seconds=S lines=0 subwords=0",
         "client=- method=POST path=/translate status=403 seconds=S lines=0 subwords=0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "logged"),
+    [
+        ("2001:DB8::1", "2001:db8::1"),
+        ("9.9.9.9", "9.9.9.9"),
+        ("9.9.9.9 method=GET path=/admin status=200", "-"),
+        ("\x1b[31m9.9.9.9\n", "-"),
+    ],
+)
+def test_the_access_log_has_what_a_proxy_passes_on_only_if_it_is_an_address(
+    translator, caplog, name, logged
+):
+    caplog.set_level("INFO", "aiayn.access")
+    with client(translator, access_log=True) as http:
+        TestClient(http.app, client=(name, 1)).get("/health")
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"client={logged} method=GET path=/health status=200 ")
 
 
 def test_without_the_option_there_is_no_access_log(translator, caplog):

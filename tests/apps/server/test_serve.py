@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import logging
 import os
 import random
 import re
@@ -22,7 +23,7 @@ from libretranslatepy import LibreTranslateAPI
 from aiayn.apps.documents.texts import split_paragraph
 from aiayn.apps.server import serve as module
 from aiayn.apps.server.options import ServeOptions, read_keys
-from aiayn.apps.server.serve import listen
+from aiayn.apps.server.serve import SeldomAndShort, listen
 from aiayn.data.placeholders import has_letters
 from aiayn.errors import ConfigError
 from aiayn.search.translator import Translator
@@ -158,6 +159,29 @@ def test_an_answer_does_not_wait_for_its_header_to_be_acknowledged():
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_without_file_descriptors_one_line_a_minute_says_so_and_has_no_traceback():
+    def record(created: float, message: str) -> logging.LogRecord:
+        error = OSError(24, "Too many open files")
+        made = logging.LogRecord(
+            "asyncio", 40, "", 0, message, None, (OSError, error, error.__traceback__)
+        )
+        made.created = created
+        return made
+
+    log_filter = SeldomAndShort()
+    full = "socket.accept() out of system resource"
+    records = [record(1000 + second, full) for second in range(0, 130, 10)]
+    passed = [one for one in records if log_filter.filter(one)]
+    assert [one.created - 1000 for one in passed] == [0, 60, 120]
+    assert {one.getMessage() for one in passed} == {
+        "no file descriptor is left: new connections wait; raise ulimit -n"
+    }
+    assert not any(one.exc_info for one in passed)
+    other = record(1001, "another error")
+    assert log_filter.filter(other)
+    assert other.exc_info
 
 
 def test_an_address_that_is_taken_is_refused_in_one_line(server):
