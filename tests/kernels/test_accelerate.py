@@ -13,8 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from aiayn.kernels.accelerate import FastDropout, accelerate
-from aiayn.kernels.prepacked import PrepackedLinear
+from aiayn.kernels.accelerate import FastDropout, PrepackedLinear, accelerate
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import SinusoidalPositions, TiedOutput
 from aiayn.model.layers import AddNorm, FeedForward, Parts

@@ -12,8 +12,12 @@ from torch.nn import functional as F
 
 from aiayn.kernels.range_attention import fused_attention
 from aiayn.model.attention import MultiHeadAttention, attention
+from aiayn.model.embedding import TiedOutput
+from aiayn.model.layers import FeedForward
 from aiayn.model.overrides import is_exactly
 from aiayn.model.transformer import Transformer
+
+PACKED_ROWS = 128  # rows of the other matrix that the layout of prepacked weights is chosen for
 
 
 def accelerate(model: Transformer, device: torch.device, translates: bool = False) -> Transformer:
@@ -31,8 +35,6 @@ def accelerate(model: Transformer, device: torch.device, translates: bool = Fals
         if is_exactly(module, nn.Dropout) and not module.inplace:
             model.set_submodule(name, FastDropout(module.p).train(module.training))
     if translates:
-        from aiayn.kernels.prepacked import prepack
-
         prepack(model)
     return model
 
@@ -55,13 +57,57 @@ def dropout(x: Tensor, p: float) -> Tensor:
     """
     if p == 0:
         return x
-    if (
-        x.device.type != "cpu" or torch.compiler.is_compiling()
-    ):  # a model may have moved since it was accelerated
+    # A model may have moved since it was accelerated.
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
     # Each 64-bit random number decides four elements with 16 bits each: 3.5 times as fast as
     # torch's dropout, and p is exact to within 1e-5.
-    numbers = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    count = (x.numel() + 3) // 4
+    numbers = torch.empty(count, dtype=torch.int64).random_(-(2**63), None)
     bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)
-    keep = bits >= min(round(p * 2**16) - 2**15, 2**15 - 1)
+    threshold = min(round(p * 2**16) - 2**15, 2**15 - 1)
+    keep = bits >= threshold
     return x * (keep * (1 / (1 - p)))
+
+
+class PrepackedLinear(nn.Linear):
+    """Takes the place of `nn.Linear`: its weights lie as oneDNN multiplies them fastest.
+
+    weight (M, D), bias (M,) or None, without gradients. Plain products reorder the weights at every
+    call, which costs most with few rows.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None):
+        nn.Module.__init__(self)  # that of `nn.Linear` would make parameters
+        self.out_features, self.in_features = weight.shape
+        # Attributes rather than buffers: prepacked tensors cannot be copied to another device or
+        # data type.
+        dense = weight.detach().contiguous()
+        self.prepacked = torch.ops.mkldnn._reorder_linear_weight(dense, PACKED_ROWS)
+        self.bias = None if bias is None else bias.detach()
+
+    @property
+    def weight(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.prepacked.to_dense()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Multiplies input (..., D), also what autocast has made bfloat16. Returns (..., M)."""
+        return torch.ops.mkldnn._linear_pointwise(
+            input.float(), self.prepacked, self.bias, "none", [], ""
+        )
+
+
+def prepack(model: Transformer) -> None:
+    """Prepacks the matrices of the paper's layers in place. The model cannot be trained any
+    more.
+    """
+    is_float32 = model.embedding.weight.dtype == torch.float32
+    if not (is_float32 and torch.backends.mkldnn.is_available()):
+        return
+    for module in list(model.modules()):
+        if is_exactly(module, MultiHeadAttention) or is_exactly(module, FeedForward):
+            for name, linear in module.named_children():
+                if is_exactly(linear, nn.Linear):
+                    setattr(module, name, PrepackedLinear(linear.weight, linear.bias))
+    if is_exactly(model.output, TiedOutput):
+        model.output = PrepackedLinear(model.output.weight)

@@ -14,9 +14,9 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float =
     """Computes `attention` in one kernel; for packed sentences B is 1, and `p_drop` must be 0."""
     if not isinstance(mask, Ranges):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p_drop)
-    q, k, v = (heads.squeeze(0).transpose(0, 1) for heads in (q, k, v))
+    q, k, v = (heads[0].transpose(0, 1) for heads in (q, k, v))
     out, _ = torch.ops.aiayn.range_attention(q, k, v, *mask)
-    return out.transpose(0, 1).unsqueeze(0)
+    return out.transpose(0, 1)[None]
 
 
 # A graph that is compiled or captured calls these two as a whole. On a CPU they are the definition,
@@ -84,7 +84,8 @@ def _(
     grad_attended = _swapped(grad_out)
     grad_weights = grad_attended @ _swapped(v).mT
     share = (grad_weights * weights).sum(-1, keepdim=True)
-    grad_scores = weights * (grad_weights - share) / math.sqrt(q.size(2))
+    grad_products = weights * (grad_weights - share)
+    grad_scores = grad_products / math.sqrt(q.size(2))
     grad_q = grad_scores @ _swapped(k)
     grad_k = grad_scores.mT @ _swapped(q)
     grad_v = weights.mT @ grad_attended
@@ -92,7 +93,8 @@ def _(
 
 
 def _weights(q: Tensor, k: Tensor, ranges: Ranges) -> Tensor:
-    return attention_weights(_swapped(q)[None], _swapped(k)[None], ranges)[0]
+    queries, keys = _swapped(q), _swapped(k)
+    return attention_weights(queries[None], keys[None], ranges)[0]
 
 
 def _swapped(x: Tensor) -> Tensor:
@@ -102,7 +104,9 @@ def _swapped(x: Tensor) -> Tensor:
 
 @range_attention.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, *ranges: Tensor) -> tuple[Tensor, Tensor]:
-    return q.new_empty(*q.shape[:2], v.size(2)), _empty_log_sums(q)
+    n_queries, n_heads, _ = q.shape
+    out = q.new_empty(n_queries, n_heads, v.size(2))
+    return out, _empty_log_sums(q)
 
 
 @range_attention_gradient.register_fake
@@ -113,7 +117,8 @@ def _(
 
 
 def _empty_log_sums(q: Tensor) -> Tensor:
-    return q.new_empty(q.size(1), q.size(0), dtype=torch.float32)
+    n_queries, n_heads, _ = q.shape
+    return q.new_empty(n_heads, n_queries, dtype=torch.float32)
 
 
 def _save_for_gradient(ctx, inputs, output) -> None:

@@ -25,31 +25,45 @@ def _load_vector(x, rows, n_rows):
 
 
 @triton.jit
-def _load_tile(
-    x, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
-):
+def _tile(first_row, n_rows, D, ROWS, WIDTH):
+    """Returns where rows of this program's head lie in a contiguous (n_rows, H, D), and which of
+    these numbers exist.
+    """
     rows = first_row + tl.arange(0, ROWS)
     columns = tl.arange(0, WIDTH)
-    inside = (rows < n_rows)[:, None] & (columns < D)[None, :]
-    offsets = rows[:, None].to(tl.int64) * row_stride + columns[None, :]
+    row_stride = tl.num_programs(1) * D
+    first_column = tl.program_id(1) * D
+    row_offsets = rows[:, None].to(tl.int64) * row_stride + first_column
+    is_row = rows < n_rows
+    is_column = columns < D
+    inside = is_row[:, None] & is_column[None, :]
+    return row_offsets + columns[None, :], inside
+
+
+@triton.jit
+def _load_tile(x, first_row, n_rows, D, ROWS, WIDTH):
+    offsets, inside = _tile(first_row, n_rows, D, ROWS, WIDTH)
     return tl.load(x + offsets, mask=inside, other=0.0)
 
 
 @triton.jit
-def _store_tile(
-    x, tile, first_row, n_rows, row_stride, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
-):
-    rows = first_row + tl.arange(0, ROWS)
-    columns = tl.arange(0, WIDTH)
-    inside = (rows < n_rows)[:, None] & (columns < D)[None, :]
-    offsets = rows[:, None].to(tl.int64) * row_stride + columns[None, :]
-    tl.store(x + offsets, tile.to(x.dtype.element_ty), mask=inside)
+def _store_tile(x, tile, first_row, n_rows, D):
+    n_tile_rows, width = tile.shape
+    offsets, inside = _tile(first_row, n_rows, D, n_tile_rows, width)
+    rounded = tile.to(x.dtype.element_ty)
+    tl.store(x + offsets, rounded, mask=inside)
+
+
+@triton.jit
+def _is_visible(keys, start, end):
+    is_after_start = keys >= start
+    is_before_end = keys < end
+    return is_after_start & is_before_end
 
 
 @triton.jit
 def _forward_kernel(
     q, k, v, out, log_sums, key_start, key_end, n_queries, n_keys, scale,
-    q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
     D_K: tl.constexpr, D_V: tl.constexpr, WIDTH_K: tl.constexpr, WIDTH_V: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -57,16 +71,11 @@ def _forward_kernel(
     softmax).
     """
     first_query = tl.program_id(0) * QUERIES
-    head = tl.program_id(1)
-    q += head * q_head
-    k += head * k_head
-    v += head * v_head
-    out += head * out_head
-    log_sums += head * n_queries
+    log_sums += tl.program_id(1) * n_queries
     queries = first_query + tl.arange(0, QUERIES)
     start = _load_vector(key_start, queries, n_queries)
     end = _load_vector(key_end, queries, n_queries)
-    q_tile = _load_tile(q, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
+    q_tile = _load_tile(q, first_query, n_queries, D_K, QUERIES, WIDTH_K)
     largest = tl.full([QUERIES], float("-inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
     weighted = tl.zeros([QUERIES, WIDTH_V], tl.float32)
@@ -75,34 +84,33 @@ def _forward_kernel(
     last = tl.load(key_end + last_query)
     for first_key in range(first, last, KEYS):
         keys = first_key + tl.arange(0, KEYS)
-        k_tile = _load_tile(k, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
+        k_tile = _load_tile(k, first_key, n_keys, D_K, KEYS, WIDTH_K)
         products = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION)
         scores = products * scale
-        is_after_start = keys[None, :] >= start[:, None]
-        is_before_end = keys[None, :] < end[:, None]
-        visible = is_after_start & is_before_end
+        visible = _is_visible(keys[None, :], start[:, None], end[:, None])
         scores = tl.where(visible, scores, float("-inf"))
         new_largest = tl.maximum(largest, tl.max(scores, 1))
         shift = tl.where(new_largest == float("-inf"), 0.0, new_largest)
         exponentials = tl.exp(scores - shift[:, None])
         rescale = tl.exp(largest - shift)
-        v_tile = _load_tile(v, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
-        product = tl.dot(exponentials.to(v_tile.dtype), v_tile, input_precision=PRECISION)
+        v_tile = _load_tile(v, first_key, n_keys, D_V, KEYS, WIDTH_V)
+        rounded = exponentials.to(v_tile.dtype)
+        product = tl.dot(rounded, v_tile, input_precision=PRECISION)
         weighted = weighted * rescale[:, None] + product
         total = total * rescale + tl.sum(exponentials, 1)
         largest = new_largest
     has_keys = total > 0
     divisor = tl.where(has_keys, total, 1.0)
     attended = weighted / divisor[:, None]
-    _store_tile(out, attended, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
-    log_sum = tl.where(has_keys, largest, 0.0) + tl.log(divisor)
+    _store_tile(out, attended, first_query, n_queries, D_V)
+    log_sum = tl.log(divisor)
+    log_sum += tl.where(has_keys, largest, 0.0)
     tl.store(log_sums + queries, log_sum, mask=queries < n_queries)
 
 
 @triton.jit
 def _query_gradient_kernel(
     q, k, v, out, grad_out, grad_q, log_sums, deltas, key_start, key_end, n_queries, n_keys, scale,
-    q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
     D_K: tl.constexpr, D_V: tl.constexpr, WIDTH_K: tl.constexpr, WIDTH_V: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -111,21 +119,16 @@ def _query_gradient_kernel(
     """
     first_query = tl.program_id(0) * QUERIES
     head = tl.program_id(1)
-    q += head * q_head
-    k += head * k_head
-    v += head * v_head
-    grad_q += head * q_head
-    out += head * out_head
-    grad_out += head * out_head
     log_sums += head * n_queries
     deltas += head * n_queries
     queries = first_query + tl.arange(0, QUERIES)
     start = _load_vector(key_start, queries, n_queries)
     end = _load_vector(key_end, queries, n_queries)
-    q_tile = _load_tile(q, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
-    out_tile = _load_tile(out, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
-    grad_tile = _load_tile(grad_out, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
-    delta = tl.sum(out_tile.to(tl.float32) * grad_tile.to(tl.float32), 1)
+    q_tile = _load_tile(q, first_query, n_queries, D_K, QUERIES, WIDTH_K)
+    out_tile = _load_tile(out, first_query, n_queries, D_V, QUERIES, WIDTH_V)
+    grad_tile = _load_tile(grad_out, first_query, n_queries, D_V, QUERIES, WIDTH_V)
+    products_of_values = out_tile.to(tl.float32) * grad_tile.to(tl.float32)
+    delta = tl.sum(products_of_values, 1)
     tl.store(deltas + queries, delta, mask=queries < n_queries)
     log_sum = _load_vector(log_sums, queries, n_queries)
     gradient = tl.zeros([QUERIES, WIDTH_K], tl.float32)
@@ -134,27 +137,25 @@ def _query_gradient_kernel(
     last = tl.load(key_end + last_query)
     for first_key in range(first, last, KEYS):
         keys = first_key + tl.arange(0, KEYS)
-        k_tile = _load_tile(k, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
-        v_tile = _load_tile(v, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
-        is_after_start = keys[None, :] >= start[:, None]
-        is_before_end = keys[None, :] < end[:, None]
-        visible = is_after_start & is_before_end
+        k_tile = _load_tile(k, first_key, n_keys, D_K, KEYS, WIDTH_K)
+        v_tile = _load_tile(v, first_key, n_keys, D_V, KEYS, WIDTH_V)
+        visible = _is_visible(keys[None, :], start[:, None], end[:, None])
         products = tl.dot(q_tile, tl.trans(k_tile), input_precision=PRECISION)
         scores = products * scale
         exponentials = tl.exp(scores - log_sum[:, None])
         weights = tl.where(visible, exponentials, 0.0)
         grad_weights = tl.dot(grad_tile, tl.trans(v_tile), input_precision=PRECISION)
         grad_scores = weights * (grad_weights - delta[:, None])
-        gradient += tl.dot(grad_scores.to(k_tile.dtype), k_tile, input_precision=PRECISION)
+        rounded = grad_scores.to(k_tile.dtype)
+        gradient += tl.dot(rounded, k_tile, input_precision=PRECISION)
     gradient *= scale
-    _store_tile(grad_q, gradient, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
+    _store_tile(grad_q, gradient, first_query, n_queries, D_K)
 
 
 @triton.jit
 def _key_value_gradient_kernel(
     q, k, v, grad_out, grad_k, grad_v, log_sums, deltas, key_start, key_end, query_start, query_end,
     n_queries, n_keys, scale,
-    q_row, q_head, k_row, k_head, v_row, v_head, out_row, out_head,
     D_K: tl.constexpr, D_V: tl.constexpr, WIDTH_K: tl.constexpr, WIDTH_V: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -163,17 +164,11 @@ def _key_value_gradient_kernel(
     """
     first_key = tl.program_id(0) * KEYS
     head = tl.program_id(1)
-    q += head * q_head
-    k += head * k_head
-    v += head * v_head
-    grad_k += head * k_head
-    grad_v += head * v_head
-    grad_out += head * out_head
     log_sums += head * n_queries
     deltas += head * n_queries
     keys = first_key + tl.arange(0, KEYS)
-    k_tile = _load_tile(k, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
-    v_tile = _load_tile(v, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
+    k_tile = _load_tile(k, first_key, n_keys, D_K, KEYS, WIDTH_K)
+    v_tile = _load_tile(v, first_key, n_keys, D_V, KEYS, WIDTH_V)
     k_gradient = tl.zeros([KEYS, WIDTH_K], tl.float32)
     v_gradient = tl.zeros([KEYS, WIDTH_V], tl.float32)
     last_key = tl.minimum(first_key + KEYS, n_keys) - 1
@@ -185,22 +180,22 @@ def _key_value_gradient_kernel(
         end = _load_vector(key_end, queries, n_queries)
         log_sum = _load_vector(log_sums, queries, n_queries)
         delta = _load_vector(deltas, queries, n_queries)
-        q_tile = _load_tile(q, first_query, n_queries, q_row, D_K, QUERIES, WIDTH_K)
-        grad_tile = _load_tile(grad_out, first_query, n_queries, out_row, D_V, QUERIES, WIDTH_V)
-        is_after_start = keys[:, None] >= start[None, :]
-        is_before_end = keys[:, None] < end[None, :]
-        visible = is_after_start & is_before_end
+        q_tile = _load_tile(q, first_query, n_queries, D_K, QUERIES, WIDTH_K)
+        grad_tile = _load_tile(grad_out, first_query, n_queries, D_V, QUERIES, WIDTH_V)
+        visible = _is_visible(keys[:, None], start[None, :], end[None, :])
         products = tl.dot(k_tile, tl.trans(q_tile), input_precision=PRECISION)
         scores = products * scale
         exponentials = tl.exp(scores - log_sum[None, :])
         weights = tl.where(visible, exponentials, 0.0)
-        v_gradient += tl.dot(weights.to(grad_tile.dtype), grad_tile, input_precision=PRECISION)
+        rounded_weights = weights.to(grad_tile.dtype)
+        v_gradient += tl.dot(rounded_weights, grad_tile, input_precision=PRECISION)
         grad_weights = tl.dot(v_tile, tl.trans(grad_tile), input_precision=PRECISION)
         grad_scores = weights * (grad_weights - delta[None, :])
-        k_gradient += tl.dot(grad_scores.to(q_tile.dtype), q_tile, input_precision=PRECISION)
+        rounded_scores = grad_scores.to(q_tile.dtype)
+        k_gradient += tl.dot(rounded_scores, q_tile, input_precision=PRECISION)
     k_gradient *= scale
-    _store_tile(grad_k, k_gradient, first_key, n_keys, k_row, D_K, KEYS, WIDTH_K)
-    _store_tile(grad_v, v_gradient, first_key, n_keys, v_row, D_V, KEYS, WIDTH_V)
+    _store_tile(grad_k, k_gradient, first_key, n_keys, D_K)
+    _store_tile(grad_v, v_gradient, first_key, n_keys, D_V)
 
 
 class Tile(NamedTuple):
@@ -222,25 +217,17 @@ def _constants(q: Tensor, v: Tensor, tile: Tile) -> dict[str, object]:
     multiplied.
     """
     d_k, d_v = q.size(2), v.size(2)
-    return {
-        "D_K": d_k,
-        "D_V": d_v,
-        "WIDTH_K": max(16, triton.next_power_of_2(d_k)),
-        "WIDTH_V": max(16, triton.next_power_of_2(d_v)),
-        "QUERIES": tile.queries,
-        "KEYS": tile.keys,
-        "PRECISION": "ieee" if q.dtype == torch.float32 else "tf32",
-        "num_warps": tile.warps,
-    }
+    heads = {"D_K": d_k, "D_V": d_v, "WIDTH_K": _width(d_k), "WIDTH_V": _width(d_v)}
+    tiles = {"QUERIES": tile.queries, "KEYS": tile.keys, "num_warps": tile.warps}
+    precision = "ieee" if q.dtype == torch.float32 else "tf32"
+    return {**heads, **tiles, "PRECISION": precision}
 
 
-def _strides(*tensors: Tensor) -> list[int]:
-    """Returns how far apart rows and heads of each tensor are."""
-    strides = []
-    for tensor in tensors:
-        row, head, _ = tensor.stride()
-        strides += [row, head]
-    return strides
+def _width(size: int) -> int:
+    """Returns the columns of a tile with heads of this size: a power of two that tensor cores
+    take.
+    """
+    return max(16, triton.next_power_of_2(size))
 
 
 def forward(
@@ -250,13 +237,13 @@ def forward(
     n_queries, n_heads, d_k = q.shape
     out = q.new_empty(n_queries, n_heads, v.size(2))
     log_sums = q.new_empty(n_heads, n_queries, dtype=torch.float32)
-    q, k, v = (_with_dense_rows(x) for x in (q, k, v))
+    q, k, v = (x.contiguous() for x in (q, k, v))  # a copy for code of an extension only
     tensors = q, k, v, out, log_sums, key_start, key_end
-    sizes = n_queries, len(k), 1 / math.sqrt(d_k)
-    strides = _strides(q, k, v, out)
+    scale = 1 / math.sqrt(d_k)
+    sizes = n_queries, len(k), scale
     constants = _constants(q, v, FORWARD_TILE)
     grid = triton.cdiv(n_queries, FORWARD_TILE.queries), n_heads
-    _forward_kernel[grid](*tensors, *sizes, *strides, **constants)  # pyright: ignore[reportIndexIssue]
+    _forward_kernel[grid](*tensors, *sizes, **constants)  # pyright: ignore[reportIndexIssue]
     return out, log_sums
 
 
@@ -265,23 +252,18 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Computes `kernels/range_attention.py: range_attention_gradient`."""
     n_queries, n_heads, d_k = q.shape
-    sizes = n_queries, len(k), 1 / math.sqrt(d_k)
-    # The gradients are as contiguous as the kernels take them to be: written with the strides of q,
-    # k and v.
+    scale = 1 / math.sqrt(d_k)
+    sizes = n_queries, len(k), scale
     q, k, v, grad_out = (x.contiguous() for x in (q, k, v, grad_out))
     grad_q, grad_k, grad_v = (torch.empty_like(x) for x in (q, k, v))
     deltas = torch.empty_like(log_sums)
-    strides = _strides(q, k, v, out)
-    tensors = q, k, v, out, grad_out, grad_q, log_sums, deltas, ranges.key_start, ranges.key_end
+    key_start, key_end, *_ = ranges
+    tensors = q, k, v, out, grad_out, grad_q, log_sums, deltas, key_start, key_end
     constants = _constants(q, v, QUERY_GRADIENT_TILE)
     grid = triton.cdiv(n_queries, QUERY_GRADIENT_TILE.queries), n_heads
-    _query_gradient_kernel[grid](*tensors, *sizes, *strides, **constants)  # pyright: ignore[reportIndexIssue]
+    _query_gradient_kernel[grid](*tensors, *sizes, **constants)  # pyright: ignore[reportIndexIssue]
     tensors = q, k, v, grad_out, grad_k, grad_v, log_sums, deltas, *ranges
     constants = _constants(q, v, KEY_GRADIENT_TILE)
     grid = triton.cdiv(len(k), KEY_GRADIENT_TILE.keys), n_heads
-    _key_value_gradient_kernel[grid](*tensors, *sizes, *strides, **constants)  # pyright: ignore[reportIndexIssue]
+    _key_value_gradient_kernel[grid](*tensors, *sizes, **constants)  # pyright: ignore[reportIndexIssue]
     return grad_q, grad_k, grad_v
-
-
-def _with_dense_rows(x: Tensor) -> Tensor:
-    return x if x.stride(2) == 1 else x.contiguous()

@@ -20,7 +20,8 @@ def losses_of_rows(
     rows, vocab_size = logits.shape
     stride = logits.stride(0)
     width = stride if stride % VECTOR == 0 and stride - vocab_size < VECTOR else vocab_size
-    smoothed, nll = (torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(2))
+    smoothed = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    nll = torch.empty_like(smoothed)
     block = min(BLOCK, triton.next_power_of_2(vocab_size))
     run = _kernel[(rows,)]  # pyright: ignore[reportIndexIssue]
     sizes = stride, width, vocab_size
@@ -45,14 +46,16 @@ def _kernel(z, y, smoothed, nll, stride, width, vocab_size, label_smoothing, NEE
     total = tl.zeros((), tl.float32)  # sum of exponentials
     plain = tl.zeros((), tl.float32)  # sum of the logits
     for start in range(0, vocab_size, BLOCK):
-        inside = start + columns < vocab_size
-        part = tl.load(z + start + columns, mask=start + columns < width, other=float("-inf")).to(
-            tl.float32
-        )
+        numbers = start + columns
+        inside = numbers < vocab_size
+        part = _load_logits(z, numbers, width)
         part = tl.where(inside, part, float("-inf"))
         new = tl.maximum(largest, tl.max(part, 0))
-        total = total * tl.exp(largest - new) + tl.sum(tl.exp(part - new), 0)
-        plain += tl.sum(tl.where(inside, part, 0.0), 0)
+        rescale = tl.exp(largest - new)
+        exponentials = tl.exp(part - new)
+        total = total * rescale + tl.sum(exponentials, 0)
+        finite = tl.where(inside, part, 0.0)
+        plain += tl.sum(finite, 0)
         largest = new
     target = tl.load(y + row)
     right = tl.load(z + target).to(tl.float32)
@@ -61,10 +64,16 @@ def _kernel(z, y, smoothed, nll, stride, width, vocab_size, label_smoothing, NEE
     tl.store(smoothed + row, log_total - (1 - label_smoothing) * right - share * plain)
     if NEEDS_GRADIENT:
         for start in range(0, vocab_size, BLOCK):
-            inside = start + columns < width
-            part = tl.load(z + start + columns, mask=inside, other=float("-inf")).to(tl.float32)
+            numbers = start + columns
+            part = _load_logits(z, numbers, width)
             gradient = tl.exp(part - log_total) - share
-            gradient = tl.where(
-                start + columns == target, gradient - (1 - label_smoothing), gradient
-            )
-            tl.store(z + start + columns, gradient.to(z.dtype.element_ty), mask=inside)
+            of_target = gradient - (1 - label_smoothing)
+            gradient = tl.where(numbers == target, of_target, gradient)
+            rounded = gradient.to(z.dtype.element_ty)
+            tl.store(z + numbers, rounded, mask=numbers < width)
+
+
+@triton.jit
+def _load_logits(z, numbers, width):
+    logits = tl.load(z + numbers, mask=numbers < width, other=float("-inf"))
+    return logits.to(tl.float32)
