@@ -15,6 +15,9 @@ from typing import Any
 APPS = {
     # Suffix of a file of pairs -> read(path, src_lang, tgt_lang), which yields `RawPair`s.
     "aiayn.readers": {
+        "tsv": "aiayn.data.tables:read_table",
+        "csv": "aiayn.data.tables:read_table",
+        "jsonl": "aiayn.data.tables:read_json_lines",
         "tmx": "aiayn.apps.localisation.readers:read_memory_pairs",
         "po": "aiayn.apps.localisation.readers:read_catalogue_pairs",
         "xlf": "aiayn.apps.localisation.readers:read_xliff_pairs",

@@ -14,7 +14,7 @@ class Bug(NamedTuple):
 BUGS = [
     Bug(
         "a_hook_does_not_count",
-        "model/overrides.py",
+        "kernels/accelerate.py",
         "return not has_hooks and not",
         "return not",
         "kernels/test_accelerate.py::test_overridden_code_runs_in_every_form_in_a_whole_pass_and_in_steps",

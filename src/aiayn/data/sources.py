@@ -12,12 +12,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from aiayn import phrasebook
 from aiayn.config.data import DataOptions
 from aiayn.config.rules import listed, tagged
 from aiayn.data.cleaning import normalise
 from aiayn.data.raw_text import RawPair, RawText, remark
-from aiayn.data.tables import read_json_lines, read_table
 from aiayn.data.text_files import MAX_EXPANSION, OPENERS, lines, scan, suffix
 from aiayn.doors import is_behind, load_from
 from aiayn.errors import ConfigError, DataError, counted, summary_of
@@ -44,14 +42,12 @@ def text_of(config: DataOptions, split: str) -> RawText:
 
 # Files.
 
-TABLES = {"tsv": read_table, "csv": read_table, "jsonl": read_json_lines}  # by suffix
-
 
 def is_pair_file(name: str) -> bool:
     """Returns whether a name has the suffix of a file of pairs: a table, or one that an app
     reads.
     """
-    return suffix(name) in TABLES or is_behind("aiayn.readers", suffix(name))
+    return is_behind("aiayn.readers", suffix(name))
 
 
 class FileText(RawText):
@@ -155,7 +151,7 @@ def _read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
     """
     ending = suffix(path.name)
     try:
-        read = TABLES.get(ending) or load_from("aiayn.readers", ending)
+        read = load_from("aiayn.readers", ending)
     except ImportError as error:
         raise ConfigError(
             f".{ending} files: {error.name} is not installed: pip install 'aiayn[text]'"
@@ -219,6 +215,8 @@ class PhrasebookText(RawText):
     """The generated English-German corpus that comes with the program."""
 
     def pairs(self) -> Iterator[RawPair]:
+        from aiayn import phrasebook
+
         if set(self.langs) != {"en", "de"}:
             raise DataError(
                 f"data.src_lang={self.langs[0]}, data.tgt_lang={self.langs[1]}: the phrasebook "
@@ -230,6 +228,8 @@ class PhrasebookText(RawText):
             yield RawPair(self.option, number, src.encode(), tgt.encode())
 
     def identity(self) -> Any:
+        from aiayn import phrasebook
+
         return ["phrasebook", phrasebook.VERSION]
 
 

@@ -6,6 +6,8 @@ longer without it (docs/results/performance.md has the table). It replaces only 
 exactly the paper's, so that an extension's code runs as written.
 """
 
+from typing import TypeGuard, TypeVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,9 +16,11 @@ from aiayn.kernels.range_attention import fused_attention
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import TiedOutput
 from aiayn.model.layers import FeedForward
-from aiayn.model.overrides import is_exactly
 from aiayn.model.transformer import Transformer
 
+M = TypeVar("M", bound=nn.Module)
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 PACKED_ROWS = 128  # rows of the other matrix that the layout of prepacked weights is chosen for
 
 
@@ -37,6 +41,19 @@ def accelerate(model: Transformer, device: torch.device, translates: bool = Fals
     if translates:
         prepack(model)
     return model
+
+
+def is_exactly(module: object, cls: type[M]) -> TypeGuard[M]:
+    """Returns whether a module is of this class and no subclass, without hooks, parametrizations or
+    methods of its own.
+
+    Only such a module may be replaced by a faster version. A parametrization changes a module's
+    class. Submodules are not checked.
+    """
+    if type(module) is not cls:
+        return False
+    has_hooks = any(getattr(module, hooks) for hooks in HOOKS)
+    return not has_hooks and not any(callable(getattr(cls, name, None)) for name in vars(module))
 
 
 class FastDropout(nn.Module):

@@ -1,7 +1,7 @@
 """Figure 1 of the paper: the Transformer."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeGuard, cast
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,7 +11,6 @@ from aiayn.model.cache import DecoderCache, LayerCache
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, TiedOutput
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, LayerPosition, Parts
 from aiayn.model.masks import Mask, Ranges, causal_mask, within_window
-from aiayn.model.overrides import has_own_reset
 
 
 class Positions(NamedTuple):
@@ -205,3 +204,13 @@ def _encoding(module: nn.Module, ids: Tensor, positions: Positions | None) -> Te
         return module(0, ids.size(1))
     # All possible positions, so that a longer sentence changes neither shapes nor the table.
     return F.embedding(positions.in_sentence, module(0, positions.max_length))
+
+
+def has_own_reset(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Returns whether an extension, not torch or this program, defines how the module's weights are
+    drawn.
+    """
+    owner = next(
+        (base for base in type(module).__mro__ if "reset_parameters" in vars(base)), nn.Module
+    )
+    return owner.__module__.partition(".")[0] not in ("torch", "aiayn")

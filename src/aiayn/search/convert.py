@@ -18,6 +18,7 @@ from aiayn.config.model import ModelConfig
 from aiayn.config.stored import to_dict
 from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
 from aiayn.files import atomic_folder, atomic_write_text, sha256
+from aiayn.kernels.accelerate import is_exactly
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import (
     LearnedPositions,
@@ -27,7 +28,6 @@ from aiayn.model.embedding import (
     sinusoids,
 )
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
-from aiayn.model.overrides import is_exactly
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.converted import ABOUT, FORMAT, converted_folder, fingerprint

@@ -1,20 +1,37 @@
-"""Where measurements go: always to the run's metrics.jsonl, and to the dashboard that `logger=`
-names.
+"""Where measurements, pictures and translations go: always to the run's folder, and to the
+dashboard that `logger=` names.
 """
 
+import hashlib
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
+from pytorch_lightning.utilities.types import STEP_OUTPUT
 
-from aiayn.config.schema import Config
+from aiayn.config.resolve import RunConfig
 from aiayn.config.stored import flatten, to_dict
-from aiayn.errors import ConfigError
-from aiayn.runs.run_folder import Record, RunFolder, append_jsonl, drop_records_after, read_jsonl
+from aiayn.data.batch import TrainingBatch
+from aiayn.data.batch_plan import describe_corpus
+from aiayn.errors import ConfigError, optional
+from aiayn.files import lines_sha256
+from aiayn.hardware import describe_machine
+from aiayn.runs.run_folder import (
+    Record,
+    RunFolder,
+    append_jsonl,
+    drop_records_after,
+    read_json,
+    read_jsonl,
+    write_json,
+)
+from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.distributed.ranks import global_rank
+from aiayn.training.start import RunServices, RunSpec
 
 
 class MetricsFile(Logger):
@@ -45,7 +62,7 @@ class MetricsFile(Logger):
         """Does nothing: they are in the run's config.yaml."""
 
 
-def make_loggers(config: Config, folder: RunFolder, start_step: int) -> list[Logger]:
+def make_loggers(config: RunConfig, folder: RunFolder, start_step: int) -> list[Logger]:
     """Returns the logger of the run's own file first, then what `logger=` asks for. Raises
     ConfigError for a logger that cannot start.
     """
@@ -74,38 +91,6 @@ def close(loggers: list[Logger]) -> None:
         wandb_logger.experiment.finish(exit_code=0 if sys.exc_info()[0] is None else 1)
 
 
-def send_facts(loggers: list[Logger], facts: Mapping[str, Any]) -> None:
-    """Adds what is known only at the start to the configuration that W&B shows."""
-    if wandb_logger := _find(loggers, "WandbLogger"):
-        wandb_logger.experiment.config.update(dict(facts), allow_val_change=True)
-
-
-def send_picture(
-    loggers: list[Logger], key: str, path: Path, step: int, to_wandb: bool = True
-) -> None:
-    """Sends a PNG to W&B, which is another machine, or TensorBoard."""
-    if to_wandb and (wandb_logger := _find(loggers, "WandbLogger")):
-        wandb_logger.log_image(key, [str(path)], step)
-    if tensorboard := _find(loggers, "TensorBoardLogger"):
-        from aiayn.reports.drawing import read_picture
-
-        tensorboard.experiment.add_image(key, read_picture(path), step, dataformats="HWC")
-
-
-def send_samples(loggers: list[Logger], path: Path, step: int, to_wandb: bool) -> None:
-    """Sends translations of the validation: to TensorBoard this step's as text, to W&B those of all
-    steps so far as one table, because its tables cannot be appended to.
-    """
-    records, columns = read_jsonl(path), ["step", "source", "reference", "hypothesis"]
-    wandb_logger, tensorboard = _find(loggers, "WandbLogger"), _find(loggers, "TensorBoardLogger")
-    if to_wandb and wandb_logger and records:
-        rows = [[record[name] for name in columns] for record in records]
-        wandb_logger.log_table("samples", columns, rows, step=step)
-    if tensorboard:
-        records_of_step = [record for record in records if record["step"] == step]
-        tensorboard.experiment.add_text("samples", _markdown(columns[1:], records_of_step), step)
-
-
 def _find(loggers: list[Logger], class_name: str) -> Any:
     """Returns the logger of this class; the classes need optional libraries, so they are compared
     by name.
@@ -113,7 +98,7 @@ def _find(loggers: list[Logger], class_name: str) -> Any:
     return next((logger for logger in loggers if type(logger).__name__ == class_name), None)
 
 
-def _tensorboard(config: Config, folder: Path, start_step: int) -> Logger:
+def _tensorboard(config: RunConfig, folder: Path, start_step: int) -> Logger:
     from pytorch_lightning.loggers import TensorBoardLogger
 
     try:
@@ -138,3 +123,104 @@ def _markdown(keys: list[str], records: list[Record]) -> str:
     from aiayn.reports.tables import Column, Table, markdown
 
     return markdown([Table("", [Column(key, key) for key in keys], records)])
+
+
+class RunArtifacts(Checkpoint):
+    """Writes corpus.json at the first start and machine.json at every one; draws attention.png.
+
+    The attention is that of one validation sentence: at the end, and with W&B and TensorBoard at
+    every validation, where a slider leads through the pictures of one name.
+
+    Lightning calls callbacks of this kind last, and this one after CheckpointSaver: a picture or a
+    dashboard that fails costs one line, and no checkpoint.
+    """
+
+    def __init__(self, run: RunSpec, services: RunServices):
+        self.run, self.services = run, services
+        sentences = [line for line in run.validation_text[0][:5] if line.strip()]
+        self.sentence = min(sentences, key=len, default=None)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        folder = self.services.folder
+        with self.services.clock.paused():
+            machine = describe_machine(pl_module.device, trainer.precision, trainer.world_size)
+            write_json(folder.machine, machine)
+            corpus = read_json(folder.corpus)
+            if "fingerprint" not in corpus:
+                corpus = self._describe_corpus()
+                write_json(folder.corpus, corpus)
+            wandb_logger = _find(trainer.loggers, "WandbLogger")
+            with optional("the description of data and machine for the dashboard"):
+                if wandb_logger:  # which got the configuration before these were known
+                    facts = {"corpus": corpus["splits"], "padding": corpus["padding"]}
+                    facts["machine"] = machine
+                    wandb_logger.experiment.config.update(facts, allow_val_change=True)
+
+    def _describe_corpus(self) -> Record:
+        """Returns corpus.json. Only runs of the same text are seeds of each other
+        (`reports/groups.py`).
+        """
+        corpus = self.run.corpus
+        subwords = corpus.val.src.flat.tobytes() + corpus.val.tgt.flat.tobytes()
+        return describe_corpus(corpus, self.run.plan) | {
+            "fingerprint": corpus.fingerprint,
+            "tokenizer_sha256": corpus.tokenizer.fingerprint,
+            "val_sha256": hashlib.sha256(subwords).hexdigest(),
+            "val_text_sha256": lines_sha256(*self.run.validation_text),
+        }
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: STEP_OUTPUT,
+        batch: TrainingBatch,
+        batch_idx: int,
+    ) -> None:
+        if not (ends_step(trainer, batch_idx) and trainer.is_global_zero):
+            return
+        step, settings = trainer.global_step, self.run.config.trainer
+        is_stopped = trainer.should_stop and not self.services.stop.signal
+        if not (is_stopped or due(step, settings.val_every, settings.max_steps)):
+            return
+        tensorboard = _find(trainer.loggers, "TensorBoardLogger")
+        # W&B is another machine, and samples and pictures hold text.
+        sends_text = self.run.config.logger.samples
+        wandb_logger = _find(trainer.loggers, "WandbLogger") if sends_text else None
+        with self.services.clock.paused():
+            with optional("the translations for the dashboard"):
+                self._send_samples(wandb_logger, tensorboard, step)
+            ends = is_stopped or step == settings.max_steps
+            if self.sentence and (ends or wandb_logger or tensorboard):
+                path = self.services.folder.attention_picture
+                with optional(path):
+                    from aiayn.reports.drawing import read_picture
+                    from aiayn.visualize.figures import draw_cross_attention
+                    from aiayn.visualize.maps import attention_maps
+
+                    translator = self.run.translator(translation_module(pl_module))
+                    draw_cross_attention(attention_maps(translator, self.sentence), path)
+                    if wandb_logger:
+                        wandb_logger.log_image("attention", [str(path)], step)
+                    if tensorboard:
+                        picture = read_picture(path)
+                        tensorboard.experiment.add_image(
+                            "attention", picture, step, dataformats="HWC"
+                        )
+
+    def _send_samples(self, wandb_logger: Any, tensorboard: Any, step: int) -> None:
+        """Sends translations of the validation: to TensorBoard this step's as text, to W&B those of
+        all steps so far as one table, because its tables cannot be appended to.
+        """
+        records = read_jsonl(self.services.folder.samples)
+        columns = ["step", "source", "reference", "hypothesis"]
+        if wandb_logger and records:
+            rows = [[record[name] for name in columns] for record in records]
+            wandb_logger.log_table("samples", columns, rows, step=step)
+        if tensorboard:
+            records_of_step = [record for record in records if record["step"] == step]
+            tensorboard.experiment.add_text(
+                "samples", _markdown(columns[1:], records_of_step), step
+            )

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from aiayn.kernels.accelerate import is_exactly
 from aiayn.model.embedding import TiedOutput
-from aiayn.model.overrides import is_exactly
 from aiayn.token_ids import PAD_ID
 
 # 16 MB at a time: with fewer, accumulating the weight's gradient costs more than is saved

@@ -26,13 +26,12 @@ from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.callbacks.display import Display
 from aiayn.training.callbacks.monitors import NonFiniteGuard, ThroughputMonitor
-from aiayn.training.callbacks.run_artifacts import RunArtifacts
 from aiayn.training.callbacks.validate import Validate, ValidationScores
 from aiayn.training.distributed.failures import ConnectRanks, ExplainFailures, explain_disk_errors
 from aiayn.training.distributed.ranks import StopRequest, find_rank, global_rank, local_ranks
 from aiayn.training.finish import finish
 from aiayn.training.log_start import log_start
-from aiayn.training.loggers import close, make_loggers
+from aiayn.training.loggers import RunArtifacts, close, make_loggers
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import check_shapes
 from aiayn.training.research import Research, research_of
