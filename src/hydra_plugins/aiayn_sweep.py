@@ -40,7 +40,7 @@ from aiayn.sweep.slurm import check_slurm, submit
 
 @dataclass
 class ProcessesConfig:
-    _target_: str = "hydra_plugins.aiayn_sweep.ProcessLauncher"
+    _target_: str = f"{__name__}.ProcessLauncher"
     jobs: int = 1  # that run at the same time
     # Val, test; with another checkpoint: test:last
     score: list[str] = field(default_factory=lambda: ["val"])
@@ -48,7 +48,7 @@ class ProcessesConfig:
 
 @dataclass
 class SlurmConfig:
-    _target_: str = "hydra_plugins.aiayn_sweep.SlurmLauncher"
+    _target_: str = f"{__name__}.SlurmLauncher"
     partition: str | None = None  # null: the cluster's default
     time: int = 1440  # minutes
     gpus: int | None = None  # a node; null: trainer.devices, or none with trainer.accelerator=cpu
@@ -82,16 +82,14 @@ class Grid(Sweeper):
         ).parse_overrides(arguments)
         values = {override.get_key_element(): self._values(override) for override in overrides}
         batch = [list(job) for job in product(*values.values())]
-        if not isinstance(
-            self.launcher, SweepLauncher
-        ):  # one of Hydra's own, which knows nothing of rows
+        # Those of Hydra know nothing of rows
+        if not isinstance(self.launcher, SweepLauncher):
             jobs = checked_jobs(self.context, self.config, batch, ["val"])
-            batch = [job.overrides for job in {job.name: job for job in jobs}.values()]
+            batch = [job.overrides for job in _distinct(jobs)]
         job_returns = self.launcher.launch(batch, initial_job_idx=0)
         # Equal points have one job, and its result
         job_returns = {id(job_return): job_return for job_return in job_returns}.values()
-        failed = [error for error in map(_error_of, job_returns) if error is not None]
-        if failed:
+        if failed := list(filter(None, map(_error_of, job_returns))):
             raise FailedJobsError(
                 f"{len(failed)} of {len(job_returns)} jobs failed: {', '.join(map(str, failed))}; "
                 "the same command tries them again",
@@ -173,8 +171,8 @@ def checked_jobs(
     )
     # As typed: iterating would interpolate
     typed: Any = OmegaConf.to_container(config.hydra.overrides.task)
-    searched = config.hydra.sweeper.get("params") or {}
-    for key in typed_keys(typed) & {str(name).lstrip("+") for name in searched}:
+    searched = map(str, config.hydra.sweeper.get("params") or {})
+    for key in typed_keys(typed) & typed_keys(searched):
         raise ConfigError(
             f"{key}: both fixed on the command line and searched by hydra.sweeper.params; leave "
             "one out"
@@ -198,6 +196,11 @@ def checked_jobs(
     return jobs
 
 
+def _distinct(jobs: Sequence[SweepJob]) -> list[SweepJob]:
+    """Returns each job once: equal points are one row."""
+    return list({job.name: job for job in jobs}.values())
+
+
 class ProcessLauncher(SweepLauncher):
     def __init__(self, jobs: int, score: Sequence[str]) -> None:
         self.jobs, self.score = jobs, score
@@ -213,13 +216,14 @@ class ProcessLauncher(SweepLauncher):
         """
         at_least("hydra.launcher.jobs", self.jobs, 1)
         jobs = checked_jobs(self.context, self.config, job_overrides, self.score)
-        rows = list({job.name: job for job in jobs}.values())
+        rows = _distinct(jobs)
         train, evaluate = program.process("train"), program.process("evaluate")
         failed = Processes(rows, train, evaluate, self.jobs).run()
-        returned, direction = {}, self.config.hydra.sweeper.get("direction")  # of a search
-        for job in rows:
-            code, value = value_of_row(job, failed.get(job.name, 0), direction)
-            returned[job.name] = _returned(job.name, code, value)
+        direction = self.config.hydra.sweeper.get("direction")  # of a search
+        returned = {
+            job.name: _returned(job.name, *value_of_row(job, failed.get(job.name, 0), direction))
+            for job in rows
+        }
         return [returned[job.name] for job in jobs]
 
 
@@ -243,8 +247,8 @@ class SlurmLauncher(SweepLauncher):
             f"hydra/launcher=slurm: does not wait for results; leave out hydra/sweeper={sweeper}",
         )
         jobs = checked_jobs(self.context, self.config, job_overrides, self.options.score)
-        rows = list({job.name: job for job in jobs}.values())
-        submit(rows, program.process("train"), program.process("evaluate"), self.options)
+        train, evaluate = program.process("train"), program.process("evaluate")
+        submit(_distinct(jobs), train, evaluate, self.options)
         return []
 
 
@@ -274,9 +278,9 @@ def _returned(name: str, code: int, value: float | None = None) -> JobReturn:
 
 store = ConfigStore.instance()
 for group, name, node in (
-    ("sweeper", "grid", {"_target_": "hydra_plugins.aiayn_sweep.Grid"}),
+    ("sweeper", "grid", {"_target_": f"{__name__}.Grid"}),
     ("launcher", "processes", ProcessesConfig),
     ("launcher", "slurm", SlurmConfig),
-    ("launcher", "scores", {"_target_": "hydra_plugins.aiayn_sweep.ScoresLauncher"}),
+    ("launcher", "scores", {"_target_": f"{__name__}.ScoresLauncher"}),
 ):
     store.store(group=f"hydra/{group}", name=name, node=node, provider="aiayn")

@@ -4,7 +4,7 @@ and Python.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
@@ -181,9 +181,13 @@ def _names_files(options: Mapping[str, Any], overrides: Sequence[str]) -> bool:
     return is_typed and any(Path(f"{train}{ending}").is_file() for ending in endings)
 
 
-def typed_keys(overrides: Sequence[str]) -> set[str]:
+def typed_keys(overrides: Iterable[str]) -> set[str]:
     """Returns the keys of command-line arguments: {"model.n_heads"} for ["+model.n_heads=4"]."""
-    return {override.lstrip("+").partition("=")[0] for override in overrides}
+    return set(map(key_of, overrides))
+
+
+def key_of(override: str) -> str:
+    return override.lstrip("+").partition("=")[0]
 
 
 def chosen_options(overrides: Sequence[str], options: Config) -> set[str]:

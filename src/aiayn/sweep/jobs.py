@@ -14,6 +14,7 @@ from omegaconf import DictConfig
 from aiayn.config.compose import (
     chosen_options,
     for_hydra,
+    key_of,
     resolve_options,
     typed_keys,
     without_hydra,
@@ -40,10 +41,7 @@ from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps, w
 MAX_NAME, MAX_VALUE, KEPT_OF_VALUE = 150, 60, 24
 SEED = re.compile(r"(?:^|_)seed-\d+(?=_|$)")  # in a job's name
 # The checkpoint that a split is scored with; Table 3 has the former
-SCORED = {
-    "val": "last",
-    "test": "averaged",
-}
+SCORED = {"val": "last", "test": "averaged"}
 
 
 @dataclass(frozen=True)
@@ -87,43 +85,43 @@ def make_jobs(
     typed = [for_hydra(override, Config) for override in typed]
     # Sweepers other than ours write fixed values anew, and null as None.
     fixed = {
-        line.partition("=")[0]: canonical_override(line)
+        key_of(line): canonical_override(line)
         for line in typed
         if not parser.parse_override(line).is_sweep_override()
     }
-    batch = [[canonical_override(for_hydra(override, Config)) for override in job] for job in batch]
-    points = [tuple(fixed.get(line.partition("=")[0], line) for line in job) for job in batch]
-    batch = [list(point) for point in dict.fromkeys(points)]
-    names = job_names(batch, fixed.values())
-    with_seeds = job_names(batch, [fixed[key] for key in fixed if key != "seed"])
-    options_of_jobs, choices, mistakes = [], [], {}
-    for name, overrides in zip(names, batch, strict=True):
+
+    def point_of(job: Sequence[str]) -> tuple[str, ...]:
+        lines = (canonical_override(for_hydra(override, Config)) for override in job)
+        return tuple(fixed.get(key_of(line), line) for line in lines)
+
+    points = list(map(point_of, batch))
+    rows = list(dict.fromkeys(points))
+    names = job_names(rows, fixed.values())
+    with_seeds = job_names(rows, [fixed[key] for key in fixed if key != "seed"])
+    resolved, choices, mistakes = [], [], {}
+    for name, overrides in zip(names, rows, strict=True):
         try:
             with hydra_errors_explained(Config):
-                composed = compose(overrides)
-                chosen_files = composed.hydra.runtime.choices
-                options_of_jobs.append(
-                    resolve_options(without_hydra(composed), chosen_files, overrides)
-                )
-                choices.append(chosen_files)
+                composed = compose(list(overrides))
+                choices.append(composed.hydra.runtime.choices)
+                resolved.append(resolve_options(without_hydra(composed), choices[-1], overrides))
         except ConfigError as error:
             mistakes.setdefault(str(error), []).append(name)
-    _refuse(mistakes, len(batch), ConfigError)
-    sweep = options_of_jobs[0].sweep or _sweep_name(choices)
-    jobs = []
-    for name, with_seed, overrides, options in zip(
-        names, with_seeds, batch, options_of_jobs, strict=True
-    ):
-        without = SEED.sub("", with_seed).strip("_") or "base"
-        usual, seeded, seedless = (
-            _job(candidate, sweep, overrides, options) for candidate in (name, with_seed, without)
-        )
-        # Its folder may be named otherwise, of a time with other seeds; and another seed may have
-        # the one without.
-        begun = next((job for job in (usual, seeded, seedless) if _began_as(job)), None)
-        jobs.append(begun or (seeded if _began_as(usual, but={"seed"}) else usual))
-    job_of_point = {tuple(overrides): job for overrides, job in zip(batch, jobs, strict=True)}
-    return [job_of_point[point] for point in points]
+    _refuse(mistakes, len(rows), ConfigError)
+    sweep = resolved[0].sweep or _sweep_name(choices)
+    jobs = {}
+    for name, with_seed, overrides, options in zip(names, with_seeds, rows, resolved, strict=True):
+        # The folder of a row that has begun may be named otherwise, of a time with other seeds; and
+        # another seed may have the one without.
+        without_seed = SEED.sub("", with_seed).strip("_") or "base"
+        candidates = [
+            _job(candidate, sweep, overrides, options)
+            for candidate in (name, with_seed, without_seed)
+        ]
+        is_of_other_seed = _began_as(candidates[0], but={"seed"}) is not None
+        new = candidates[is_of_other_seed]
+        jobs[overrides] = next(filter(_began_as, candidates), new)
+    return [jobs[point] for point in points]
 
 
 def job_of_row(options: Config, choices: Mapping[str, str], overrides: Sequence[str]) -> SweepJob:
@@ -134,9 +132,7 @@ def job_of_row(options: Config, choices: Mapping[str, str], overrides: Sequence[
         chosen = frozenset(chosen_options(overrides, options))
         return SweepJob(PurePath(options.run_name).name, list(overrides), options, chosen)
     varied = [
-        canonical_override(line)
-        for line in overrides
-        if line.partition("=")[0] not in ("sweep", "outputs")
+        canonical_override(line) for line in overrides if key_of(line) not in ("sweep", "outputs")
     ]
     [name] = job_names([varied], [])
     return _job(name, options.sweep or _sweep_name([choices]), overrides, options)
@@ -171,7 +167,7 @@ def _job(name: str, sweep: str, overrides: Sequence[str], options: Config) -> Sw
     if options.logger.group is None:
         settings["logger.group"] = sweep
         options = replace(options, logger=replace(options.logger, group=sweep))
-    all_overrides = [line for line in overrides if line.partition("=")[0] != "sweep"]
+    all_overrides = [line for line in overrides if key_of(line) != "sweep"]
     all_overrides += [for_hydra(f"{key}={value}", Config) for key, value in settings.items()]
     return SweepJob(name, all_overrides, options, frozenset(chosen_options(all_overrides, options)))
 
@@ -223,13 +219,13 @@ def asked_scores(requested: Sequence[str]) -> dict[str, str]:
     ConfigError for others.
     """
     checkpoints: dict[str, str] = {}
-    for text in map(str, requested):
+    for text in requested:
         split, _, checkpoint = text.partition(":")
         is_known = split in SCORED and checkpoint in ("", "last", "averaged", "best")
         require(
             is_known and split not in checkpoints,
-            f"hydra.launcher.score={','.join(map(str, requested))}: name val, test or both, each "
-            "once; to choose a checkpoint: [val:averaged,test:last]",
+            f"hydra.launcher.score={','.join(requested)}: name val, test or both, each once; to "
+            "choose a checkpoint: [val:averaged,test:last]",
         )
         checkpoints[split] = checkpoint or SCORED[split]
     return checkpoints

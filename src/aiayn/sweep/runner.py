@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from statistics import mean
 from subprocess import DEVNULL, STDOUT, Popen
 
 from hydra.conf import HydraConf
@@ -32,9 +33,8 @@ from aiayn.runs.run_folder import RunFolder, series
 from aiayn.signals import PARENT, exit_signal, handle_signals
 from aiayn.sweep.jobs import SweepJob, is_finished, is_scored, job_of_row
 
-IN_USE = (
-    " is in use by "  # in the refusal of a run that another process trains, such as an equal sweep
-)
+# In the refusal of a run that another process trains, such as an equal sweep
+IN_USE = " is in use by "
 
 
 class Processes:
@@ -107,10 +107,8 @@ class Processes:
                 return
             slot, began = self.free.pop(0), time.monotonic()
         log = job.folder.with_name(f"{job.name}.log")
-        title, gpus = (
-            f"sweep {self.jobs.index(job) + 1}/{len(self.jobs)} {job.name}:",
-            self._gpus_of(slot, job),
-        )
+        title = f"sweep {self.jobs.index(job) + 1}/{len(self.jobs)} {job.name}:"
+        gpus = self._gpus_of(slot, job)
         say(f"{title} started, log {log}")
         code, message = self._train_and_score(job, log, gpus)
         while code == ConfigError.exit_code and IN_USE in message and not self.requested:
@@ -118,7 +116,8 @@ class Processes:
             while is_in_use(RunFolder(job.folder)) and not self.requested:
                 time.sleep(1)
             code, message = self._train_and_score(job, log, gpus)
-        duration = _clock(time.monotonic() - began)
+        seconds = time.monotonic() - began
+        duration = _clock(seconds)
         with self.lock:
             self.free.append(slot)
             self.left -= 1
@@ -129,27 +128,25 @@ class Processes:
                 self.failed[job.name] = code
                 outcome = f"failed with exit code {code} after {duration}: {message}"
             else:
-                self.seconds.append(time.monotonic() - began)
+                self.seconds.append(seconds)
                 outcome = f"done in {duration}"
             eta = ""
             if self.left and self.seconds:
-                mean = sum(self.seconds) / len(self.seconds)
-                eta = f", ETA {_clock(mean * self.left / self.parallel)}"
+                eta = f", ETA {_clock(mean(self.seconds) * self.left / self.parallel)}"
             say(f"{title} {outcome}; {self.left} left{eta}")
 
     def _train_and_score(self, job: SweepJob, log: Path, gpus: str | None) -> tuple[int, str]:
         """Runs what is left of a job. Returns the exit code of the first process that failed, and
         its last error.
         """
-        code, error_line = self.requested or 0, ""
         try:
             for command in () if is_finished(job) else self._commands_of(job):
                 code, error_line = self._run_command(command, log, gpus)
-                if code := code or self.requested or 0:
-                    break
+                if code := code or self.requested:
+                    return code, error_line
         except OSError as error:
-            code, error_line = ResourceError.exit_code, f"{error.filename}: {error.strerror}"
-        return code, error_line
+            return ResourceError.exit_code, f"{error.filename}: {error.strerror}"
+        return self.requested or 0, ""
 
     def _commands_of(self, job: SweepJob) -> Iterator[list[str]]:
         """Yields the commands that train a job and, after that, make the scores that are
