@@ -1,18 +1,16 @@
-from types import SimpleNamespace
-
 import pytest
 from texts import data_config, read_pairs
 
-from aiayn.data import sources
+from aiayn import phrasebook
 from aiayn.data.sources import text_of
 from aiayn.errors import DataError
 
 
 def test_the_phrasebook_goes_both_ways_and_knows_two_languages(monkeypatch):
-    book = SimpleNamespace(
-        VERSION=7, pairs=lambda split: [(f"{split} house", "Häuser"), ("b", "c")]
+    monkeypatch.setattr(phrasebook, "VERSION", 7)
+    monkeypatch.setattr(
+        phrasebook, "pairs", lambda split: [(f"{split} house", "Häuser"), ("b", "c")]
     )
-    monkeypatch.setattr(sources, "phrasebook", book)
     options = {"source": "phrasebook", "train": "train", "val": "val"}
     assert read_pairs(text_of(data_config(**options), "val")) == [
         (b"val house", "Häuser".encode()),

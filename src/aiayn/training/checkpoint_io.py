@@ -4,6 +4,7 @@ and read back.
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from pytorch_lightning.plugins import TorchCheckpointIO
@@ -22,14 +23,10 @@ MODEL = "model."  # begins the names of the model's weights
 # Of Lightning's checkpoint, what `Checkpoint` holds or what follows from it; all else is kept in
 # step_N.optim.
 ELSEWHERE = (
-    "state_dict",
-    "epoch",
-    "global_step",
-    "hparams_name",
-    "hyper_parameters",
-    "tokenizer",
-    "corpus",
+    *("state_dict", "epoch", "global_step"),
+    *("hparams_name", "hyper_parameters", "tokenizer", "corpus"),
 )
+PLAIN_TYPES = (NoneType, bool, int, float, str)
 
 
 class RunCheckpointIO(TorchCheckpointIO):
@@ -54,11 +51,11 @@ class RunCheckpointIO(TorchCheckpointIO):
             super().save_checkpoint(checkpoint, path)
             return
         path, folder, step = Path(path), self.services.folder.checkpoints, checkpoint["global_step"]
-        weights: dict[str, Tensor] = {}
-        others: dict[str, Tensor] = {}  # outside the model, of a subclass of the module
-        for name, value in checkpoint["state_dict"].items():
-            section = weights if name.startswith(MODEL) else others
-            section[name.removeprefix(MODEL)] = value
+        tensors = checkpoint["state_dict"]
+        names = [name for name in tensors if name.startswith(MODEL)]
+        weights = {name.removeprefix(MODEL): tensors[name] for name in names}
+        # Outside the model, of a subclass of the module
+        others = {name: tensors[name] for name in tensors if name not in names}
         states: dict[str, Any] = {}
         if storage_options["with_state"]:
             lightning = {key: value for key, value in checkpoint.items() if key not in ELSEWHERE}
@@ -139,11 +136,7 @@ def refuse_unsavable(state: Any, name: str = "") -> None:
         for key, value in pairs:
             refuse_unsavable(key, f"{name}, a key")
             refuse_unsavable(value, f"{name}/{key}")
-    elif (
-        state is not None
-        and type(state) not in (bool, int, float, str)
-        and not isinstance(state, Tensor)
-    ):
+    elif not isinstance(state, Tensor) and type(state) not in PLAIN_TYPES:
         raise ConfigError(
             f"the state {name.removeprefix('/')} has a {type(state).__name__}: checkpoints hold "
             "tensors and plain values only (numbers, text, lists, tables), because loading one "

@@ -62,7 +62,6 @@ class GraphedModule(TranslationModule):
         if self.gradients_are_used:
             self.gradients.zero_()
             self.gradients_are_used = False
-        self.scale.fill_(1 / batch.step_tokens)
         self._forward_and_backward(batch)
         return {"loss": self.loss_sum * self.scale, "loss_sum": self.loss_sum.clone()}
 
@@ -122,6 +121,7 @@ class GraphedModule(TranslationModule):
         """Adds the gradients of a batch to `gradients`, and writes its loss into `loss_sum`."""
         static_batch = self.static_batch
         assert static_batch is not None
+        self.scale.fill_(1 / batch.step_tokens)
         if batch.slots.shape != static_batch.slots.shape:
             # Compiling its shape would take longer than it gains: such batches are rare.
             with torch.compiler.set_stance("force_eager"):
@@ -141,12 +141,9 @@ class GraphedModule(TranslationModule):
         self.loss_sum.copy_(finite_or_zero(loss_sum))
 
     def _update(self) -> None:
-        clip_value, clip_algorithm = (
-            self.trainer.gradient_clip_val,
-            self.trainer.gradient_clip_algorithm,
-        )
-        self.skip_or_clip(self._adam, clip_value, clip_algorithm)
-        self._adam.step()
+        trainer, adam = self.trainer, self._adam
+        self.skip_or_clip(adam, trainer.gradient_clip_val, trainer.gradient_clip_algorithm)
+        adam.step()
 
     # What follows runs once, on a GPU.
 
@@ -177,7 +174,6 @@ class GraphedModule(TranslationModule):
         """Returns loss and gradients of a batch as they are computed now."""
         seed_device(dropout_seed(self.config.seed, batch.number), self.device)
         self.gradients.zero_()
-        self.scale.fill_(1 / batch.step_tokens)
         self._forward_and_backward(batch)
         return self.loss_sum.clone(), self.gradients.clone()
 
@@ -196,11 +192,9 @@ def why_not_replayed(
             f"{float(plain[0]):.7g} otherwise"
         )
     error = float((plain[1] - first[1]).norm() / plain[1].norm())
-    return (
-        None
-        if error <= GRADIENT_TOLERANCE
-        else f"the gradients of the first batch differ by {error:.1e}"
-    )
+    if error <= GRADIENT_TOLERANCE:
+        return None
+    return f"the gradients of the first batch differ by {error:.1e}"
 
 
 def captured(work: Callable[[], None]) -> Callable[[], None]:

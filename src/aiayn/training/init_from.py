@@ -35,11 +35,11 @@ def resolve_init_from(
     of these contradicts the source, if code that built its model is not named, or if there is no
     source.
     """
-    own_checkpoint = _own_checkpoint(folder, init_from)
-    source = own_checkpoint or _load(init_from)
-    fingerprint = (
-        own_checkpoint.config.init_fingerprint if own_checkpoint else weights_sha256(source.weights)
-    )
+    if source := _own_checkpoint(folder, init_from):
+        fingerprint = source.config.init_fingerprint
+    else:
+        source = _load(init_from)
+        fingerprint = weights_sha256(source.weights)
     source_files, own_files = (
         {part.partition(":")[0] for part in (parts or "").split(",")}
         for parts in (source.config.model.parts, config.model.parts)
@@ -56,14 +56,14 @@ def resolve_init_from(
     inherited = flatten({"model": to_dict(source.config.model), "data": vocabulary})
     if not chosen:  # a default does not contradict the source's tokenizer
         del inherited["data.tokenizer"]
-    current, unset = flatten(to_dict(config)), open_options(config)
+    current = flatten(to_dict(config))
+    kept = current.keys() - open_options(config)
+    if chosen is not None:
+        kept &= set(chosen)
     changed = [
         f"{key}: {as_option(value)} -> {as_option(current[key])}"
         for key, value in inherited.items()
-        if key not in MAY_DIFFER
-        and key not in unset
-        and current[key] != value
-        and (chosen is None or key in chosen)
+        if key in kept and key not in MAY_DIFFER and current[key] != value
     ]
     if changed:
         raise RefusedError(
@@ -76,10 +76,9 @@ def resolve_init_from(
             f"have the SHA-256 {fingerprint}; name the source with these weights, or leave "
             "init_fingerprint out to start from those of this one"
         )
-    model = source.config.model
-    if "model.dropout" not in unset and (chosen is None or "model.dropout" in chosen):
-        model = replace(model, dropout=config.model.dropout)
-    model = replace(model, parts=config.model.parts)
+    dropout_of = config if "model.dropout" in kept else source.config
+    own_options = {"dropout": dropout_of.model.dropout, "parts": config.model.parts}
+    model = replace(source.config.model, **own_options)
     data_options = replace(config.data, **vocabulary)
     return replace(config, model=model, data=data_options, init_fingerprint=fingerprint), source
 

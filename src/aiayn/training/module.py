@@ -129,12 +129,10 @@ class TranslationModule(pl.LightningModule):
         settings: dict[str, Any] = {"lr": 1.0, "betas": betas, "eps": optim.eps, "fused": fused}
         adam: Optimizer
         if optim.weight_decay:
-            weights = [*self.parameters()]
-            matrices = [weight for weight in weights if weight.dim() >= 2]
-            vectors = [weight for weight in weights if weight.dim() < 2]
-            decays = ((matrices, optim.weight_decay), (vectors, 0.0))
-            groups = [{"params": group, "weight_decay": decay} for group, decay in decays]
-            adam = torch.optim.AdamW(groups, **settings)
+            matrices = [weight for weight in self.parameters() if weight.dim() >= 2]
+            vectors = [weight for weight in self.parameters() if weight.dim() < 2]
+            groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+            adam = torch.optim.AdamW(groups, weight_decay=optim.weight_decay, **settings)
         else:
             adam = torch.optim.Adam(self.parameters(), **settings)
         return {"optimizer": adam, "lr_scheduler": self.schedule(adam)}
@@ -306,14 +304,18 @@ class TranslationModule(pl.LightningModule):
         """
         if not (extensions := constraining(imported(self.config.extensions))):
             return None
-        # The Trainer sets `datamodule` without declaring it.
-        datamodule = getattr(self.trainer, "datamodule", None)
-        if not isinstance(datamodule, TranslationDataModule):
+        if not (datamodule := self._datamodule):
             raise ConfigError(
                 f"extensions={[str(extension.path) for extension in extensions]}: a constraint "
                 "needs the tokenizer; give the Trainer a TranslationDataModule"
             )
         return constraint_of(extensions, datamodule.tokenizer)
+
+    @property
+    def _datamodule(self) -> TranslationDataModule | None:
+        """Returns the Trainer's data module, which it does not declare, if it is of this class."""
+        datamodule = getattr(self.trainer, "datamodule", None)
+        return datamodule if isinstance(datamodule, TranslationDataModule) else None
 
     def on_train_start(self) -> None:
         self.check_rates()
@@ -347,9 +349,7 @@ class TranslationModule(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["rates"] = self.rates or {}
-        # The Trainer sets `datamodule` without declaring it.
-        datamodule = getattr(self.trainer, "datamodule", None)
-        if isinstance(datamodule, TranslationDataModule):  # all that `aiayn.load` needs
+        if datamodule := self._datamodule:  # all that `aiayn.load` needs
             checkpoint["corpus"] = datamodule.corpus.fingerprint
             checkpoint["tokenizer"] = datamodule.tokenizer.to_json()
             checkpoint["micro_batches"] = datamodule.plan.micro_batches
@@ -390,9 +390,8 @@ class TranslationModule(pl.LightningModule):
 
     def _means(self, split: str) -> dict[str, float]:
         """Returns loss, perplexity and accuracy over all tokens of all ranks; a collective call."""
-        loss, nll, right, tokens = self.trainer.strategy.reduce(
-            self.sums.clone(), reduce_op="sum"
-        ).tolist()
+        sums = self.trainer.strategy.reduce(self.sums.clone(), reduce_op="sum")
+        loss, nll, right, tokens = sums.tolist()
         self.sums.zero_()  # for a subclass whose hook at the start does not call super()
         tokens = max(tokens, 1)
         means = {

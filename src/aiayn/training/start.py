@@ -250,8 +250,8 @@ def begin(
     records = [record for record in folder.read_metrics() if record["step"] <= start_step]
     if checkpoint and any("val/loss" in record for record in records):
         warn_of_other_validations(checkpoint.checkpoint.config.trainer, trainer)
-    lower_is_better = is_lower_better(research.metrics, trainer.best_metric)
-    validations = ValidationHistory(trainer, records, lower_is_better)
+    is_lower = is_lower_better(research.metrics, trainer.best_metric)
+    validations = ValidationHistory(trainer, records, is_lower)
     if start_step >= trainer.max_steps:
         end_reason = f"trainer.max_steps={trainer.max_steps}"
     elif validations.is_out_of_patience():
@@ -313,20 +313,21 @@ def check_size(
     On a GPU, weights, gradients and Adam's two moments must fit its memory.
     """
     n = n_parameters(model, vocab_size, src_vocab_size)
-    memory, copies, available = machine_memory(), 1, ", and this machine has"
-    if accelerator == "gpu" and 4 * n <= memory:
-        memory, copies = gpu_memory(), 4
+    needed, memory, available = 4 * n, machine_memory(), ", and this machine has"
+    if accelerator == "gpu" and needed <= memory:
+        needed, memory = 16 * n, gpu_memory()
         available = " with gradients and Adam's moments, and this GPU has"
-    if 4 * copies * n > memory:
-        names = ["n_layers", "n_decoder_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v"]
-        names += ["max_positions"] * (model.positions == "learned")
-        sizes = {f"model.{name}": getattr(model, name) for name in names}
-        sizes |= {"data.src_vocab_size": src_vocab_size, "data.vocab_size": vocab_size}
-        set_sizes = [f"{key}={value}" for key, value in sizes.items() if value is not None]
-        raise ConfigError(
-            f"model: its {n / 1e9:,.1f} billion parameters take {4 * copies * n / 1e9:,.0f} "
-            f"GB{available} {memory / 1e9:,.0f}; lower the largest of {', '.join(set_sizes)}"
-        )
+    if needed <= memory:
+        return
+    names = ["n_layers", "n_decoder_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v"]
+    names += ["max_positions"] * (model.positions == "learned")
+    sizes = {f"model.{name}": getattr(model, name) for name in names}
+    sizes |= {"data.src_vocab_size": src_vocab_size, "data.vocab_size": vocab_size}
+    set_sizes = [f"{key}={value}" for key, value in sizes.items() if value is not None]
+    raise ConfigError(
+        f"model: its {n / 1e9:,.1f} billion parameters take {needed / 1e9:,.0f} GB{available} "
+        f"{memory / 1e9:,.0f}; lower the largest of {', '.join(set_sizes)}"
+    )
 
 
 def check_positions(config: Config, prepared: PreparedCorpus, validation: RawText) -> None:
@@ -338,21 +339,23 @@ def check_positions(config: Config, prepared: PreparedCorpus, validation: RawTex
     if config.model.positions != "learned":
         return
     most, extra = config.model.max_positions, config.search.max_extra_tokens
-    longest = int(max(side.lengths.max() for side in (prepared.val.src, prepared.val.tgt))) - 1
-    if longest + 1 + extra <= most:
+    longest = max(side.lengths.max() for side in (prepared.val.src, prepared.val.tgt))
+    if longest + extra <= most:
         return
-    sides = config.data.src_lang, config.data.tgt_lang
+    sides = (
+        (config.data.src_lang, prepared.tokenizer.source),
+        (config.data.tgt_lang, prepared.tokenizer),
+    )
     pairs = list(zip(*validation.read(), strict=True))
-    chosen = {*validated_lines(config, len(pairs))}
+    translated = validated_lines(config, len(pairs))
     for index, pair in enumerate(pairs):
         # The end mark takes a position; a translation may have max_extra_tokens more than its
         # source.
-        limits = most - 1 - extra * (index in chosen), most - 1
-        tokenizers = prepared.tokenizer.source, prepared.tokenizer
-        for side, tokenizer, line, limit in zip(sides, tokenizers, pair, limits, strict=True):
+        limits = most - 1 - extra * (index in translated), most - 1
+        for (lang, tokenizer), line, limit in zip(sides, pair, limits, strict=True):
             if (length := len(tokenizer.encode([normalise(line)])[0])) > limit:
                 raise DataError(
-                    f"data.val={config.data.val}: line {index + 1} ({side}) has {length} subwords, "
+                    f"data.val={config.data.val}: line {index + 1} ({lang}) has {length} subwords, "
                     f"model.max_positions={most} learned positions allow {limit} "
                     f"(search.max_extra_tokens={extra}); raise model.max_positions, or split or "
                     "remove the line on both sides"

@@ -85,7 +85,7 @@ class ConnectRanks(pl.Callback):
             raise ConfigError(message)
         time.sleep(1)  # seconds in which rank 0 ends this process if it has found the same
         if group := self.stop.control_group:
-            group.announce(ConfigError.exit_code)
+            group.set_flag("failed", ConfigError.exit_code)
         exit_at_once(message, ConfigError.exit_code)
 
 
@@ -114,7 +114,7 @@ class ExplainFailures(pl.Callback):
             code, message = int(end.code or 0), ""
         elif group and isinstance(end, UserError) and not lost_contact(exception):
             with suppress(RuntimeError):  # rank 0, which holds the store, is gone
-                group.announce(code)
+                group.set_flag("failed", code)
         exit_after(LOST_RANK_GRACE if lost_contact(exception) else SHUTDOWN, code, message)
 
     @contextmanager
@@ -134,11 +134,8 @@ class ExplainFailures(pl.Callback):
         no explanation.
         """
         config = self.run.config
-        if (
-            config.trainer.world_size > 1
-            and lost_contact(error)
-            and (lost_rank := self._lost_rank(error, step))
-        ):
+        is_lost = config.trainer.world_size > 1 and lost_contact(error)
+        if is_lost and (lost_rank := self._lost_rank(error, step)):
             return lost_rank
         if "multiple optimizers" in str(error):  # Lightning advises manual optimization
             return ConfigError(
@@ -180,14 +177,10 @@ class ExplainFailures(pl.Callback):
         settings, group = self.run.config.trainer, self.stop.control_group
         world_size, timeout = settings.world_size, f"trainer.timeout={settings.timeout} seconds"
         if not group:
-            lost = [0]
-            joined = re.search(r"(\d+)/\d+ clients joined", str(error))
-            who = (
-                f"only {joined[1]} of {world_size} ranks joined"
-                if joined
-                else f"rank 0 of {world_size} did not answer"
-            )
-            message = f"{who} within {timeout}: a process has ended, or was never started"
+            lost, fault = [0], f"rank 0 of {world_size} did not answer"
+            if joined := re.search(r"(\d+)/\d+ clients joined", str(error)):
+                fault = f"only {joined[1]} of {world_size} ranks joined"
+            message = f"{fault} within {timeout}: a process has ended, or was never started"
         else:
             lost, code = group.missing_ranks()
             if code:

@@ -173,19 +173,18 @@ class ControlGroup:
         return int(tensor)
 
     def set_flag(self, name: str, value: int = 1) -> None:
-        """Sets a flag that every rank can read at any time: not a collective call."""
+        """Sets a flag that every rank can read at any time: not a collective call.
+
+        `failed` tells the others that this rank ends with that exit code, and says why itself.
+        """
         self.store.set(f"aiayn/{name}", str(value))
 
     def has_flag(self, name: str) -> bool:
         return self.store.check([f"aiayn/{name}"])
 
-    def announce(self, code: int) -> None:
-        """Tells the other ranks that this one ends with this exit code, and says why itself."""
-        self.set_flag("failed", code)
-
     def missing_ranks(self) -> tuple[list[int], int]:
-        """Returns the ranks that do not answer within seconds, and the code that one of them
-        announced, or 0; called by the others.
+        """Returns the ranks that do not answer within seconds, and the flag `failed` of one of
+        them, or 0; called by the others.
 
         Rank 0 holds the store, so it is missing if the store does not answer.
         """
@@ -212,9 +211,9 @@ class ControlGroup:
 
 def lost_contact(error: BaseException) -> bool:
     """Returns True for an error that means only that other ranks do not answer."""
-    texts = "gloo", "Connection closed by peer"
+    is_of_gloo = "gloo" in str(error) or "Connection closed by peer" in str(error)
     return isinstance(error, distributed.DistError) or (
-        isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
+        isinstance(error, RuntimeError) and is_of_gloo
     )
 
 
@@ -262,8 +261,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal: int | None = None  # that was received
         self.control_group: ControlGroup | None = None
-        self._training = False
-        self._message = "before training"
+        self._message: str | None = "before training"  # None: wait for the step's end
 
     def connect_ranks(self, timeout: int) -> None:
         """Makes a signal to any rank reach all of them from now on; called by all ranks of a
@@ -275,11 +273,11 @@ class StopRequest:
 
     def begin_training(self) -> None:
         """Makes signals wait for the end of the step from now on."""
-        self._training = True
+        self._message = None
 
     def end_training(self, message: str) -> None:
         """Makes signals stop at once from now on, with this message."""
-        self._training, self._message = False, message
+        self._message = message
 
     def enter_phase(self, message: str) -> None:
         """Makes signals stop at once from now on, with this message; an earlier one stops now."""
@@ -326,8 +324,8 @@ class StopRequest:
 
     def on_signal(self, number: int, frame: object) -> None:
         """Handles one of the termination signals."""
-        if self.signal and not self._training:
+        if self.signal and self._message:
             return  # already stopping
         self.signal = self.signal or exit_signal(number)
-        if not self._training:
+        if self._message:
             self.raise_if_requested(self._message)
