@@ -210,8 +210,7 @@ def _name_too_long(error: BaseException | None) -> str:
     path = str(getattr(error, "filename", ""))
     name = max(path.split("/"), key=len)
     typed = next((argument for argument in sys.argv[1:] if name[:60] in argument), path)
-    length = f"name of {len(name):,}" if len(name) > 200 else f"path of {len(path):,}"
-    return f"{typed:.80}...: a {length} characters is too long for a file; choose a shorter one"
+    return f"{typed:.80}...: too long for a file; choose a shorter name or path"
 
 
 @contextmanager

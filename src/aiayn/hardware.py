@@ -184,15 +184,10 @@ def sign_of_gpu() -> str | None:
     """
     if has_nvidia_driver():
         return "this machine has an NVIDIA driver"
-    names = (
-        "SLURM_JOB_GPUS",
-        "SLURM_STEP_GPUS",
-        "SLURM_GPUS_ON_NODE",
-        "SLURM_GPUS",
-        "SLURM_GPUS_PER_NODE",
-    )
-    name = next((name for name in names if os.environ.get(name, "0") not in ("", "0")), None)
-    return name and f"SLURM gave this job GPUs ({name}={os.environ[name]})"
+    for option in ("JOB_GPUS", "STEP_GPUS", "GPUS_ON_NODE", "GPUS", "GPUS_PER_NODE"):
+        if (value := os.environ.get(f"SLURM_{option}", "")) not in ("", "0"):
+            return f"SLURM gave this job GPUs (SLURM_{option}={value})"
+    return None
 
 
 def days_on_cpus(flops: float, cores: int) -> float:
@@ -282,19 +277,17 @@ def describe_machine(device: torch.device, precision: str, devices: int) -> dict
     """Returns what machine.json says of machine and program; neither the machine's name nor its
     user's.
     """
-    on_gpu = device.type == "cuda"
+    gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
     return {
         "devices": devices,
-        "device": torch.cuda.get_device_name(device) if on_gpu else _processor(),
+        "device": gpu.name if gpu else _processor(),
         "precision": precision,
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gb": round(machine_memory() / 1e9, 1),
-        "gpu_memory_gb": round(torch.cuda.get_device_properties(device).total_memory / 1e9, 1)
-        if on_gpu
-        else None,
+        "gpu_memory_gb": round(gpu.total_memory / 1e9, 1) if gpu else None,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -339,9 +332,6 @@ def peak_memory(device: torch.device) -> float:
 
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
-    named = re.search(
-        r"^model name\s*: (.*)$",
-        cpuinfo.read_text("utf-8") if cpuinfo.exists() else "",
-        re.MULTILINE,
-    )
+    text = cpuinfo.read_text("utf-8") if cpuinfo.exists() else ""
+    named = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
     return named[1].strip() if named else platform.processor() or platform.machine()

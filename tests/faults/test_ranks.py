@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+import range_attention_on_cpu  # noqa: F401 - computes packed sentences here
 import torch
 from applications import slow_but
 from faults.harness import (

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import range_attention_on_cpu  # noqa: F401 - computes packed sentences here
 import torch
 from search.test_beam_search import SEARCH, SENTENCES, search, transformer
 from torch import nn

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import range_attention_on_cpu  # noqa: F401 - computes packed sentences here
 import torch
 from applications import composed, slow_but
 from torch._dynamo.utils import counters

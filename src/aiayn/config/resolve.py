@@ -85,7 +85,7 @@ def check_open_model(options: Config) -> None:
     refusal = None
     for preset in SIZE_PRESETS:
         try:
-            replace(options.model, **_of("model", _of_open(options, model_of(preset))))
+            fill(options, model_of(preset))
             return
         except ConfigError as error:
             refusal = error

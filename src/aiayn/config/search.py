@@ -2,7 +2,7 @@
 number format.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 from aiayn.config.rules import (
     at_least,
@@ -15,11 +15,7 @@ from aiayn.config.rules import (
 )
 
 # The number formats that a translation can be computed in
-PRECISIONS = (
-    "float32",
-    "bfloat16",
-    "int8",
-)
+PRECISIONS = ("float32", "bfloat16", "int8")
 ENGINES = ("auto", "ctranslate2", "torch")
 
 MAX_BEAM_SIZE = 1000
@@ -62,9 +58,7 @@ class SearchOverrides:
         check_rules("search.", self)
 
     def apply(self, search: "SearchConfig") -> "SearchConfig":
-        return SearchConfig(
-            **asdict(search) | {k: v for k, v in asdict(self).items() if v is not None}
-        )
+        return replace(search, **{name: v for name, v in vars(self).items() if v is not None})
 
 
 @option_group("train", "search")

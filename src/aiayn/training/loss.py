@@ -149,8 +149,7 @@ class _LossOfStates(torch.autograd.Function):
         grad_enabled: bool,
     ) -> Tensor:
         w, x, real = weight.to(dtype), states.to(dtype), targets != PAD_ID
-        on_cpu, vocab_size = states.device.type == "cpu", len(w)
-        at_once = max(1, CPU_LOGITS // vocab_size) if on_cpu else GPU_ROWS
+        at_once = max(1, CPU_LOGITS // len(w)) if x.device.type == "cpu" else GPU_ROWS
         losses_of = losses_of_rows
         if _runs_in_triton(x):
             from aiayn.kernels.triton_loss import losses_of_rows as losses_of
@@ -162,12 +161,7 @@ class _LossOfStates(torch.autograd.Function):
         )
         for start in range(0, len(x), at_once):
             rows = slice(start, start + at_once)
-            if on_cpu:
-                logits = x[rows] @ w.T
-            else:
-                # Each row begins at a multiple of 16 numbers, so that a kernel can read vectors.
-                aligned = x.new_empty(len(x[rows]), -(-vocab_size // 16) * 16)
-                logits = torch.mm(x[rows], w.T, out=aligned[:, :vocab_size])
+            logits = _logits(x[rows], w)
             smoothed, _, grad_z = losses_of(logits, targets[rows], label_smoothing, needs_gradient)
             loss += (smoothed * real[rows]).sum()
             if grad_z is not None:
@@ -182,6 +176,17 @@ class _LossOfStates(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         grad_states, grad_weight = ctx.saved_tensors
         return grad_states * grad_output, grad_weight * grad_output, None, None, None, None
+
+
+def _logits(x: Tensor, w: Tensor) -> Tensor:
+    """Returns x @ w.T; on a GPU each row begins at a multiple of 16 numbers, so that a kernel reads
+    it in vectors.
+    """
+    if x.device.type == "cpu":
+        return x @ w.T
+    vocab_size = len(w)
+    aligned = x.new_empty(len(x), -(-vocab_size // 16) * 16)
+    return torch.mm(x, w.T, out=aligned[:, :vocab_size])
 
 
 def _product_dtype(x: Tensor) -> torch.dtype:

@@ -88,8 +88,13 @@ def quiet_trainer(hardware: Hardware, **options: Any) -> pl.Trainer:
     """Returns a Trainer without Lightning's own samplers, progress bar, summary and signal
     handlers.
     """
-    quiet = ("use_distributed_sampler", "enable_progress_bar", "enable_model_summary")
-    trainer = pl.Trainer(**hardware._asdict(), **options, **dict.fromkeys(quiet, False))
+    trainer = pl.Trainer(
+        use_distributed_sampler=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **hardware._asdict(),
+        **options,
+    )
     # Lightning's handlers save nothing, and start collective calls in the middle of others.
     trainer._signal_connector.register_signal_handlers = lambda: None
     return trainer

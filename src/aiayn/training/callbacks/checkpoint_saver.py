@@ -130,30 +130,26 @@ class CheckpointSaver(Checkpoint):
             refuse_unequal_buffers(trainer.world_size, module)
         if step == 1:
             self._prove(trainer, module, batch)
-        signal = self.services.stop.signal_of_any_rank()
-        is_out_of_patience = self.services.validations.is_out_of_patience()
-        stopping = bool(signal or is_out_of_patience or trainer.should_stop)
-        if stopping and not signal and step < settings.max_steps:
+        stop, validations = self.services.stop, self.services.validations
+        is_last, signal = step == settings.max_steps, stop.signal_of_any_rank()
+        stopping = bool(signal or validations.is_out_of_patience() or trainer.should_stop)
+        if stopping and not signal and not is_last:
             self.validate.validate_end(trainer, module, step)
-            signal = self.services.stop.signal_of_any_rank()  # which may have interrupted that
+            signal = stop.signal_of_any_rank()  # which may have interrupted that
+        ends_early = stopping and not signal and not is_last
         saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
         if saving:
             with self.services.clock.paused():
-                with_state = self._saves_state(trainer, last=stopping or step == settings.max_steps)
+                with_state = self._saves_state(trainer, last=stopping or is_last)
                 self._save(trainer, checkpoint_folder.step_path(folder, step), with_state)
         self._save_best(trainer, step, saving)
-        is_early = stopping and not signal and step < settings.max_steps
-        if (
-            is_early
-            and trainer.is_global_zero
-            and not self.services.validations.is_out_of_patience()
-        ):
+        if ends_early and trainer.is_global_zero and not validations.is_out_of_patience():
             callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
             timers = [callback for callback in callbacks if isinstance(callback, Timer)]
             is_over = any((timer.time_remaining() or 0.0) <= 0 for timer in timers)
             reason = f"trainer.max_time={settings.max_time}" if is_over else "a callback"
             self.services.writer.submit(self.services.folder.write_end, step, reason, settings)
-        if not signal and (stopping or step == settings.max_steps):
+        if not signal and (stopping or is_last):
             self.weights_at_end = sums_of(module)
         trainer.should_stop = stopping
 

@@ -68,13 +68,16 @@ class ValidationScores(pl.Callback):
         )
 
     def _translate(self, trainer: pl.Trainer, module: TranslationModule) -> list[str]:
-        """Translates each rank's share of the sentences; all ranks get all translations."""
+        """Translates each rank's share of the sentences; all ranks get all translations.
+
+        Raises ValidationInterrupted on all ranks if a signal has interrupted any of them.
+        """
         rank, world_size = trainer.global_rank, trainer.world_size
-        share: list[str] = []  # where a validation is interrupted
-        with self.services.stop.interruptible_validation():
-            share = self.run.translator(module).translate(
-                self.sources[rank::world_size], self._after_batch
-            )
+        translator, share = self.run.translator(module), self.sources[rank::world_size]
+        with suppress(ValidationInterrupted):
+            share = translator.translate(share, self._after_batch)
+        if self.services.stop.signal_of_any_rank():
+            raise ValidationInterrupted
         shares = [share]
         if world_size > 1:
             shares = [[] for _ in range(world_size)]

@@ -305,14 +305,6 @@ class StopRequest:
         group = self.control_group
         return bool(group.max_over_ranks(int(condition))) if group else condition
 
-    @contextmanager
-    def interruptible_validation(self) -> Iterator[None]:
-        """Raises ValidationInterrupted on all ranks if `interrupt_if_requested` did on any."""
-        with suppress(ValidationInterrupted):
-            yield
-        if self.signal_of_any_rank():
-            raise ValidationInterrupted
-
     def interrupt_if_requested(self) -> None:
         """Raises ValidationInterrupted if this rank received a signal or another has announced one;
         not collective.
