@@ -107,6 +107,18 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
     to CPUs without being told only where nothing speaks for a GPU: neither several devices nor a
     driver or a job that has GPUs.
     """
+    accelerator = _accelerator(settings)
+    if accelerator == "gpu":
+        _configure_cuda()
+    else:
+        keep_few_kernels()
+    precision = _precision(settings.precision, accelerator)
+    # Also back: an earlier training of this process may have chosen otherwise.
+    torch.set_float32_matmul_precision("high" if settings.precision == "tf32" else "highest")
+    return Hardware(accelerator, precision)
+
+
+def _accelerator(settings: TrainerOptions) -> str:
     gpus, accelerator = torch.cuda.device_count(), settings.accelerator
     on_cpu = "set trainer.accelerator=cpu to train on CPUs"
     if accelerator == "auto":
@@ -126,28 +138,23 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
             f"trainer.devices={settings.devices}: this machine has {counted(gpus, 'GPU')}; lower "
             "trainer.devices, or set trainer.accelerator=cpu"
         )
-    if accelerator == "gpu":
-        _configure_cuda()
-    else:
-        keep_few_kernels()
-    precision = settings.precision
-    if precision == "tf32" and accelerator == "cpu":
-        raise ConfigError("trainer.precision=tf32: needs a GPU; on a CPU set 32-true")
-    # Also back: an earlier training of this process may have chosen otherwise.
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-    if precision == "tf32":
-        precision = "32-true"
-    elif precision == "auto" and has_bfloat16(accelerator):
-        precision = "bf16-mixed"
-    elif precision == "auto":
-        # Tensor cores came with compute capability 7.0, bfloat16 in them with 8.0.
-        has_cores = accelerator == "gpu" and torch.cuda.get_device_capability() >= (7, 0)
-        precision = "16-mixed" if has_cores else "32-true"
-    if precision == "16-mixed" and accelerator == "cpu":
+    return accelerator
+
+
+def _precision(precision: str, accelerator: str) -> TrainingPrecision:
+    if accelerator == "cpu" and precision in ("tf32", "16-mixed"):
         raise ConfigError(
-            "trainer.precision=16-mixed: needs a GPU; on a CPU set bf16-mixed or 32-true"
+            f"trainer.precision={precision}: needs a GPU; on a CPU set bf16-mixed or 32-true"
         )
-    return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerOptions
+    if precision == "tf32":
+        return "32-true"
+    if precision != "auto":
+        return cast(TrainingPrecision, precision)  # a rule of TrainerOptions
+    if has_bfloat16(accelerator):
+        return "bf16-mixed"
+    # Tensor cores came with compute capability 7.0, bfloat16 in them with 8.0.
+    has_cores = accelerator == "gpu" and torch.cuda.get_device_capability() >= (7, 0)
+    return "16-mixed" if has_cores else "32-true"
 
 
 def why_no_gpu() -> str:

@@ -133,8 +133,9 @@ def _storable_variable(name: str, *default: str | None) -> str | None:
     """Takes the place of OmegaConf's `${oc.env:NAME}`. Raises ConfigError for a variable that may
     hold a secret.
     """
+    is_storable = STORABLE.fullmatch(name) is not None
     require(
-        STORABLE.fullmatch(name) is not None,
+        is_storable,
         f"${{oc.env:{name}}} is not supported, because options are stored in config.yaml and in "
         "every checkpoint, and the variable may be a secret; if it is not, let the shell insert "
         f"it: KEY=${name}",
@@ -158,9 +159,10 @@ def resolve_options(
     options = from_dict(Config, values)
     if "wandb" in options.logger.kinds and (mode := os.environ.get("WANDB_MODE")):
         one_of("WANDB_MODE", mode, WANDB_MODES)
+    has_peak = options.optim.peak_lr is not None
     are_typed = {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(overrides)
     require(
-        options.optim.peak_lr is None or not are_typed,
+        not (has_peak and are_typed),
         "optim.lr_scale and optim.peak_lr: both set the learning rate; leave one out",
     )
     if options.init_from is None:  # else the model is that run's

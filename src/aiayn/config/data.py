@@ -145,16 +145,18 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         check_rules("data.", self)
+        is_parsing = self.task == "parsing"
         require(
-            self.tags == "kept" or self.task == "parsing",
+            self.tags == "kept" or is_parsing,
             f"data.tags={self.tags}: only works with data.task=parsing",
         )
         require(
             self.source != "hub" or bool(self.hub_path),
             "data.hub_path is empty: name a data set, or use data=files with data.train=PREFIX",
         )
+        is_algorithm = self.tokenizer in ("bpe", *OTHER_ALGORITHMS)
         require(
-            self.tokenizer in ("bpe", *OTHER_ALGORITHMS) or self.tokenizer.endswith(".json"),
+            is_algorithm or self.tokenizer.endswith(".json"),
             f"{written('data.tokenizer', self.tokenizer)}: choose one of bpe, "
             f"{', '.join(OTHER_ALGORITHMS)}, or name the tokenizer.json of a corpus",
         )
@@ -166,8 +168,9 @@ class DataOptions:
         )
         for symbol in self.symbols:
             is_taken = symbol in ("<pad>", "<s>", "</s>", "<unk>")
+            is_tag = re.fullmatch(TAG, symbol) is not None
             require(
-                re.fullmatch(TAG, symbol) is not None and not is_taken,
+                is_tag and not is_taken,
                 f"data.symbols: {symbol}: write a word in angle brackets, such as <2de>",
             )
         require(
@@ -175,16 +178,18 @@ class DataOptions:
             f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
         )
         self._check_weights()
-        parts, count = self.parts_per_step, self.micro_batches
+        parts = self.parts_per_step
+        count = self.micro_batches or parts
         require(
-            count is None or count % parts == 0 or parts % count == 0,
+            count % parts == 0 or parts % count == 0,
             f"data.micro_batches={count}: neither a multiple nor a divisor of "
             f"data.parts_per_step={parts}; set one",
         )
         for name in ("tokens_per_step", "max_tokens_per_device"):
             value = getattr(self, name)
+            fits = value is None or value > self.max_length
             require(
-                value is None or value > self.max_length,
+                fits,
                 f"data.{name}={value}: the longest sentence (data.max_length={self.max_length} "
                 f"and its end token) does not fit; raise data.{name} or lower data.max_length",
             )
@@ -203,10 +208,7 @@ class DataOptions:
         )
         for weight in self.weights:
             at_least("data.weights", weight, 0, most=1000)
-        require(
-            max(self.weights) >= 1,
-            f"{key}: at least one value must be 1 or more",
-        )
+        require(max(self.weights) >= 1, f"{key}: at least one value must be 1 or more")
 
     @property
     def all_symbols(self) -> list[str]:

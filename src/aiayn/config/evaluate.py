@@ -74,7 +74,8 @@ class EvaluateConfig:
                     "option or hypotheses=",
                 )
         name = PurePath(self.test or "").name
-        is_name = name.isprintable() and name[:1] not in ("", ".")
+        is_hidden = name[:1] in ("", ".")
+        is_name = name.isprintable() and not is_hidden
         require(
             self.test is None or is_name,
             f"test={self.test!r}: the results go to a folder named after the last part of the "

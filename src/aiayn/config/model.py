@@ -41,15 +41,17 @@ class ModelOptions:
     def __post_init__(self) -> None:
         check_rules("model.", self)
         d_model, n_heads = self.d_model, self.n_heads
+        is_even = d_model is None or d_model % 2 == 0
         require(
-            self.positions == "learned" or d_model is None or d_model % 2 == 0,
+            is_even or self.positions == "learned",
             f"model.d_model={d_model}: sinusoids come in pairs; choose an even d_model or "
             "model.positions=learned",
         )
         if d_model is None or n_heads is None:
             return
+        has_both = None not in (self.d_k, self.d_v)
         require(
-            d_model % n_heads == 0 or None not in (self.d_k, self.d_v),
+            has_both or d_model % n_heads == 0,
             f"model.d_model={d_model} is not divisible by model.n_heads={n_heads}: "
             "choose another number of heads, or set both model.d_k and model.d_v",
         )

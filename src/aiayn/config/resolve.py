@@ -85,7 +85,7 @@ def check_open_model(options: Config) -> None:
     refusal = None
     for preset in SIZE_PRESETS:
         try:
-            fill(options, model_of(preset))
+            replace(options.model, **_of("model", _of_open(options, model_of(preset))))
             return
         except ConfigError as error:
             refusal = error
@@ -209,9 +209,10 @@ def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
             "fitted   to %d epochs: trainer.max_steps=%d", preset_for(corpus.pairs).epochs, steps
         )
     usual_warmup = max(1, min(MAX_WARMUP, steps // 10))
+    shortest = min(steps, MIN_VALIDATION)
     intervals = {
         "optim.warmup_steps": usual_warmup,
-        "trainer.val_every": min(MAX_INTERVAL, max(steps // 20, min(steps, MIN_VALIDATION))),
+        "trainer.val_every": min(MAX_INTERVAL, max(steps // 20, shortest)),
         "trainer.checkpoint_every": max(1, min(MAX_INTERVAL, steps // 50)),
     }
     inferred = _of_open(options, intervals, f"{steps:,} steps")

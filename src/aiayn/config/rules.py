@@ -248,8 +248,9 @@ def valid_name(key: str, name: str) -> None:
     form = "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
     for part in parts:
         require(part[:1].isalnum() and set(part) <= NAME_CHARACTERS, f"{shown}: {form}")
+    is_short = all(len(part) <= MAX_NAME for part in parts)
     require(
-        len(name) <= MAX_PATH and all(len(part) <= MAX_NAME for part in parts),
+        is_short and len(name) <= MAX_PATH,
         f"{shown}: must have at most {MAX_NAME} characters, with its folders {MAX_PATH}; choose a "
         "shorter one",
     )
@@ -268,8 +269,9 @@ def path_or_paths(expected: str, key: str, value: Any, may_be_empty: bool = Fals
     """Refuses what is neither a path nor a list of paths; OmegaConf cannot check that."""
     paths = [value] if isinstance(value, str) else value
     is_list = isinstance(paths, (list, tuple)) and (may_be_empty or len(paths) > 0)
+    holds_paths = is_list and all(isinstance(path, str) and path for path in paths)
     require(
-        is_list and all(isinstance(path, str) and path for path in paths),
+        holds_paths,
         f"{key}={value}: must be {expected} or a list of them, {key}=[A,B]",
     )
 
@@ -302,8 +304,9 @@ def outputs_folder(typed: str | None) -> Path:
     """
     folder = typed or os.environ.get("AIAYN_OUTPUTS") or "outputs"
     name = "outputs" if typed else "AIAYN_OUTPUTS"
+    is_plain = all(letter.isalnum() or letter in "/._-+@~" for letter in folder)
     require(
-        all(letter.isalnum() or letter in "/._-+@~" for letter in folder),
+        is_plain,
         f"{name}={folder}: use letters, digits, '/', '.', '_' and '-', so that printed commands "
         "need no quotes",
     )

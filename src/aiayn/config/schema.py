@@ -86,14 +86,16 @@ class Config:
         )
         if self.init_from is not None:  # without the slash of a completed `outputs/NAME/`
             object.__setattr__(self, "init_from", str(PurePath(self.init_from)))
+        has_source = self.init_from is not None
         require(
-            self.init_fingerprint is None or self.init_from is not None,
+            has_source or self.init_fingerprint is None,
             f"init_fingerprint={self.init_fingerprint}: set init_from as well, or neither",
         )
         self._check_text()
         self._check_metrics()
         self._check_patience()
-        count, world = self.data.micro_batches, self.trainer.world_size
+        count = self.data.micro_batches
+        world = self.trainer.world_size
         require(
             count is None or count % world == 0,
             f"data.micro_batches={count}: {world} devices cannot share it evenly; set a multiple "
@@ -103,8 +105,9 @@ class Config:
     def _check_text(self) -> None:
         data, model = self.data, self.model
         for split in ("train", "val"):
+            prefix = getattr(data, split)
             require(
-                getattr(data, split) is not None,
+                prefix is not None,
                 f"data.{split} is missing: data.{split}=PREFIX reads PREFIX.SRC and PREFIX.TGT",
             )
         require(
@@ -113,14 +116,16 @@ class Config:
             "common; set model.tie_embeddings=decoder (or none)",
         )
         learns = data.tokenizer == "unigram" and self.init_from is None
+        is_prepared_once = self.trainer.num_nodes == 1 or not data.prepare_per_node
         require(
-            not learns or self.trainer.num_nodes == 1 or not data.prepare_per_node,
+            is_prepared_once or not learns,
             "data.tokenizer=unigram: machines may learn different vocabularies; set "
             "data.prepare_per_node=false, or give them one tokenizer.json",
         )
         longest = data.max_length + self.search.max_extra_tokens + 1
+        has_table = model.positions == "learned"
         require(
-            model.positions != "learned" or model.max_positions >= longest,
+            model.max_positions >= longest or not has_table,
             f"model.max_positions={model.max_positions}: outputs reach {longest} positions "
             "(data.max_length + search.max_extra_tokens + 1); set "
             f"model.max_positions={longest} or more, or lower data.max_length",
@@ -130,12 +135,12 @@ class Config:
         best, task = self.trainer.best_metric, self.data.task
         score = TASKS[task].val_metric
         one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
-        for key, metric in (
-            ("optimized_metric", self.optimized_metric),
-            ("trainer.best_metric", best),
-        ):
+        metrics = {"optimized_metric": self.optimized_metric, "trainer.best_metric": best}
+        translates = self.trainer.val_bleu_sentences != 0
+        for key, metric in metrics.items():
+            needs_translations = metric not in ("val/loss", "val/ppl")
             require(
-                metric in ("val/loss", "val/ppl") or self.trainer.val_bleu_sentences != 0,
+                translates or not needs_translations,
                 f"{key}={metric}: is not measured with trainer.val_bleu_sentences=0; raise that, "
                 f"or set {key}=val/loss",
             )
@@ -155,8 +160,9 @@ class Config:
             f"{key}: trainer.limit_val_batches=0 turns validation off; raise it, or set "
             "trainer.patience=null",
         )
+        first_validation = trainer.val_every or 0
         require(
-            (trainer.val_every or 0) <= (trainer.max_steps or math.inf),
+            first_validation <= (trainer.max_steps or math.inf),
             f"{key}: trainer.val_every={trainer.val_every} of trainer.max_steps="
             f"{trainer.max_steps} validates at the end only; lower trainer.val_every",
         )

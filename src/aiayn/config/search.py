@@ -88,8 +88,10 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         positive("--temperature", self.temperature)
         at_least("--top-k", self.top_k, 1)
+        is_share = self.top_p is None or 0 < self.top_p <= 1
         require(
-            self.top_p is None or 0 < self.top_p <= 1,
+            is_share,
             f"--top-p {self.top_p}: must be above 0 and at most 1",
         )
-        require(self.top_k is None or self.top_p is None, "--top-k and --top-p: choose one of them")
+        is_one = None in (self.top_k, self.top_p)
+        require(is_one, "--top-k and --top-p: choose one of them")
