@@ -106,7 +106,7 @@ HOMES = {
     "pytorch_lightning": {"data/datamodule", "training", "__init__"},
     "triton": {"kernels/triton_attention", "kernels/triton_loss"},
     "lightning_fabric": {"training/distributed/ranks"},
-    "lightning_utilities": {"training/background_writer"},
+    "lightning_utilities": {"training/checkpoint_io"},
     "numpy": {
         *("data", "evaluation/scoring", "evaluation/significance", "reports/differences", "search"),
         "apps/documents/placement",

@@ -34,7 +34,7 @@ from aiayn.reports import report
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.run_folder import read_jsonl, saved_steps
 from aiayn.training import run
-from aiayn.training.background_writer import BackgroundWriter
+from aiayn.training.checkpoint_io import BackgroundWriter
 
 SPLITS = ("train", "val", "test")
 LIMIT = 400.0  # seconds after which what must happen is taken to hang, on the busiest machine

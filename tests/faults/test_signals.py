@@ -15,7 +15,7 @@ from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import saved_steps
 from aiayn.search.translator import Translator
 from aiayn.training import run
-from aiayn.training.background_writer import BackgroundWriter
+from aiayn.training.checkpoint_io import BackgroundWriter
 from aiayn.training.module import TranslationModule
 
 TERM = signal.SIGTERM

@@ -5,7 +5,7 @@ from threading import Event
 import pytest
 import torch
 
-from aiayn.training.background_writer import BackgroundWriter
+from aiayn.training.checkpoint_io import BackgroundWriter
 
 
 def fail() -> None:

@@ -10,8 +10,7 @@ from applications import composed
 from aiayn.errors import RefusedError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
-from aiayn.training.background_writer import BackgroundWriter
-from aiayn.training.checkpoint_io import RunCheckpointIO, steps_to_average
+from aiayn.training.checkpoint_io import BackgroundWriter, RunCheckpointIO, steps_to_average
 from aiayn.training.finish import average_last
 
 

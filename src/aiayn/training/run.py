@@ -22,11 +22,11 @@ from aiayn.runs.checkpoint_folder import step_path
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import handle_signals
-from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.callbacks.display import Display
 from aiayn.training.callbacks.monitors import NonFiniteGuard, ThroughputMonitor
 from aiayn.training.callbacks.validate import Validate, ValidationScores
+from aiayn.training.checkpoint_io import BackgroundWriter
 from aiayn.training.distributed.failures import ConnectRanks, ExplainFailures, explain_disk_errors
 from aiayn.training.distributed.ranks import StopRequest, find_rank, global_rank, local_ranks
 from aiayn.training.finish import finish

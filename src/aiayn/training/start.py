@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiayn.config.extensions import constraint_of, is_lower_better, own_options
 from aiayn.config.model import ModelConfig
@@ -37,12 +37,14 @@ from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import ValidationHistory, check_unchanged
 from aiayn.runs.run_folder import RunFolder
 from aiayn.search.translator import Translator
-from aiayn.training.background_writer import BackgroundWriter
 from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.ranks import StopRequest, global_rank
 from aiayn.training.module import TranslationModule
 from aiayn.training.research import Research
 from aiayn.training.resume import ResumeState, fill_as_stored
+
+if TYPE_CHECKING:
+    from aiayn.training.checkpoint_io import BackgroundWriter
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +124,7 @@ class RunServices:
 
     folder: RunFolder
     check_folder: Callable[[], None]  # raises RefusedError if another folder is at its path
-    writer: BackgroundWriter  # writes checkpoints
+    writer: "BackgroundWriter"  # writes checkpoints
     stop: StopRequest  # of any rank
     validations: ValidationHistory  # up to now
     clock: TrainingClock
