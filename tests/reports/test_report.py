@@ -396,6 +396,7 @@ def test_of_a_sweep_of_many_runs_the_best_groups_come_first_and_single_runs_are_
     text = run_application("aiayn", "table", str(sweep)).out
     assert f"The best 40 of {n_runs}; CSV and JSON list all." in text
     assert "and 41 more: unfinished" in text
+    assert text.count("\n") < 200  # the paper's tables, too, show a part
 
 
 @pytest.mark.slow

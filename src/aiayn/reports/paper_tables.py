@@ -9,7 +9,7 @@ from aiayn.config.stored import to_dict
 from aiayn.config.tasks import BRACKET_KINDS
 from aiayn.errors import counted
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.reports.comparison import compare_groups
+from aiayn.reports.comparison import MANY, compare_groups
 from aiayn.reports.differences import corrected, explained, minus
 from aiayn.reports.groups import (
     ONE_CHECKPOINT,
@@ -36,6 +36,8 @@ from aiayn.reports.runs import MeasuredRun, Metric, gathered
 from aiayn.reports.tables import NOT_RUN, Column, Table, shown
 from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import Record
+
+MAX_REASONS = 10  # why runs are not comparable with the paper
 
 # The metrics of Table 3, English-German
 PPL = Metric("val/ppl")
@@ -124,8 +126,11 @@ def _table(
         not_run = dict.fromkeys(MEASURED_KEYS & records[0].keys(), NOT_RUN)
         table.selected = [record | ({} if record["run"] else not_run) for record in records]
         return table
-    table.selected = [record for record in records if record["run"] and measured_rows]
-    if left_out := len(records) - len(table.selected):
+    measured = [record for record in records if record["run"] and measured_rows]
+    table.selected = measured[:MANY]
+    if len(measured) > MANY:
+        table.after.append(f"The first {MANY} of {len(measured)}; CSV and JSON list all.")
+    if left_out := len(records) - len(measured):
         table.after.append(f"{left_out} rows of this table were not run; --all shows them as well.")
     return table
 
@@ -440,6 +445,8 @@ def _warning(records: Sequence[Record]) -> list[str]:
         for record in records
         for reason in record.get("not_comparable", ())
     )
+    if more := reasons[MAX_REASONS:]:
+        reasons[MAX_REASONS:] = [f"and {len(more)} more; JSON lists all"]
     paragraph = "\n- ".join(["Not comparable with the paper's figures:", *reasons])
     return [paragraph] if reasons else []
 
