@@ -252,19 +252,24 @@ def test_a_mistake_in_a_file_is_one_line_leaves_no_run_and_can_be_mended(mistake
 
 
 @pytest.mark.parametrize(
-    "encoding", ["torch.zeros(length, 16)", "torch.zeros(length, 1)", "torch.zeros(())"]
+    "part",
+    [
+        "positions=lambda config, position: lambda start, length: torch.zeros(length, 16)",
+        "positions=lambda config, position: lambda start, length: torch.zeros(length, 1)",
+        "positions=lambda config, position: lambda start, length: torch.zeros(())",
+        "final_norm=lambda config, position: lambda x: x / 2",
+        "feed_forward=lambda config, position: torch.relu",
+    ],
 )
-def test_positions_may_be_one_number_for_all(encoding, text, tmp_path):
-    file = tmp_path / "constant.py"
-    file.write_text(
-        "import torch\nfrom aiayn.model.layers import Parts\n"
-        f"PARTS = Parts(positions=lambda config, position: lambda start, length: {encoding})\n",
-        encoding="utf-8",
-    )
+def test_functions_and_positions_that_broadcast_may_be_parts(part, text, tmp_path):
+    file = tmp_path / "function.py"
+    file.write_text(f"import torch\nfrom aiayn.model.layers import Parts\nPARTS = Parts({part})\n")
     parts = extensions.ids_of_builders(extensions.register_extensions([str(file)]))
     config = composed(*options(text, tmp_path, "", "model.d_model=16", "data.vocab_size=280"))
     config = replace(config, model=replace(config.model, parts=parts))
-    check_shapes(TranslationModule(run_config(config), 280))
+    module = TranslationModule(run_config(config), 280)
+    check_shapes(module)
+    assert module.training
 
 
 def test_two_files_build_one_model_unless_they_bring_the_same_part(text, tmp_path):

@@ -140,7 +140,11 @@ def check_shapes(module: TranslationModule) -> None:
         if getattr(output, "shape", None) != inputs[0].shape:
             refuse("add_norm" if name.startswith("norm") else name, part, output, inputs[0].shape)
 
-    hooks = [part.register_forward_hook(partial(compare, name)) for name, part in parts]
+    hooks = [
+        part.register_forward_hook(partial(compare, name))
+        for name, part in parts
+        if isinstance(part, nn.Module)  # a function may take its place
+    ]
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad(), evaluating(module):
             for positions in (model.src_positions, model.tgt_positions):
