@@ -106,10 +106,11 @@ class CheckpointSaver(Checkpoint):
         some averages do, and no file holds them.
         """
         module, step = translation_module(pl_module), trainer.global_step
-        if self.weights_at_end is None or torch.equal(self.weights_at_end, sums_of(module)):
+        if self.weights_at_end is None:
             return
-        path, is_lost = checkpoint_folder.step_path(self.services.folder.checkpoints, step), False
-        if trainer.is_global_zero:
+        path = checkpoint_folder.step_path(self.services.folder.checkpoints, step)
+        is_lost = trainer.is_global_zero and not torch.equal(self.weights_at_end, sums_of(module))
+        if is_lost:
             self.services.writer.wait()
             is_lost = not holds(module.model, checkpoints.load(path, just_written=True).weights)
         if self.services.stop.on_any_rank(is_lost):
