@@ -192,10 +192,13 @@ def explain_own_code(error: Exception, files: str = "") -> str:
     if not files:
         return ""
     frames, program = traceback.extract_tb(error.__traceback__), Path(__file__).parent
-    calls = [frame.line for frame in frames if Path(frame.filename).is_relative_to(program)]
+    calls = [f"`{frame.line}`" for frame in frames if Path(frame.filename).is_relative_to(program)]
+    caller = ""
+    if calls and not isinstance(error, SyntaxError):
+        caller = f", in a call from {' and '.join(calls[-2:])}"
     return (
-        f"extensions: {files}: {summary_of(error)}, in a call from `{'` and `'.join(calls[-2:])}`; "
-        "compare this code with docs/ideas.md and docs/lightning.md; debug=true shows the traceback"
+        f"extensions: {files}: {summary_of(error)}{caller}; compare this code with docs/ideas.md "
+        "and docs/lightning.md; debug=true shows the traceback"
     )
 
 

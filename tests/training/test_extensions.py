@@ -221,6 +221,8 @@ MISTAKES = {
         r"extensions: own\.py: RuntimeError: .*; debug=true shows the traceback",
     ),
     "no callbacks": ("callbacks = lambda run: None\n", r"extensions: own\.py: TypeError: "),
+    "another object": ("callbacks = lambda run: [0]\n", "callbacks: 0 is not a Callback"),
+    "syntax": ("callbacks = lambda run: [\n", r"own\.py: SyntaxError: .* line 1\); compare"),
     "only in a helper": (
         "from own_helper import Module\n",
         r"own_helper\.py, line 4, in Module\.training_loss: AttributeError: 'Module' object",
@@ -766,17 +768,25 @@ def test_another_optimization_is_refused_in_a_line_before_anything_is_written(
 
 
 @pytest.mark.parametrize(
-    "name", ["StochasticWeightAveraging", "GradientAccumulationScheduler", "RichProgressBar"]
+    "name",
+    [
+        "StochasticWeightAveraging",
+        "GradientAccumulationScheduler",
+        "RichProgressBar",
+        "ModelPruning",
+    ],
 )
 def test_callbacks_whose_work_would_be_lost_are_refused_by_name_with_what_to_do(
     name, text, tmp_path
 ):
     callbacks = importlib.import_module("pytorch_lightning.callbacks")
-    given = {"StochasticWeightAveraging": [0.01], "GradientAccumulationScheduler": [{0: 2}]}.get(
-        name, []
-    )
+    given = {
+        "StochasticWeightAveraging": [0.01],
+        "GradientAccumulationScheduler": [{0: 2}],
+        "ModelPruning": ["l1_unstructured"],
+    }.get(name, [])
     kind = type("Own", (getattr(callbacks, name),), {})
-    with pytest.raises(ConfigError, match=r"Own is not supported: .*; (use|set|leave)"):
+    with pytest.raises(ConfigError, match=r"Own is not supported: .*; (use|set|leave|mask)"):
         aiayn.train(*options(text, tmp_path, "", "name=run"), callbacks=[kind(*given)])
     assert not (tmp_path / "run").exists()
 

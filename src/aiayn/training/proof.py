@@ -52,7 +52,7 @@ NARROW_VOCAB = 300
 
 FAULTS = {
     "reload": "the reloaded model gives different outputs (log-probabilities differ by {:.2g}); "
-    "change the model in build_model, or store the change in the checkpoint",
+    "change the model only in build_model, and draw nothing at random in evaluation mode",
     "forward": "forward gives different outputs from decode and output, which training and search "
     "use (they differ by {:.2g}); let forward call them",
     "faster": "the faster form used for translation gives different outputs (log-probabilities "

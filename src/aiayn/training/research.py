@@ -22,6 +22,7 @@ from pytorch_lightning.callbacks import (
     BatchSizeFinder,
     GradientAccumulationScheduler,
     LearningRateFinder,
+    ModelPruning,
     ProgressBar,
     StochasticWeightAveraging,
 )
@@ -64,6 +65,7 @@ UNSUPPORTED: dict[type[pl.Callback], str] = {
         "it averages after the last checkpoint is saved; use EMAWeightAveraging("
         "use_buffers=False), or trainer.average_last for the mean of the last checkpoints"
     ),
+    ModelPruning: "its masks are not restored from a checkpoint; mask weights inside a part",
 }
 
 
@@ -98,8 +100,13 @@ class Research:
 
     @property
     def file_names(self) -> list[str]:
-        """Returns the names of the files with this code, as messages name them."""
-        return file_names(",".join(self.ids))
+        """Returns the names of the files with this code, and of Lightning's classes, as messages
+        name them.
+        """
+        classes = [type(callback) for callback in self.callbacks]
+        return file_names(",".join(self.ids)) + [
+            cls.__name__ for cls in classes if _is_library(cls)
+        ]
 
     @property
     def metrics(self) -> Metrics:
@@ -182,8 +189,11 @@ def warn_of_unused_code(research: Research) -> None:
 
 def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
     """Raises ConfigError for callbacks of Lightning that would change what a step is, or whose work
-    would be lost.
+    would be lost, and for what is no callback.
     """
+    for callback in callbacks:
+        if not isinstance(callback, pl.Callback):
+            raise ConfigError(f"callbacks: {callback!r:.80} is not a Callback of Lightning")
     for callback, (unsupported, instead) in product(callbacks, UNSUPPORTED.items()):
         if isinstance(callback, unsupported):
             raise ConfigError(f"{type(callback).__name__} is not supported: {instead}")
