@@ -76,9 +76,10 @@ class Batch(Counted):
 
     def few(self) -> "Batch":
         """Returns the beginnings of the first one or two pairs."""
-        lengths = tuple(np.minimum(side[:2], BEGINNING) for side in self.lengths)
-        ids = (side[:2, :BEGINNING] for side in (self.src, self.tgt_in, self.tgt_out))
-        return Batch(self.number, *ids, lengths, self.step_tokens)
+        src, tgt = (np.minimum(side[:2], BEGINNING) for side in self.lengths)
+        rows = slice(2), slice(BEGINNING)
+        ids = self.src[rows], self.tgt_in[rows], self.tgt_out[rows]
+        return Batch(self.number, *ids, (src, tgt), self.step_tokens)
 
 
 class Slot(IntEnum):
@@ -167,10 +168,10 @@ class PackedBatch(Counted):
 
     def few(self) -> Batch:
         """Returns the beginning of the first pair, padded."""
-        lengths = tuple(np.minimum(side[:1], BEGINNING) for side in self.lengths)
-        source, target = int(lengths[0][0]), int(lengths[1][0])
+        src, tgt = (np.minimum(side[:1], BEGINNING) for side in self.lengths)
+        source, target = int(src[0]), int(tgt[0])
         ids = self.src[:, :source], self.tgt_in[:, :target], self.tgt_out[:, :target]
-        return Batch(self.number, *ids, lengths, self.step_tokens)
+        return Batch(self.number, *ids, (src, tgt), self.step_tokens)
 
     def _row(self, slot: Slot) -> Tensor:
         return self.slots[slot][None]
