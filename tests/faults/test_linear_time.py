@@ -81,8 +81,12 @@ def growth(
 
 
 NAMED = dict(patterns())
-# Tried at one place of a text, where a tag or a sentence begins; others are searched for.
-TRIED_ONCE = ("aiayn.apps.localisation.exchange.TAG", "aiayn.apps.documents.texts.INITIAL")
+# Tried at one place of a text, where a tag, a sentence or a line begins; others are searched for.
+TRIED_ONCE = (
+    "aiayn.apps.localisation.exchange.TAG",
+    "aiayn.apps.documents.texts.INITIAL",
+    "aiayn.apps.documents.markdown.TITLED",
+)
 # Comments and instructions of XML that a parser has accepted: what begins there also ends.
 del NAMED["aiayn.apps.localisation.exchange.NOT_TEXT"]
 
