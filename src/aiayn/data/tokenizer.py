@@ -34,6 +34,7 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 log = logging.getLogger(__name__)
 
 SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
+TOKEN = {number: token for token, number in SPECIAL_IDS.items()}
 
 # The alphabet of byte-level BPE: printable bytes are their own characters, the others 256 + n.
 _ALPHABET = set(pre_tokenizers.ByteLevel.alphabet())

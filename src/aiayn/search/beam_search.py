@@ -92,9 +92,8 @@ class Beams(NamedTuple):
     largest_penalty: Tensor  # (N,) penalty of an output of `limit` tokens and eos
     done: Tensor  # (N,) bool
     n_ended: Tensor  # (N,) hypotheses that ended among the best K of their step
-    log_probs: (
-        Tensor  # (N, K) of the alive hypotheses, best first; (N, 1) at the start; -inf once done
-    )
+    # (N, K) of the alive hypotheses, best first; (N, 1) at the start; -inf once done
+    log_probs: Tensor
     tokens: Tensor  # (N, K, L) of the alive hypotheses of every step, of at most L
     parents: Tensor  # (N, K, L) the hypothesis of the previous step that each continues
     finished_scores: Tensor  # (N, K) best first
@@ -123,9 +122,7 @@ def beam_search(
     Raises DivergedError if the model's output is NaN or infinite, ConfigError if a constraint
     leaves a sentence without a translation.
     """
-    limits = [
-        length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()
-    ]
+    limits = length_limits(src_mask, config)
     longest = max(limits) + 1
     cache = model.init_cache(model.encode(src, src_mask), src_mask, config.beam_size)
     beams = _empty_beams(torch.tensor(limits, device=src.device), longest, config)
@@ -219,6 +216,12 @@ def best_continuations(
     return best, parents, tokens
 
 
+def length_limits(src_mask: Tensor, config: SearchConfig) -> list[int]:
+    """Returns the most tokens, eos not counted, of a translation of each sentence."""
+    lengths = src_mask.flatten(1).sum(1).tolist()
+    return [length - 1 + config.max_extra_tokens for length in lengths]
+
+
 def _empty_beams(limit: Tensor, longest: int, config: SearchConfig) -> Beams:
     """Returns beams for `longest` steps, with one alive, empty hypothesis per sentence and none
     finished.
@@ -259,16 +262,13 @@ def _extend(
     scores = torch.where(ended, log_probs / length_penalty(length, config), -torch.inf)
     # The K finished hypotheses compete with those that end now.
     finished_scores, kept = torch.cat([beams.finished_scores, scores], 1).topk(k)
-    finished_from = torch.cat([beams.finished_from, from_beam + (length - 1) * k], 1).gather(
-        1, kept
-    )
+    ends_from = from_beam + (length - 1) * k
+    finished_from = torch.cat([beams.finished_from, ends_from], 1).gather(1, kept)
 
     alive_log_probs, alive = log_probs.masked_fill(ended, -torch.inf).topk(k)
     parents = from_beam.gather(1, alive)
-    beams.tokens[:, :, length - 1], beams.parents[:, :, length - 1] = (
-        new_tokens.gather(1, alive),
-        parents,
-    )
+    beams.tokens[:, :, length - 1] = new_tokens.gather(1, alive)
+    beams.parents[:, :, length - 1] = parents
     # log P is negative and only falls, so no alive hypothesis can end with a better score than its
     # present log P under the largest possible penalty: stopping here loses nothing.
     done = finished_scores[:, -1] >= alive_log_probs[:, 0] / beams.largest_penalty
@@ -292,12 +292,12 @@ def _extend(
 def _collect(beams: Beams, hypotheses: list[list[Hypothesis]]) -> None:
     """Stores the finished hypotheses of these beams as the results of their sentences."""
     steps = int(beams.finished_from.max()) // beams.tokens.size(1)  # before the longest ended
-    columns = (beams.finished_from, beams.finished_scores, beams.finished_log_probs)
-    lists = (
-        column.tolist()
-        for column in (beams.tokens[..., :steps], beams.parents[..., :steps], *columns)
+    columns = (
+        *(beams.sentence, beams.tokens[..., :steps], beams.parents[..., :steps]),
+        *(beams.finished_from, beams.finished_scores, beams.finished_log_probs),
     )
-    for sentence, tokens, parents, *finished in zip(beams.sentence.tolist(), *lists, strict=True):
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for sentence, tokens, parents, *finished in rows:
         hypotheses[sentence] = [
             Hypothesis(_tokens_of(tokens, parents, *divmod(start, len(tokens))), score, log_prob)
             for start, score, log_prob in zip(*finished, strict=True)

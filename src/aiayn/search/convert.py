@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from aiayn.config.model import ModelConfig
 from aiayn.config.stored import to_dict
-from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
+from aiayn.data.tokenizer import TOKEN, Tokenizer
 from aiayn.files import atomic_folder, atomic_write_text, sha256
 from aiayn.kernels.accelerate import is_exactly
 from aiayn.model.attention import MultiHeadAttention, attention
@@ -34,28 +34,11 @@ from aiayn.search.converted import ABOUT, FORMAT, converted_folder, fingerprint
 from aiayn.token_ids import BOS_ID, EOS_ID, UNK_ID
 
 POSITIONS = 4096  # of the tables that sinusoids are written into; longer lines are for torch
-TOKEN = {number: token for token, number in SPECIAL_IDS.items()}
 # What can stand in a model that is converted: modules of exactly these classes.
 EXPRESSIBLE = (
-    *(
-        Transformer,
-        EncoderLayer,
-        DecoderLayer,
-        MultiHeadAttention,
-        FeedForward,
-        AddNorm,
-        SharedEmbedding,
-        TiedOutput,
-    ),
-    *(
-        SinusoidalPositions,
-        LearnedPositions,
-        nn.ModuleList,
-        nn.Linear,
-        nn.LayerNorm,
-        nn.Dropout,
-        nn.Identity,
-    ),
+    *(Transformer, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, AddNorm),
+    *(SharedEmbedding, TiedOutput, SinusoidalPositions, LearnedPositions),
+    *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity),
 )
 
 
@@ -71,18 +54,15 @@ def why_not_converted(model: Transformer) -> str | None:
         is_ours = isinstance(module, MultiHeadAttention | FeedForward)
         if is_ours and not all(is_exactly(child, nn.Linear) for child in module.children()):
             return f"{name}, whose matrices are not plain linear layers"
-    if not is_exactly(model.encoder_norm, nn.Identity) or not is_exactly(
-        model.decoder_norm, nn.Identity
-    ):
+    final_norms = model.encoder_norm, model.decoder_norm
+    if not all(is_exactly(norm, nn.Identity) for norm in final_norms):
         return "a norm after the layers"
     if type(model.output) not in (TiedOutput, nn.Linear):
         return "the output layer"
-    unlike = (
-        name
-        for name, module in model.named_modules()
-        if _is_unlike_the_options(module, model.config)
-    )
-    return next((f"{name}, which differs from the model's options" for name in unlike), None)
+    for name, module in model.named_modules():
+        if _is_unlike_the_options(module, model.config):
+            return f"{name}, which differs from the model's options"
+    return None
 
 
 def _is_unlike_the_options(module: nn.Module, config: ModelConfig) -> bool:
@@ -96,11 +76,8 @@ def _is_unlike_the_options(module: nn.Module, config: ModelConfig) -> bool:
             module_sizes = [module.n_heads, len(module.w_q.weight), len(module.w_v.weight)]
             return module.attention is not attention or biased or module_sizes != sizes
         case AddNorm():
-            return (
-                type(module.norm) is not nn.LayerNorm
-                or module.norm.eps != 1e-5
-                or module.norm.bias is None
-            )
+            norm = module.norm
+            return type(norm) is not nn.LayerNorm or norm.eps != 1e-5 or norm.bias is None
         case EncoderLayer() | DecoderLayer():
             return type(module.feed_forward) is not FeedForward
         case SharedEmbedding():
@@ -134,36 +111,26 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
         table = positions.table if learned else sinusoids(POSITIONS, config.d_model)
         stack.position_encodings.encodings = _array(table)
         for to, layer in zip(stack.layer, layers, strict=True):
-            attentions, norms = (
-                [(to.self_attention, layer.self_attention)],
-                [layer.norm_1, layer.norm_2],
-            )
+            attentions = [(to.self_attention, layer.self_attention, layer.norm_1)]
+            last_norm = layer.norm_2
             if isinstance(layer, DecoderLayer):
-                attentions.append((to.attention, layer.cross_attention))
-                norms.append(layer.norm_3)
-            for block, ours in attentions:
+                attentions.append((to.attention, layer.cross_attention, layer.norm_2))
+                last_norm = layer.norm_3
+            for block, ours, norm in attentions:
                 q, k, v, o = _projections(ours)
-                fused = (
-                    [torch.cat([q, k, v]), o]
-                    if ours is layer.self_attention
-                    else [q, torch.cat([k, v]), o]
-                )
+                fused = [torch.cat([q, k, v]), o]
+                if ours is not layer.self_attention:
+                    fused = [q, torch.cat([k, v]), o]
                 for linear, matrix in zip(block.linear, fused, strict=True):
                     _put(linear, matrix)
+                _put_norm(block, norm)
                 if "head_dim" in wide:
                     block.queries_scale = _array(torch.tensor(config.d_k**-0.5))
             assert isinstance(layer.feed_forward, FeedForward)
             w_1, w_2 = layer.feed_forward.w_1, layer.feed_forward.w_2
             _put(to.ffn.linear_0, w_1.weight, w_1.bias)
             _put(to.ffn.linear_1, w_2.weight, w_2.bias)
-            for block, add_norm in zip(
-                [*(block for block, _ in attentions), to.ffn], norms, strict=True
-            ):
-                norm = cast(nn.LayerNorm, add_norm.norm)
-                block.layer_norm.gamma, block.layer_norm.beta = (
-                    _array(norm.weight),
-                    _array(norm.bias),
-                )
+            _put_norm(to.ffn, last_norm)
     sources = model.src_embedding or model.embedding
     for embeddings, ours in (
         (spec.encoder.embeddings[0], sources),
@@ -189,6 +156,12 @@ def _put(linear: Any, weight: Tensor, bias: Tensor | None = None) -> None:
     """Sets weights, and a bias of zero where ours have none."""
     linear.weight = _array(weight)
     linear.bias = _array(torch.zeros(len(weight)) if bias is None else bias)
+
+
+def _put_norm(block: Any, add_norm: AddNorm) -> None:
+    norm = cast(nn.LayerNorm, add_norm.norm)
+    block.layer_norm.gamma = _array(norm.weight)
+    block.layer_norm.beta = _array(norm.bias)
 
 
 def _array(weight: Tensor) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiayn.config.extensions import constraining, load_extensions, register_extensions
-from aiayn.config.rules import at_least
+from aiayn.config.rules import at_least, require
 from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.errors import ConfigError, RefusedError, counted
 from aiayn.search.converted import converted_folder, fingerprint, read_converted
@@ -113,19 +113,24 @@ def _device(choice: Choice) -> str:
     if choice.accelerator == "gpu" and not gpus:
         raise _UnableError("CTranslate2 finds no GPU")
     device = "cuda" if gpus and choice.accelerator != "cpu" else "cpu"
-    if device == "cuda" and choice.devices > gpus:
-        raise ConfigError(
-            f"devices={choice.devices}: this machine has {counted(gpus, 'GPU')}; lower it, or set "
-            "accelerator=cpu"
-        )
-    if device == "cuda" and not _load_cublas():
-        remedy = "(pip install nvidia-cublas-cu12)"
-        raise _UnableError(f"CTranslate2 needs libcublas.so.12, which is not found here {remedy}")
-    if choice.precision == "bfloat16" and "bfloat16" not in ctranslate2.get_supported_compute_types(
-        device
-    ):
+    if device == "cuda":
+        require_gpus(choice.devices, gpus)
+        if not _load_cublas():
+            remedy = "pip install nvidia-cublas-cu12"
+            raise _UnableError(f"CTranslate2 finds no libcublas.so.12 ({remedy})")
+    supported = ctranslate2.get_supported_compute_types(device)
+    if choice.precision == "bfloat16" and "bfloat16" not in supported:
         raise _UnableError(f"CTranslate2 does not compute in bfloat16 on this {device}")
     return device
+
+
+def require_gpus(devices: int, gpus: int) -> None:
+    """Raises ConfigError for more devices than this machine has GPUs."""
+    require(
+        devices <= gpus,
+        f"devices={devices}: this machine has {counted(gpus, 'GPU')}; lower it, or set "
+        "accelerator=cpu",
+    )
 
 
 def _load_cublas() -> bool:
@@ -136,12 +141,10 @@ def _load_cublas() -> bool:
     """
     if sys.platform != "linux":
         return True
+    library = "libcublas.so.12"
     spec = find_spec("nvidia")
-    folders = [
-        Path(location, "cublas/lib")
-        for location in (spec and spec.submodule_search_locations) or ()
-    ]
-    for path in ("libcublas.so.12", *(str(folder / "libcublas.so.12") for folder in folders)):
+    locations = (spec and spec.submodule_search_locations) or ()
+    for path in (library, *(f"{location}/cublas/lib/{library}" for location in locations)):
         with suppress(OSError):
             ctypes.CDLL(path)
             return True

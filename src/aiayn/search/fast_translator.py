@@ -16,16 +16,17 @@ CTranslate2 does otherwise than `beam_search`, and how the results become the sa
 
 import math
 import os
+import re
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiayn.config.search import SearchConfig
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import TOKEN, Tokenizer
 from aiayn.errors import NonFiniteOutputError
-from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress
+from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -33,11 +34,7 @@ if TYPE_CHECKING:
     from aiayn.search.translator import Translator
 
 # By our names of precisions
-COMPUTE_TYPES = {
-    "float32": "float32",
-    "bfloat16": "bfloat16",
-    "int8": "int8_float32",
-}
+COMPUTE_TYPES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8_float32"}
 
 
 class FastTranslator(LineTranslator):
@@ -71,14 +68,11 @@ class FastTranslator(LineTranslator):
         self.exponent = max(search.length_penalty / (2 if search.penalty == "gnmt" else 1), 1e-3)
         self._load_in_torch = load_in_torch
         self._torch: Translator | None = None
-        self._src_subwords, self._tgt_subwords = tokenizer.source.subwords, tokenizer.subwords
-        self._ids = {token: number for number, token in enumerate(self._tgt_subwords)}
-        threads = max(1, _threads() // devices)
-        parallel = (
-            {"device_index": list(range(devices))}
-            if device == "cuda"
-            else {"inter_threads": devices}
-        )
+        self._src_subwords = tokenizer.source.subwords
+        self._ids = {subword: number for number, subword in enumerate(tokenizer.subwords)}
+        parallel: dict[str, Any] = {"inter_threads": devices}
+        if device == "cuda":
+            parallel = {"device_index": list(range(devices))}
         # Where torch is loaded, both have one OpenMP, and CTranslate2 sets its threads.
         torch = sys.modules.get("torch")
         n_threads = torch.get_num_threads() if torch else 0
@@ -86,7 +80,7 @@ class FastTranslator(LineTranslator):
             str(folder),
             device,
             compute_type=COMPUTE_TYPES[precision],
-            intra_threads=threads,
+            intra_threads=max(1, _threads() // devices),
             **parallel,
         )
         if torch:
@@ -101,45 +95,39 @@ class FastTranslator(LineTranslator):
     ) -> list[list[Hypothesis]]:
         extra = self.search.max_extra_tokens
         translations: list[list[Hypothesis]] = [[] for _ in src_ids]
-        lines = [line for line, ids in enumerate(src_ids) if ids]
-        left = [line for line in lines if len(src_ids[line]) + extra >= self.positions]  # for torch
-        batches = self._batches(
-            [line for line in lines if len(src_ids[line]) + extra < self.positions], src_ids
-        )
-        done = len(src_ids) - len(left) - sum(map(len, batches))
+        limits = {line: len(src_ids[line]) + extra for line in longest_first(src_ids)}
+        for_torch = [line for line, limit in limits.items() if limit >= self.positions]
+        batches = [*self._batches([*limits][len(for_torch) :], src_ids)]
+        done = len(src_ids) - len(limits)
         while batches:
             again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
             for batch, batch_hypotheses in self._results(batches, src_ids, first_line):
                 for line, hypotheses in zip(batch, batch_hypotheses, strict=True):
-                    limit = len(src_ids[line]) + extra
                     longest = max(len(hypothesis.tokens) for hypothesis in hypotheses)
-                    if len(src_ids[batch[0]]) + extra > limit <= longest:
-                        again[limit].append(line)
+                    if limits[batch[0]] > limits[line] <= longest:
+                        again[limits[line]].append(line)
                         continue
                     translations[line] = hypotheses
                     if any({PAD_ID, BOS_ID} & {*hypothesis.tokens} for hypothesis in hypotheses):
-                        left.append(line)
+                        for_torch.append(line)
                     done += 1
                 if on_batch:
                     on_batch(done, len(src_ids))
             batches = [batch for lines in again.values() for batch in self._batches(lines, src_ids)]
-        if left:
-            slowly = self.in_torch().find([src_ids[line] for line in left], n, None, first_line)
-            for line, hypotheses in zip(left, slowly, strict=True):
+        if for_torch:
+            sources = [src_ids[line] for line in for_torch]
+            in_torch = self.in_torch().find(sources, n, None, first_line)
+            for line, hypotheses in zip(for_torch, in_torch, strict=True):
                 translations[line] = hypotheses
         return [hypotheses[:n] for hypotheses in translations]
 
-    def _batches(self, lines: list[int], src_ids: list[list[int]]) -> list[list[int]]:
-        """Divides lines into batches of `batch_tokens`, the longest first; without numpy, which is
-        slow to load.
-        """
-        longest_first = sorted(lines, key=lambda line: len(src_ids[line]), reverse=True)
-        batches, tokens = [], self.batch_tokens // self.search.beam_size
-        while longest_first:
-            size = max(1, tokens // (len(src_ids[longest_first[0]]) + 1))
-            batches.append(longest_first[:size])
-            longest_first = longest_first[size:]
-        return batches
+    def _batches(self, lines: list[int], src_ids: list[list[int]]) -> Iterator[list[int]]:
+        """Yields lines, of which the longest come first, in batches of `batch_tokens`."""
+        tokens = self.batch_tokens // self.search.beam_size
+        while lines:
+            size = max(1, tokens // (len(src_ids[lines[0]]) + 1))
+            yield lines[:size]
+            lines = lines[size:]
 
     def _results(self, batches: list[list[int]], src_ids: list[list[int]], first_line: int) -> Any:
         """Yields each batch of lines with the hypotheses of each line, best first; several are
@@ -156,16 +144,12 @@ class FastTranslator(LineTranslator):
             try:
                 engine_results = [future.result() for future in futures]
             except (RuntimeError, MemoryError) as error:
-                if (
-                    not isinstance(error, MemoryError)
-                    and "memory" not in str(error)
-                    and "alloc" not in str(error)
-                ):
+                is_memory = isinstance(error, MemoryError) or re.search("memory|alloc", str(error))
+                if not is_memory:
                     raise
+                line = batch[0]
                 if len(batch) == 1:
-                    raise self.out_of_memory(
-                        first_line + batch[0], len(src_ids[batch[0]])
-                    ) from error
+                    raise self.out_of_memory(first_line + line, len(src_ids[line])) from error
                 half = len(batch) // 2
                 waiting.extendleft([batch[half:], batch[:half]])
                 continue
@@ -193,46 +177,37 @@ class FastTranslator(LineTranslator):
     def _ranked(
         self, sources: list[list[int]], engine_results: list[Any]
     ) -> list[list[Hypothesis]]:
-        """Returns what was found, ranked by the run's own score."""
-        outputs = [
-            [[self._ids[token] for token in tokens] for tokens in engine_result.hypotheses]
-            for engine_result in engine_results
-        ]
-        cut = [
-            (source, ids)
-            for source, hypotheses_ids in zip(sources, outputs, strict=True)
-            for ids in hypotheses_ids
-            if not _ends(ids)
-        ]
-        rows = (
-            [[self._src_subwords[number] for number in source] for source, _ in cut],
-            [[self._tgt_subwords[number] for number in ids] for _, ids in cut],
-        )
-        ends = self._engine.score_batch(*rows, max_input_length=0) if cut else []
-        scores_of_cut = iter([math.fsum(hypothesis.log_probs) for hypothesis in ends])
+        """Returns the hypotheses of each source, ranked by the run's own score."""
+        # CTranslate2 leaves out the end of an output that it cuts at the limit.
+        cut_sources, cut_outputs = [], []
+        for source, engine_result in zip(sources, engine_results, strict=True):
+            for subwords in engine_result.hypotheses:
+                if subwords[-1:] != [TOKEN[EOS_ID]]:
+                    cut_sources.append([self._src_subwords[number] for number in source])
+                    cut_outputs.append(subwords)
+        rescored = []
+        if cut_outputs:
+            rescored = self._engine.score_batch(cut_sources, cut_outputs, max_input_length=0)
+        log_probs_of_cut = iter([math.fsum(output.log_probs) for output in rescored])
         ranked = []
-        for hypotheses_ids, engine_result in zip(outputs, engine_results, strict=True):
+        for engine_result in engine_results:
             hypotheses = []
-            for ids, score in zip(hypotheses_ids, engine_result.scores, strict=True):
-                log_prob = score * len(ids) ** self.exponent if _ends(ids) else next(scores_of_cut)
-                ids = ids[: len(ids) - _ends(ids)]
-                hypotheses.append(
-                    Hypothesis(ids, log_prob / length_penalty(len(ids) + 1, self.search), log_prob)
-                )
-            if not hypotheses or not all(
-                math.isfinite(hypothesis.log_prob) for hypothesis in hypotheses
-            ):
+            for subwords, score in zip(engine_result.hypotheses, engine_result.scores, strict=True):
+                ids = [self._ids[subword] for subword in subwords]
+                if ids[-1:] == [EOS_ID]:
+                    log_prob = score * len(ids) ** self.exponent
+                    del ids[-1]
+                else:
+                    log_prob = next(log_probs_of_cut)
+                if not math.isfinite(log_prob):
+                    raise NonFiniteOutputError
+                penalty = length_penalty(len(ids) + 1, self.search)
+                hypotheses.append(Hypothesis(ids, log_prob / penalty, log_prob))
+            if not hypotheses:
                 raise NonFiniteOutputError
             hypotheses.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
             ranked.append(hypotheses[: self.search.beam_size])
         return ranked
-
-
-def _ends(ids: list[int]) -> bool:
-    """Returns whether an output has its end, which CTranslate2 leaves out where it cuts one at the
-    limit.
-    """
-    return ids[-1:] == [EOS_ID]
 
 
 def _threads() -> int:

@@ -5,23 +5,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aiayn.config.rules import require
 from aiayn.config.search import SearchConfig
 from aiayn.data.cleaning import normalise
 from aiayn.data.text_files import MAX_LINE_BYTES, SURROGATE
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DataError, ResourceError
+from aiayn.errors import DataError, ResourceError
 from aiayn.search.translations import Hypothesis, Translation
 
 if TYPE_CHECKING:
     from aiayn.search.translator import Translator
 
 # Padded subwords x beams at once, without search.batch_tokens
-BATCH_TOKENS = {
-    "cpu": 8192,
-    "cuda": 65536,
-}
+BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}
 
 Progress = Callable[[int, int], None]  # called with the number of lines done and of all lines
+
+
+def longest_first(ids: list[list[int]]) -> list[int]:
+    """Returns the numbers of the lines that have subwords, of the longest line first."""
+    lines = [number for number, line in enumerate(ids) if line]
+    return sorted(lines, key=lambda number: len(ids[number]), reverse=True)
 
 
 @dataclass(eq=False, repr=False)
@@ -63,17 +67,13 @@ class LineTranslator(ABC):
         `first_line` is the number of lines[0] in error messages. Raises ConfigError if n exceeds
         `beam_size`, and what `translate` raises.
         """
-        if not 1 <= n <= self.search.beam_size:
-            raise ConfigError(
-                f"{n} translations per line asked for, but "
-                f"search.beam_size={self.search.beam_size}: ask for 1 to {self.search.beam_size} "
-                f"or set search.beam_size={max(n, 1)}"
-            )
+        beams = self.search.beam_size
+        require(
+            1 <= n <= beams,
+            f"{n} translations per line: ask for 1 to {beams}, or set search.beam_size={max(n, 1)}",
+        )
         hypotheses_of_line = self.find(self.sources(lines, first_line), n, on_batch, first_line)
-        return [
-            self.to_text(hypotheses) if hypotheses else [Translation()]
-            for hypotheses in hypotheses_of_line
-        ]
+        return [self.to_text(hypotheses) or [Translation()] for hypotheses in hypotheses_of_line]
 
     def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
         """Returns the subword ids of every line, without eos, after the normalisation of the
@@ -104,10 +104,8 @@ class LineTranslator(ABC):
         its translation.
         """
         src_ids = self.source_ids(lines, first_line)
-        extra = self.search.max_extra_tokens
-        self.refuse_long(
-            src_ids, first_line, self.longest_source, f" or lower search.max_extra_tokens={extra}"
-        )
+        remedy = f" or lower search.max_extra_tokens={self.search.max_extra_tokens}"
+        self.refuse_long(src_ids, first_line, self.longest_source, remedy)
         return src_ids
 
     def refuse_long(
@@ -144,11 +142,6 @@ class LineTranslator(ABC):
         """
         texts = self.tokenizer.decode([hypothesis.tokens for hypothesis in hypotheses])
         return [
-            Translation(
-                " ".join(text.splitlines()),
-                hypothesis.score,
-                hypothesis.log_prob,
-                hypothesis.tokens,
-            )
-            for text, hypothesis in zip(texts, hypotheses, strict=True)
+            Translation(" ".join(text.splitlines()), score, log_prob, tokens)
+            for text, (tokens, score, log_prob) in zip(texts, hypotheses, strict=True)
         ]

@@ -13,7 +13,8 @@ import torch
 
 from aiayn.config.extensions import register_extensions
 from aiayn.config.search import SamplingConfig
-from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError, ResourceError, counted
+from aiayn.errors import DivergedError, NonFiniteOutputError, ResourceError
+from aiayn.search.engine import require_gpus
 from aiayn.search.force_decode import ScoredPair
 from aiayn.search.line_translator import LineTranslator, Progress
 from aiayn.search.translations import Hypothesis, Translation
@@ -118,12 +119,8 @@ def on_devices(
     if devices == 1:
         yield translator
         return
-    gpus, on_gpu = torch.cuda.device_count(), translator.device.type == "cuda"
-    if on_gpu and gpus < devices:
-        raise ConfigError(
-            f"devices={devices}: this machine has {counted(gpus, 'GPU')}; lower it, or set "
-            "accelerator=cpu"
-        )
+    if translator.device.type == "cuda":
+        require_gpus(devices, torch.cuda.device_count())
     threads = torch.get_num_threads()
     context = torch.multiprocessing.get_context("spawn")
     started, others = [], []

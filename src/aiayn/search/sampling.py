@@ -13,7 +13,7 @@ from torch import Tensor
 
 from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.errors import NonFiniteOutputError
-from aiayn.search.beam_search import Decoder, log_probs_of
+from aiayn.search.beam_search import Decoder, length_limits, log_probs_of
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
@@ -43,9 +43,7 @@ def sample(
 
     Raises DivergedError if the model's output is NaN or infinite.
     """
-    limits = [
-        length - 1 + config.max_extra_tokens for length in src_mask.flatten(1).sum(1).tolist()
-    ]
+    limits = length_limits(src_mask, config)
     cache = model.init_cache(model.encode(src, src_mask), src_mask, 1)
     tokens: list[list[int]] = [[] for _ in lines]
     log_probs = [0.0] * len(lines)
@@ -55,16 +53,14 @@ def sample(
     while alive:
         logits = model.project(model.step(last_tokens, cache)[:, 0]).double()  # (N, V)
         at_limit = torch.tensor([position >= limits[row] for row in alive], device=src.device)
-        draws = torch.tensor(
-            [uniform(sampling.seed, lines[row], position) for row in alive], dtype=torch.float64
-        )
-        drawn = draw_tokens(logits, draws.to(src.device), sampling).masked_fill_(at_limit, EOS_ID)
+        numbers = [uniform(sampling.seed, lines[row], position) for row in alive]
+        draws = torch.tensor(numbers, dtype=torch.float64).to(src.device)
+        drawn = draw_tokens(logits, draws, sampling).masked_fill_(at_limit, EOS_ID)
         drawn_log_probs = log_probs_of(model, logits).gather(1, drawn[:, None])[:, 0]
         if not drawn_log_probs.isfinite().all():
             raise NonFiniteOutputError(f"at step {position + 1} of the sampling")
-        for row, token, log_prob in zip(
-            alive, drawn.tolist(), drawn_log_probs.tolist(), strict=True
-        ):
+        steps = zip(alive, drawn.tolist(), drawn_log_probs.tolist(), strict=True)
+        for row, token, log_prob in steps:
             tokens[row].append(token)
             log_probs[row] += log_prob
         remaining = (drawn != EOS_ID).nonzero()[:, 0]

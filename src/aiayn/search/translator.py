@@ -25,7 +25,7 @@ from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.run_folder import find_checkpoints
 from aiayn.search.beam_search import Constraint, beam_search
 from aiayn.search.build import load_model
-from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress
+from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
 from aiayn.search.translations import Hypothesis, Translation, length_penalty
 from aiayn.token_ids import EOS_ID
 
@@ -73,11 +73,8 @@ class Translator(LineTranslator):
         self.model = model.to(device)
         # Of an ensemble
         self.models = [self.model] if isinstance(self.model, Transformer) else self.model.models
-        learned = [
-            trained.config.max_positions
-            for trained in self.models
-            if trained.config.positions == "learned"
-        ]
+        configs = [trained.config for trained in self.models]
+        learned = [config.max_positions for config in configs if config.positions == "learned"]
         super().__init__(tokenizer, search, task, languages, min(learned, default=None))
         self.device = torch.device(device)
         self.constraint = constraint
@@ -114,12 +111,9 @@ class Translator(LineTranslator):
     ) -> list[list[Hypothesis]]:
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = self.padded(src_ids, batch)
-            return [
-                hypotheses[:n]
-                for hypotheses in beam_search(
-                    self.model, src, source_mask(src), self.search, self.constraint
-                )
-            ]
+            mask = source_mask(src)
+            of_lines = beam_search(self.model, src, mask, self.search, self.constraint)
+            return [hypotheses[:n] for hypotheses in of_lines]
 
         return self.in_batches(src_ids, self.search.beam_size, search, list, first_line, on_batch)
 
@@ -147,9 +141,8 @@ class Translator(LineTranslator):
         def draw(batch: list[int]) -> list[Translation]:
             src = self.padded(src_ids, batch)
             numbers = [first_line + number for number in batch]
-            return self.to_text(
-                sample(self.model, src, source_mask(src), numbers, sampling, self.search)
-            )
+            mask = source_mask(src)
+            return self.to_text(sample(self.model, src, mask, numbers, sampling, self.search))
 
         return self.in_batches(src_ids, 1, draw, Translation, first_line, on_batch)
 
@@ -173,26 +166,22 @@ class Translator(LineTranslator):
             raise DataError(
                 f"{len(sources)} sources and {len(targets)} targets: give one target per source"
             )
-        src_ids, tgt_ids = (
-            self.source_ids(sources, first_line),
-            self.target_ids(targets, first_line),
-        )
+        src_ids = self.source_ids(sources, first_line)
+        tgt_ids = self.target_ids(targets, first_line)
         longer = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)]
         self.refuse_long(longer, first_line, self.max_positions and self.max_positions - 1)
 
         def force(batch: list[int]) -> list[ScoredPair]:
-            src, pairs = self.padded(src_ids, batch), []
-            rows, likeliest = force_decode(
-                self.models, src, source_mask(src), self.padded(tgt_ids, batch)
-            )
-            for number, row, count in zip(
-                batch, rows.tolist(), likeliest.sum(1).tolist(), strict=True
-            ):
+            src, tgt = self.padded(src_ids, batch), self.padded(tgt_ids, batch)
+            log_probs, likeliest = force_decode(self.models, src, source_mask(src), tgt)
+            rows = zip(batch, log_probs.tolist(), likeliest.sum(1).tolist(), strict=True)
+            pairs = []
+            for number, row, count in rows:
                 tokens = [*tgt_ids[number], EOS_ID]
-                log_probs = row[: len(tokens)]  # the rest is padding
-                total = math.fsum(log_probs)
+                of_tokens = row[: len(tokens)]  # the rest is padding
+                total = math.fsum(of_tokens)
                 score = total / length_penalty(len(tokens), self.search)
-                pairs.append(ScoredPair(tokens, log_probs, total, score, count))
+                pairs.append(ScoredPair(tokens, of_tokens, total, score, count))
             return pairs
 
         return self.in_batches(longer, 1, force, ScoredPair, first_line, on_batch)
@@ -217,9 +206,7 @@ class Translator(LineTranslator):
         out. The longest lines come first, so that this shows at once.
         """
         outputs = [blank() for _ in ids]
-        order = sorted(
-            (n for n, line in enumerate(ids) if line), key=lambda n: len(ids[n]), reverse=True
-        )
+        order = longest_first(ids)
         start, blanks = 0, len(ids) - len(order)
         with evaluating(self.model):
             while start < len(order):
@@ -234,9 +221,8 @@ class Translator(LineTranslator):
                         raise self.out_of_memory(first_line + batch[0], width) from error
                     self.batch_tokens = len(batch) // 2 * width * beams
                     log.warning(
-                        "out of memory with %d lines of %d subwords: continuing with "
-                        "search.batch_tokens=%d",
-                        *(len(batch), width, self.batch_tokens),
+                        f"out of memory with {len(batch)} lines of {width} subwords: continuing "
+                        f"with search.batch_tokens={self.batch_tokens}"
                     )
                     continue
                 for number, output in zip(batch, decoded, strict=True):
@@ -272,18 +258,17 @@ def load_translator(
     tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
     for other in others:
         refuse_different(checkpoint, other)
-    loaded = (
-        load_model(member).eval().to(getattr(torch, precision)) for member in (checkpoint, *others)
-    )
-    models = [accelerate(model, device, translates=True) for model in loaded]
+    models = []
+    for member in (checkpoint, *others):
+        model = load_model(member).eval().to(getattr(torch, precision))
+        models.append(accelerate(model, device, translates=True))
     trained_on = checkpoint.config.data
-    languages = (trained_on.src_lang, trained_on.tgt_lang)
     return Translator(
         Ensemble(models) if others else models[0],
         tokenizer,
         options,
         device,
         trained_on.task,
-        languages,
+        (trained_on.src_lang, trained_on.tgt_lang),
         constraint_of(extensions, tokenizer),
     )

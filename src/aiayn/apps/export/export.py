@@ -16,7 +16,7 @@ from torch import Tensor
 from aiayn.config.model import ModelConfig
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_dict
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import TOKEN, Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.files import atomic_folder, atomic_write_text
 from aiayn.model.embedding import TiedOutput
@@ -24,7 +24,7 @@ from aiayn.model.layers import FeedForward
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.build import load_model
-from aiayn.search.convert import TOKEN, why_not_converted, write_ctranslate2
+from aiayn.search.convert import why_not_converted, write_ctranslate2
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 MARIAN_POSITIONS = 1024  # that its tables have
