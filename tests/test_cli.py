@@ -493,7 +493,8 @@ def test_score_prints_log_p_line_for_line_and_the_perplexity_on_standard_error(
     (tmp_path / "tgt").write_text("a\nb\n", encoding="utf-8")
     refused = invoke("score", run, tmp_path / "src", tmp_path / "tgt").exception
     assert type(refused) is DataError
-    assert f"{tmp_path}/src has 6 lines and {tmp_path}/tgt has 2: line N" in str(refused)
+    counts = f"TGT={tmp_path}/tgt: it has 2 lines and the source has 6: line N"
+    assert counts in str(refused)
 
 
 def test_scores_per_token_and_of_a_file_of_pairs(run, translator, tmp_path):

@@ -15,7 +15,6 @@ from aiayn.runs.run_folder import find_checkpoints, with_stored
 
 if TYPE_CHECKING:
     from aiayn.search.line_translator import LineTranslator
-    from aiayn.search.translator import Translator
 
 
 class Positional:
@@ -81,25 +80,35 @@ class ModelChoice:
         one_of("--accelerator", self.accelerator, ("auto", "cpu", "gpu"))
         one_of("--precision", self.precision, PRECISIONS)
 
-    def load(self, run: Path) -> "Translator":
-        """Loads the model of a run in torch. Checks options and files before that is imported.
+    def open(
+        self, run: Path, devices: int = 1, only_torch: str | None = None
+    ) -> "AbstractContextManager[tuple[LineTranslator, str]]":
+        """Returns a context with the translator of a run and a line that says what its engine is.
 
-        Raises what `Translator.from_run` raises.
+        `only_torch` says why torch is needed, if it is. Checks options and files before anything
+        slow is imported. Raises what `open_translator` raises.
         """
-        search = SearchOverrides(length_penalty=self.length_penalty)
-        ensemble = self.ensemble or ()
-        find_checkpoints(run, ensemble, self.checkpoint)
-        from aiayn.config.extensions import register_extensions
-        from aiayn.search.translator import Translator
+        engine = getattr(self, "engine", "auto")
+        require(
+            not only_torch or engine != "ctranslate2",
+            f"--engine ctranslate2: {only_torch}; choose torch or auto",
+        )
+        names = ("beam_size", "length_penalty", "patience")
+        search = SearchOverrides(**{name: getattr(self, name, None) for name in names})
+        checkpoints = find_checkpoints(run, self.ensemble or (), self.checkpoint)
+        from aiayn.search.engine import Choice, open_translator
 
-        return Translator.from_run(
-            run,
-            self.checkpoint,
-            search,
-            self.accelerator,
-            self.precision,
-            ensemble,
-            register_extensions(with_stored(self.extension, run)),
+        return open_translator(
+            Choice(
+                checkpoints=checkpoints,
+                search=search,
+                engine=engine,
+                accelerator=self.accelerator,
+                precision=self.precision,
+                devices=devices,
+                extensions=with_stored(self.extension, run),
+                only_torch=only_torch,
+            )
         )
 
 
@@ -110,48 +119,15 @@ class ModelAndSearch(ModelChoice):
     beam_size: int | None = flag(None, "Hypotheses kept per sentence; 1 is greedy search.")
     # The default has, on three test sets, the scores of the exact search, a third faster.
     patience: float = flag(
-        2.0,
-        "End a search after this many times --beam-size finished translations; 0: exact.",
+        2.0, "End a search after this many times --beam-size finished translations; 0: exact."
     )
     engine: str = flag(
-        "auto",
-        "ctranslate2 (faster), torch, or auto: ctranslate2 if it supports what you ask for.",
+        "auto", "ctranslate2 (faster), torch, or auto: ctranslate2 if it supports what you ask for."
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("--engine", self.engine, ENGINES)
-
-    def open(
-        self, run: Path, devices: int = 1, only_torch: str | None = None
-    ) -> "AbstractContextManager[tuple[LineTranslator, str]]":
-        """Returns a context with the translator of a run and a line that says what its engine is.
-
-        `only_torch` says why torch is needed, if it is. Checks options and files before anything
-        slow is imported. Raises what `open_translator` raises.
-        """
-        require(
-            not only_torch or self.engine != "ctranslate2",
-            f"--engine ctranslate2: {only_torch}; choose torch or auto",
-        )
-        search = SearchOverrides(
-            beam_size=self.beam_size, length_penalty=self.length_penalty, patience=self.patience
-        )
-        checkpoints = find_checkpoints(run, self.ensemble or (), self.checkpoint)
-        from aiayn.search.engine import Choice, open_translator
-
-        return open_translator(
-            Choice(
-                checkpoints=checkpoints,
-                search=search,
-                engine=self.engine,
-                accelerator=self.accelerator,
-                precision=self.precision,
-                devices=devices,
-                extensions=with_stored(self.extension, run),
-                only_torch=only_torch,
-            )
-        )
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

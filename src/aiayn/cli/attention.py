@@ -26,21 +26,21 @@ def attention(
     Writes index.html, a page to explore the attention of every head, and the paper's Figures 3 to 5
     for this model (figure_3, figure_4, figure_5; .png and .svg).
     """
+    model = ModelChoice(checkpoint=checkpoint, accelerator=accelerator, extension=extension)
     from aiayn.evaluation.translation_task import task_of
     from aiayn.runs.run_folder import RunFolder, folder_of
     from aiayn.visualize.explorer import position_tables, write_explorer
     from aiayn.visualize.figures import draw_paper_figures, find_word
     from aiayn.visualize.maps import attention_maps
 
-    translator = ModelChoice(
-        checkpoint=checkpoint, accelerator=accelerator, extension=extension
-    ).load(run)
-    maps = attention_maps(translator, task_of(translator.task).source_line(sentence))
-    chosen = None if word is None else find_word(maps.src, word)
-    model = translator.models[0]
+    with model.open(run, only_torch="attention is drawn in torch") as (translator, _):
+        maps = attention_maps(translator, task_of(translator.task).source_line(sentence))
+        chosen = None if word is None else find_word(maps.src, word)
+        transformer = translator.in_torch().models[0]
     folder = out or RunFolder(folder_of(run)).attention
     page = folder / "index.html"
-    write_explorer(page, maps, position_tables(model), model.config, run.resolve().name)
+    tables = position_tables(transformer)
+    write_explorer(page, maps, tables, transformer.config, run.resolve().name)
     print(page)
     for path in draw_paper_figures(maps, folder, chosen):
         print(path)

@@ -2,6 +2,8 @@
 
 import json
 import sys
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,12 +11,27 @@ import typer
 
 from aiayn.cli.arguments import ModelChoice, RunArgument
 from aiayn.cli.texts import FILE_LINES, show_progress, write_lines
-from aiayn.config.rules import one_of, require
-from aiayn.errors import DataError, counted
+from aiayn.config.rules import flag, one_of, require
+from aiayn.errors import counted
 
 if TYPE_CHECKING:
     from aiayn.search.force_decode import ScoredPair
     from aiayn.search.translator import Translator
+
+
+@dataclass(kw_only=True, frozen=True)
+class ScoreOptions:
+    """What is written for a pair."""
+
+    style: str = flag("text", "text, or jsonl: JSON objects with every token.", "--format")
+    per_token: bool = flag(False, "Divide by the number of subwords, the end mark included.")
+
+    def __post_init__(self) -> None:
+        one_of("--format", self.style, ("text", "jsonl"))
+        require(
+            not self.per_token or self.style == "text",
+            "--per-token prints one number for each pair; leave out --format",
+        )
 
 
 def score(
@@ -23,16 +40,7 @@ def score(
         Path,
         typer.Argument(metavar="SRC", help="Source text, or a file of pairs: .tsv, .jsonl, .tmx."),
     ],
-    *,
-    style: Annotated[
-        str, typer.Option("--format", help="text, or jsonl: JSON objects with every token.")
-    ] = "text",
-    each_token: Annotated[
-        bool,
-        typer.Option(
-            "--per-token", help="Divide by the number of subwords, the end mark included."
-        ),
-    ] = False,
+    options: ScoreOptions,
     model: ModelChoice,
     tgt: Annotated[
         Path | None,
@@ -50,23 +58,20 @@ def score(
     (log_prob divided by the length penalty), tokens, and token_log_probs: log P of each token given
     those before it.
     """
-    one_of("--format", style, ("text", "jsonl"))
-    require(
-        not each_token or style == "text",
-        "--per-token prints one number for each pair; leave out --format",
-    )
     from aiayn.data.sources import FileText, is_pair_file
+    from aiayn.data.text_files import read_lines, read_parallel
 
     require(
         tgt is not None or is_pair_file(src.name),
         f"{src}: name the file with its translations as well, or a single file of pairs (.tsv, "
         ".jsonl, .tmx)",
     )
-    lines = _aligned_lines(src, tgt) if tgt else None
-    translator = model.load(run)
-    sources, targets = lines or FileText("SRC", [str(src)], translator.languages).read()
-    from aiayn.search.force_decode import perplexity
-
+    sources = read_lines(src) if tgt else []
+    targets = read_parallel("TGT", tgt, len(sources)) if tgt else []
+    with model.open(run, only_torch="translations are scored in torch") as (opened, _):
+        translator = opened.in_torch()
+    if tgt is None:
+        sources, targets = FileText("SRC", [str(src)], translator.languages).read()
     log_prob, tokens = 0.0, 0
     with show_progress(len(sources)) as progress:
         for start in range(0, len(sources), FILE_LINES):
@@ -75,17 +80,17 @@ def score(
                 lambda n_scored, _, start=start: progress(start + n_scored, len(sources))
             )
             pairs = translator.score(sources[chunk], targets[chunk], on_batch, start + 1)
-            if style == "jsonl":
+            if options.style == "jsonl":
                 texts = zip(sources[chunk], targets[chunk], pairs, strict=True)
-                write_lines(
-                    _as_json(translator, start + n, *scored) for n, scored in enumerate(texts)
-                )
+                lines = (_as_json(translator, start + n, *row) for n, row in enumerate(texts))
             else:
-                write_lines(
-                    f"{per_token(pair) if each_token else pair.log_prob:.6f}" for pair in pairs
-                )
+                of_pair = per_token if options.per_token else attrgetter("log_prob")
+                lines = (f"{of_pair(pair):.6f}" for pair in pairs)
+            write_lines(lines)
             log_prob += sum(pair.log_prob for pair in pairs)
             tokens += sum(len(pair.tokens) for pair in pairs)
+    from aiayn.search.force_decode import perplexity
+
     size = f"({counted(len(sources), 'line')}, {tokens:,} subwords with end marks)"
     print(f"perplexity {perplexity(log_prob, tokens):.4f} {size}", file=sys.stderr)
 
@@ -93,19 +98,6 @@ def score(
 def per_token(pair: "ScoredPair") -> float:
     """Returns log P per subword, the end mark included; 0 for a pair of blank lines."""
     return pair.log_prob / len(pair.tokens) if pair.tokens else 0.0
-
-
-def _aligned_lines(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
-    """Reads two files. Raises DataError if their lines cannot translate each other."""
-    from aiayn.data.text_files import read_lines
-
-    sources, targets = read_lines(src), read_lines(tgt)
-    if len(sources) != len(targets):
-        raise DataError(
-            f"{src} has {counted(len(sources), 'line')} and {tgt} has {len(targets):,}: line N of "
-            "one must translate line N of the other (only LF ends a line)"
-        )
-    return sources, targets
 
 
 def _as_json(

@@ -27,8 +27,8 @@ def split(
     Held-out pairs are drawn evenly from all pairs. The training text leaves out every pair that
     shares its source or its target with one of them, ignoring case and punctuation.
     """
-    for option, code in (("--src-lang", src_lang), ("--tgt-lang", tgt_lang)):
-        language_code(option, code)
+    language_code("--src-lang", src_lang)
+    language_code("--tgt-lang", tgt_lang)
     require(
         src_lang != tgt_lang, f"--src-lang and --tgt-lang are both {src_lang}: name two languages"
     )
@@ -45,9 +45,9 @@ def split(
         print(f"unusable, with the first of each reason: {report.reasons()}")
     texts = f"data.train={out}/train data.val={out}/val data.test={out}/test"
     print(f"next     {program.typed('train')} data=files {texts} \\")
-    tags, first = {tagged(name)[0] for name in files}, {src.partition(" ")[0] for src, _ in train}
-    words = ",".join(
-        f'"{word}"' for word in sorted(first) if word in tags or TARGET_TAG.fullmatch(word)
-    )
+    tags = {tagged(name)[0] for name in files}
+    first_words = sorted({src.partition(" ")[0] for src, _ in train})
+    learned = [word for word in first_words if word in tags or TARGET_TAG.fullmatch(word)]
+    words = ",".join(f'"{word}"' for word in learned)
     symbols = f" 'data.symbols=[{words}]'" if words else ""
     print(f"           data.src_lang={src_lang} data.tgt_lang={tgt_lang}{symbols} name=mine")

@@ -100,6 +100,17 @@ def read_lines(path: str | Path) -> list[str]:
     return list(decoded_lines(path))
 
 
+def read_parallel(option: str, path: str | Path, lines: int) -> list[str]:
+    """Reads a text file. Raises DataError unless it has as many lines as the source."""
+    text = read_lines(Path(path).expanduser())
+    if len(text) != lines:
+        raise DataError(
+            f"{option}={path}: it has {len(text):,} lines and the source has {lines:,}: line N of "
+            "one must translate line N of the other (only LF ends a line)"
+        )
+    return text
+
+
 def decoded_lines(path: str | Path) -> Iterator[str]:
     """Yields the lines of a text file, plain or compressed.
 

@@ -21,12 +21,12 @@ from aiayn.config.extensions import (
 from aiayn.config.rules import known_tags, listed, require
 from aiayn.config.stored import to_dict
 from aiayn.data.cleaning import learned_target
-from aiayn.data.text_files import read_lines
+from aiayn.data.text_files import read_lines, read_parallel
 from aiayn.errors import DataError, RefusedError, ResourceError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.score_table import made_with, score_table
 from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
-from aiayn.evaluation.test_set import TestSet, read_parallel, read_test_set, results_folder
+from aiayn.evaluation.test_set import TestSet, read_test_set, results_folder
 from aiayn.evaluation.translation_task import task_of
 from aiayn.files import atomic_write_text, lines_sha256, sha256
 from aiayn.reports.published import paper_figures

@@ -9,7 +9,7 @@ from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import Paths, listed, tagged
 from aiayn.data.languages import target_language
 from aiayn.data.sources import FileText, text_of
-from aiayn.data.text_files import read_lines
+from aiayn.data.text_files import read_parallel
 from aiayn.errors import DataError, RefusedError
 from aiayn.files import lines_sha256
 from aiayn.reports.published import known_test_set
@@ -143,14 +143,3 @@ def _split_named(
             f"data.{name}={getattr(data, name)}; rename the files of this text"
         )
     return name if split_sha256 else None
-
-
-def read_parallel(option: str, file: str, lines: int) -> list[str]:
-    """Return the lines of a file. Raises DataError unless it has as many as the source."""
-    text = read_lines(Path(file).expanduser())
-    if len(text) != lines:
-        raise DataError(
-            f"{option}={file}: it has {len(text)} lines and the source has {lines}: "
-            "line N of one must translate line N of the other (only LF ends a line)"
-        )
-    return text
