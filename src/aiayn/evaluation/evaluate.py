@@ -66,7 +66,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     extensions = register_extensions(config.extensions)
     run, ensemble = Path(config.run), listed(config.ensemble)
     paths = find_checkpoints(run, ensemble, config.checkpoint)
-    checkpoint, *other_checkpoints = (load(path) for path in paths)
+    checkpoint, *other_checkpoints = checkpoints = [load(path) for path in paths]
     trained_on = _present_data(run, checkpoint)
     task = task_of(trained_on.task)
     for option in task.unsupported:
@@ -103,38 +103,33 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     scores.metrics.update(
         measure(metrics_of(extensions), hypotheses, test.references[0], test.sources)
     )
-    members = [
-        {
-            "run": name,
-            "checkpoint": path.name,
-            "checkpoint_sha256": sha256(path),
-            "step": other.step,
-        }
-        for name, path, other in zip(ensemble, paths[1:], other_checkpoints, strict=True)
-    ]
+    identity, *others = (
+        {"checkpoint": path.name, "checkpoint_sha256": sha256(path), "step": member.step}
+        for path, member in zip(paths, checkpoints, strict=True)
+    )
+    n_references = len(test.references)
+    about_text = {
+        "n_references": n_references,
+        "text": test.option,
+        "test_set": test.of_paper,
+        "split": test.split,
+        "prefix": test.prefix,
+        "text_sha256": test.fingerprint,
+        "paper": paper_figures(test.of_paper, trained_on.src_lang, test.tgt_lang, n_references),
+    }
     evaluation = Evaluation(
         **vars(scores),
+        **identity,
+        **about_text,
         task=trained_on.task,
-        n_references=len(test.references),
         forced=forced,
         extensions_sha256=ids_of_files(extensions),
-        text=test.option,
-        test_set=test.of_paper,
-        split=test.split,
-        prefix=test.prefix,
-        text_sha256=test.fingerprint,
         src_lang=trained_on.src_lang,
         tgt_lang=test.tgt_lang,
-        paper=paper_figures(
-            test.of_paper, trained_on.src_lang, test.tgt_lang, len(test.references)
-        ),
         corpus=checkpoint.corpus,
         tokenizer_sha256=translator.tokenizer.fingerprint,
-        checkpoint=paths[0].name,
-        checkpoint_sha256=sha256(paths[0]),
-        step=checkpoint.step,
         averaged=checkpoint.averaged,
-        ensemble=members,
+        ensemble=[{"run": name} | of_run for name, of_run in zip(ensemble, others, strict=True)],
         search=_search_of(config, translator, extensions),
         seconds=round(seconds, 1),
         device=translator.device.type,

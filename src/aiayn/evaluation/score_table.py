@@ -86,26 +86,15 @@ def _score_rows(evaluation: Evaluation) -> Rows:
         rows.append(("", f"        {warning}"))
     lost_by_case = (metrics.get("bleu_tokenized_lc") or 0) - (metrics.get("bleu_tokenized") or 0)
     if lost_by_case > CASE_WARNING_POINTS:
-        rows.append(
-            (
-                "",
-                "        case costs much: for a model of lower-case text, use bleu_tokenized_lc",
-            )
-        )
+        hint = "case costs much: for a model of lower-case text, use bleu_tokenized_lc"
+        rows.append(("", f"        {hint}"))
     for name, value in metrics.items():
         if value is not None and name not in (*METRIC_KINDS, *kinds):
             rows.append((name, f"{value:6.2f}  of an extension"))
     if evaluation.recomposed:
-        counts = " and ".join(
-            f"{lines:,} {side}" for side, lines in evaluation.recomposed.items() if lines
-        )
-        rows.append(
-            (
-                "",
-                f"        scored in NFC, unlike {counts}: sacreBLEU's own command gives another "
-                "score",
-            )
-        )
+        sides = [f"{lines:,} {side}" for side, lines in evaluation.recomposed.items() if lines]
+        unlike = f"scored in NFC, unlike {' and '.join(sides)}"
+        rows.append(("", f"        {unlike}: sacreBLEU's own command gives another score"))
     return rows
 
 
@@ -115,13 +104,7 @@ def _paper_rows(evaluation: Evaluation) -> Rows:
         figures = ", ".join(f"{row.printed['f1']} {row.label}" for row in TABLE_4)
         return [("paper", f"        {figures} ({SECTION_23}, Table 4)")]
     if evaluation.test_set == SUBSET:
-        return [
-            (
-                "paper",
-                "     -  the paper's figures are for all 3,003 lines of newstest2014, not for "
-                "these 2,737",
-            )
-        ]
+        return [("paper", "     -  the paper's figures are for all 3,003 lines of newstest2014")]
     paper = evaluation.paper
     if paper is None:
         return []
@@ -140,15 +123,12 @@ def _baseline_rows(baseline: Mapping[str, Any], system: Mapping[str, Any]) -> Ro
     ]
     for metric, tests in baseline["kinds"].items():
         of_baseline, of_system = tests["baseline"], tests["system"]
-        ps = (
-            f"p = {tests['p_bootstrap']:.4f} (bootstrap), {tests['p_randomisation']:.4f} "
-            "(randomisation)"
-        )
-        intervals = (
-            f"95 % intervals +- {of_baseline['ci']:.2f} (baseline), +- {of_system['ci']:.2f}"
-        )
         scores = f"{of_baseline['score']:6.2f}  {tests['delta']:+6.2f}"
-        rows.append((f"  {metric}", f"{scores}  {ps}; {intervals}"))
+        bootstrap = f"p = {tests['p_bootstrap']:.4f} (bootstrap)"
+        randomisation = f"{tests['p_randomisation']:.4f} (randomisation)"
+        halves = f"+- {of_baseline['ci']:.2f} (baseline), +- {of_system['ci']:.2f}"
+        text = f"{scores}  {bootstrap}, {randomisation}; 95 % intervals {halves}"
+        rows.append((f"  {metric}", text))
     samples = f"paired bootstrap of {baseline['n_samples']} samples"
     trials = f"paired randomisation of {baseline['n_trials']} trials"
     return [*rows, ("", f"        {samples}, {trials}; not corrected for the number of kinds")]

@@ -80,8 +80,8 @@ def score(
     """
     assert set(kinds) <= set(METRIC_KINDS), kinds
     untouched = [hypotheses, *_same_lines(hypotheses, references)]
-    hypotheses, *streams = texts = _in_nfc(*untouched)
-    lang = _language_of(tgt_lang, streams)
+    texts = [[composed(line) for line in text] for text in untouched]
+    lang = _language_of(tgt_lang, texts[1:])
     metrics: dict[str, float | None] = dict.fromkeys(METRIC_KINDS)
     signatures: dict[str, str | None] = dict.fromkeys(METRIC_KINDS)
     details: dict[str, dict[str, Any] | None] = dict.fromkeys(METRIC_KINDS)
@@ -102,13 +102,12 @@ def score(
                 "reference_tokens": corpus_score.ref_len,
             }
             if metric_name == "bleu_compound_split":
-                counts |= _bare_script(hypotheses, streams)
+                counts |= _bare_script(texts)
             details[metric_name] = counts
-    changed, *changed_references = (
-        sum(line != nfc for line, nfc in zip(*pair, strict=True))
-        for pair in zip(untouched, texts, strict=True)
-    )
-    recomposed = {"hypotheses": changed, "references": sum(changed_references)}
+    changed = [
+        sum(map(str.__ne__, text, in_nfc)) for text, in_nfc in zip(untouched, texts, strict=True)
+    ]
+    recomposed = {"hypotheses": changed[0], "references": sum(changed[1:])}
     return TaskScores(
         metrics,
         signatures["sacrebleu"] or "",
@@ -185,7 +184,8 @@ def output(
     """Returns the output in one kind of score, and the signature of that kind. Raises as `score`
     does.
     """
-    texts = _in_nfc(hypotheses, *_same_lines(hypotheses, references))
+    untouched = [hypotheses, *_same_lines(hypotheses, references)]
+    texts = [[composed(line) for line in text] for text in untouched]
     metric, prepare, tokens = _metric_of(metric_name, _language_of(tgt_lang, texts[1:]))
     lines, *prepared = ([prepare(line) for line in text] for text in texts)
     statistics: Any = metric._extract_corpus_statistics(lines, prepared)
@@ -237,11 +237,10 @@ def _tokens(text: str, lang: str) -> str:
     return re.sub(r"(?<=[^\s.])\.$", " .", tokens)
 
 
-def _bare_script(hypotheses: list[str], streams: list[list[str]]) -> dict[str, Any]:
+def _bare_script(texts: list[list[str]]) -> dict[str, Any]:
     """Returns the score of get_ende_bleu.sh without straightened quotes."""
-    metric = _multi_bleu()
-    texts = [[bare_compound_split(line) for line in text] for text in (hypotheses, *streams)]
-    return {"bare_script": metric.corpus_score(texts[0], texts[1:]).score}
+    hypotheses, *references = ([bare_compound_split(line) for line in text] for text in texts)
+    return {"bare_script": _multi_bleu().corpus_score(hypotheses, references).score}
 
 
 def _metric_of(metric_name: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
@@ -304,10 +303,6 @@ def _moses(lang: str) -> _Moses:
     return _Moses(new, old, sacremoses.MosesTokenizer(lang=lang), sacremoses.__version__)
 
 
-def _in_nfc(*texts: list[str]) -> list[list[str]]:
-    return [[composed(line) for line in text] for text in texts]
-
-
 def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) -> list[list[str]]:
     """Returns the references as lists, each with one line per hypothesis.
 
@@ -320,8 +315,7 @@ def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) 
         if len(stream) != len(hypotheses):
             raise DataError(
                 f"{len(hypotheses)} hypotheses but {len(stream)} lines in reference {number} of "
-                f"{len(streams)}: line N of both must belong together; check that neither file "
-                "lost or gained a line"
+                f"{len(streams)}: line N of both must belong together"
             )
     if not hypotheses:
         raise DataError("0 hypotheses and 0 references: nothing to score")

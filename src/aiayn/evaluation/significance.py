@@ -70,23 +70,21 @@ def paired_bootstrap(
     """
     n_lines = len(baseline.lines)
     resamples = np.random.default_rng(SEED).choice(n_lines, size=(n_samples, n_lines), replace=True)
-    of_baseline, of_system = (
-        np.array([output.score_of(output.lines[line_numbers].sum(0)) for line_numbers in resamples])
+    scores = [
+        np.array([output.score_of(output.lines[numbers].sum(0)) for numbers in resamples])
         for output in (baseline, system)
-    )
-    differences = np.abs(of_system - of_baseline)
+    ]
+    differences = np.abs(scores[1] - scores[0])
     p = _p_value(differences - differences.mean(), abs(system.score - baseline.score))
-    first = {"mean": float(of_baseline.mean()), "ci": _half_interval(of_baseline)}
-    second = {"mean": float(of_system.mean()), "ci": _half_interval(of_system)}
+    first, second = ({"mean": float(of.mean()), "ci": _half_interval(of)} for of in scores)
     return first, second, p
 
 
 def paired_randomisation(baseline: Output, system: Output, n_trials: int = RANDOMISATION) -> float:
     """Return the p-value of no difference, two-sided."""
     generator = np.random.default_rng(SEED)
-    swapped = generator.integers(2, size=(n_trials, len(baseline.lines)), dtype=bool).astype(
-        np.float64
-    )
+    size = n_trials, len(baseline.lines)
+    swapped = generator.integers(2, size=size, dtype=bool).astype(np.float64)
     total = baseline.lines.sum(0) + system.lines.sum(0)
     sums = system.lines.sum(0) + swapped @ (baseline.lines - system.lines)
     # Sums of counts, exact except for the rounding of fractions in TER.

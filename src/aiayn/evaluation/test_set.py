@@ -55,21 +55,17 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
         name, option, prefix = config.split, f"split={config.split}", getattr(data, config.split)
     else:
         sources, references = FileText("test", [config.test], (data.src_lang, data.tgt_lang)).read()
+        option, prefix = f"test={config.test}", config.test
         # No `=` in any path that is written: Hydra could not read it back.
-        name, option, prefix = (
-            Path(tagged(config.test)[1]).name.replace("=", "-"),
-            f"test={config.test}",
-            config.test,
-        )
+        name = Path(tagged(config.test)[1]).name.replace("=", "-")
         split = _split_named(name, config, data, (sources, references))
     further = listed(config.references)
     texts = [references, *(read_parallel("references", file, len(sources)) for file in further)]
     if len(texts) > 1:
         option += f" references=[{','.join(further)}]"
         name += f"-{len(texts)}-references"  # scores against several references differ
-    from_wmt14 = (
-        config.test is None and data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
-    )
+    is_wmt14 = data.source == "hub" and Path(data.hub_path or "").name == "wmt14"
+    from_wmt14 = is_wmt14 and config.test is None
     file = Path(prefix).name if isinstance(prefix, str) else ""
     of_paper = known_test_set(lines_sha256(sources, references), len(sources), file, from_wmt14)
     prefix = getattr(data, split) if split else prefix
@@ -89,17 +85,16 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
     signed = RunFolder(folder_of(Path(config.run))).owner
     if config.trusted or data.source == "phrasebook" or is_own(signed, data):
         return
-    key = f"data.{config.split}" if data.source == "files" else "data.hub_path"
+    name = config.split if data.source == "files" else "hub_path"
     roots = (Path.cwd(), folder_of(Path(config.run)))
-    for path in listed(getattr(data, config.split) if data.source == "files" else data.hub_path):
+    for path in listed(getattr(data, name)):
         location = Path(tagged(path)[1]).expanduser().resolve()
         is_within = any(location.is_relative_to(root.resolve()) for root in roots)
-        if not is_within and (
-            data.source == "files" or location.exists()
-        ):  # else the name of a data set
+        is_file = data.source == "files" or location.exists()  # else the name of a data set
+        if is_file and not is_within:
             raise RefusedError(
-                f"run={config.run}: {key}={path} is outside this folder, and a run from somebody "
-                f"else may name any file; add test={path}, or trusted=true if the run is your own"
+                f"run={config.run}: data.{name}={path} is outside this folder, and a run from "
+                f"somebody else may name any file; add test={path}, or trusted=true if the run is your own"
             )
 
 
