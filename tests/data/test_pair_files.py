@@ -178,7 +178,7 @@ REFUSED = {
         ),
         (
             "en\tfr\na\tb\n",
-            "the first line seems to name columns, but not one en and one de; write en and de over",
+            "the first line seems to name columns, but not en and de; write these over",
         ),
         ("English\tFrench\na\tb\n", "the first line seems to name columns"),
         ("en\tEN\tde\na\tb\tc\n", "the first line seems to name columns"),

@@ -122,7 +122,7 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
         "plain.en": f"{seven}\n\n",
     }.items():
         assert run_application(*command[:3], name, *command[4:], "--tag", "<2fr>").out == expected
-    assert "<2de>, <2fr>; choose one of its tags" in run_application(*command, "--tag", "<2it>").err
+    assert "<2de>, <2fr>; choose one of these" in run_application(*command, "--tag", "<2it>").err
     sentences = ["<2fr> Take it.", "<2fr> Now go home."]
     [found], _ = translate_texts(translator, ["<2fr> Take it. Now go home."], paragraphs=True)
     assert found == " ".join(translator.translate(sentences))

@@ -240,7 +240,7 @@ def test_where_one_machine_prepares_the_others_wait_as_long_as_it_shows_signs_of
     else:
         with pytest.raises(
             DataError,
-            match=r"no other process has prepared data/en-de-.* or worked on it for 100 sec",
+            match=r"no process has worked on data/en-de-.* for 100 sec",
         ):
             prepare_corpus(shared, silence=100)
         assert clock[0] == 120

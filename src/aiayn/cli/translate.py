@@ -260,7 +260,7 @@ def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) 
     require(
         not output.tag or output.tag in tags,
         f"--tag {output.tag}: {run} was trained with {', '.join(tags) or 'no tags'}; choose one of "
-        "its tags, or leave --tag out",
+        "these, or leave --tag out",
     )
     styles = ("text", "jsonl", *task.formats)
     require(

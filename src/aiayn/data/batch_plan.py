@@ -88,7 +88,6 @@ class BatchPlan:
         tokens = max(side.sum() if repetitions is None else side @ repetitions for side in sides)
         self.steps_per_epoch = max(1, math.ceil(tokens / tokens_per_step))
         self._epoch: tuple[int, np.ndarray, np.ndarray, np.ndarray] | None = None
-        self._step: tuple[int, list[np.ndarray], int] | None = None
         if micro_batches is None:
             unit = devices if packed else math.lcm(parts, devices)
             micro_batches = unit
@@ -109,11 +108,8 @@ class BatchPlan:
     def micro_batch(self, number: int) -> MicroBatch:
         """Returns micro-batch `number` of the run."""
         step, index = divmod(number, self.micro_batches)
-        if self._step is None or self._step[0] != step:
-            parts = self.step(step)
-            tokens = max(1, int(sum(self.tgt_lengths[part].sum() for part in parts)))
-            self._step = step, parts, tokens
-        _, parts, tokens = self._step
+        parts = self.step(step)
+        tokens = max(1, int(sum(self.tgt_lengths[part].sum() for part in parts)))
         return MicroBatch(self._piece(parts, self.micro_batches, index), tokens, self.micro_batches)
 
     def step(self, step: int) -> list[np.ndarray]:
@@ -260,12 +256,10 @@ def repetitions(
         return None
     pairs = np.array(corpus.report["train"].get("corpora", []))
     if len(pairs) < 2 or len(weights or pairs) != len(pairs):
-        option = (
-            f"data.temperature={temperature:g}" if weights is None else f"data.weights={weights}"
-        )
+        option = f"weights={weights}" if weights else f"temperature={temperature:g}"
         raise DataError(
-            f"{option}: mixes several files of data.train, but only {len(pairs) or 1} has usable "
-            "pairs; name more files, or leave the option out"
+            f"data.{option}: mixes several files, but only {len(pairs) or 1} of data.train has "
+            "usable pairs; name more, or leave the option out"
         )
     return np.repeat(weights or (pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
 
@@ -277,16 +271,15 @@ def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]
     share of padding in a micro-batch, and `padding_of_parts` counts micro-batches by their share,
     in `BINS` equal bins.
     """
-    train, padding = prepared.train, plan.padding
+    sides, padding = {"src": plan.src_lengths, "tgt": plan.tgt_lengths}, plan.padding
+    counts, _ = np.histogram(padding, bins=BINS, range=(0, 1))
     return {
         "splits": prepared.report,
-        "pairs": len(train),
+        "pairs": len(prepared.train),
         "vocab_size": prepared.tokenizer.vocab_size,
         "steps_per_epoch": plan.steps_per_epoch,
         "micro_batches": plan.micro_batches,
-        "lengths": {
-            side: np.bincount(getattr(train, side).lengths - 1).tolist() for side in ("src", "tgt")
-        },
+        "lengths": {side: np.bincount(lengths - 1).tolist() for side, lengths in sides.items()},
         "padding": float(padding.mean()),
-        "padding_of_parts": np.histogram(padding, bins=BINS, range=(0, 1))[0].tolist(),
+        "padding_of_parts": counts.tolist(),
     }

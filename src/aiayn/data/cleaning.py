@@ -91,7 +91,7 @@ class CleaningReport:
             if bad >= 20 and bad > most * read:
                 raise DataError(
                     f"{text.option}: {bad} of {read} pairs read are not UTF-8 (the first: "
-                    f"{first}); convert the file, for example iconv -f ISO-8859-1 -t UTF-8"
+                    f"{first}); convert the file: iconv -f ISO-8859-1 -t UTF-8"
                 )
 
     def reasons(self) -> str:

@@ -139,8 +139,8 @@ class TranslationDataModule(pl.LightningDataModule):
                 raise ConfigError(
                     f"Trainer(limit_train_batches={trainer.limit_train_batches}), which "
                     f"overfit_batches and fast_dev_run also set: {batches} batches end within a "
-                    f"step of accumulate_grad_batches={trainer.accumulate_grad_batches}; set a "
-                    "multiple of it"
+                    f"step; set a multiple of accumulate_grad_batches="
+                    f"{trainer.accumulate_grad_batches}"
                 )
         numbers = (lambda: numbers_from(plan, trainer, trainer.global_step)) if trainer else None
         return self._loader(count, make, numbers, self.config.num_workers)

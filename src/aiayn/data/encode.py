@@ -57,10 +57,10 @@ class Sentences:
     def take(self, numbers: np.ndarray) -> "Sentences":
         """Returns the sentences of these numbers, (n,) integers, in their order."""
         starts = self.starts[numbers]
-        ends = np.concatenate([[0], (self.starts[numbers + 1] - starts).cumsum()])
-        return Sentences(
-            self.flat[np.arange(ends[-1]) + np.repeat(starts - ends[:-1], np.diff(ends))], ends
-        )
+        counts = self.starts[numbers + 1] - starts
+        ends = np.concatenate([[0], counts.cumsum()])
+        tokens = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], counts)
+        return Sentences(self.flat[tokens], ends)
 
 
 class CachedTokenizer:
@@ -122,9 +122,8 @@ def encode_split(
             continue
         kept = []
         lengths = np.sort([np.diff(src.starts), np.diff(tgt.starts)], axis=0)
-        for number, (pair, shorter, longer) in enumerate(
-            zip(chunk, *lengths.tolist(), strict=True)
-        ):
+        rows = zip(chunk, *lengths.tolist(), strict=True)
+        for number, (pair, shorter, longer) in enumerate(rows):
             if longer > config.max_length:
                 report.drop_kept(pair, "too_long")
             elif longer > config.max_length_ratio * shorter + 5:
@@ -136,7 +135,8 @@ def encode_split(
                 report.corpora[pair.raw.corpus] += 1
         if survey:
             survey.add(chunk[number] for number in kept)
-        yield src.take(np.array(kept, np.int64)), tgt.take(np.array(kept, np.int64))
+        numbers = np.array(kept, np.int64)
+        yield src.take(numbers), tgt.take(numbers)
 
 
 def encode(

@@ -124,8 +124,8 @@ def prepare_corpus(
     except OSError as error:
         raise DataError(
             f"data.folder={config.folder}: {error.strerror or error} "
-            f"({error.filename or spec.target}); make room or make it writable, or choose another "
-            "place with data.folder=FOLDER"
+            f"({error.filename or spec.target}); make room, make it writable, or set another "
+            "data.folder"
         ) from error
     dropped = prepared.report["train"]["dropped"]
     reasons = ", ".join(f"{pairs:,} {reason}" for reason, pairs in dropped.items())
@@ -154,9 +154,9 @@ def _wait(config: DataConfig, spec: CorpusSpec, silence: float) -> PreparedCorpu
             sign, since = modified, time.monotonic()
         if time.monotonic() - since > silence:
             raise DataError(
-                f"data.folder={config.folder}: no other process has prepared {spec.target} or "
-                f"worked on it for {silence:g} seconds; all machines must see the same "
-                "folder, or set data.prepare_per_node=true"
+                f"data.folder={config.folder}: no process has worked on {spec.target} for "
+                f"{silence:g} seconds; share the folder among the machines, or set "
+                "data.prepare_per_node=true"
             )
         time.sleep(POLL)
     return prepared

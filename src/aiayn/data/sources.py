@@ -72,10 +72,10 @@ class FileText(RawText):
         line counts, and if there is no line at all.
         """
         files = [(tag, self._files(name)) for tag, name in map(tagged, self.names)]
-        every = [path for _, paths in files for path in paths]
         # Each is scanned, because what holds too much must not be read later
-        if not sum(self._scan(path)[0] for path in every):
-            raise DataError(f"{self.key}: no text in {', '.join(map(str, every))}")
+        lines = {str(path): self._scan(path)[0] for _, paths in files for path in paths}
+        if not sum(lines.values()):
+            raise DataError(f"{self.key}: no text in {', '.join(lines)}")
         return files
 
     def _files(self, name: str) -> tuple[Path, ...]:
@@ -115,25 +115,25 @@ class FileText(RawText):
         for pair in pairs:
             if number or tag:
                 is_blank = not tag or not normalise(pair.src.decode(errors="replace"))
-                src = pair.src if is_blank else f"{tag} ".encode() + pair.src
-                pair = pair._replace(src=src, corpus=number)
+                start = b"" if is_blank else f"{tag} ".encode()
+                pair = pair._replace(src=start + pair.src, corpus=number)
             yield pair
 
     def identity(self) -> Any:
-        return [
-            [tag] * bool(tag)
-            + [suffix(paths[0].name)] * (len(paths) == 1)
-            + [self._scan(path)[1] for path in paths]
-            for tag, paths in self.files
-        ]
+        identities = []
+        for tag, paths in self.files:
+            names = [tag] if tag else []
+            if len(paths) == 1:
+                names.append(suffix(paths[0].name))
+            identities.append(names + [self._scan(path)[1] for path in paths])
+        return identities
 
     def count(self) -> int:
-        return sum(
-            self._scan(paths[0])[0]
-            if len(paths) == 2
-            else sum(1 for _ in _read_pair_file(paths[0], *self.langs))
-            for _, paths in self.files
-        )
+        total = 0
+        for _, (path, *others) in self.files:
+            rows = () if others else _read_pair_file(path, *self.langs)
+            total += self._scan(path)[0] if others else sum(1 for _ in rows)
+        return total
 
     def untagged(self) -> list[RawText]:
         return [
@@ -220,8 +220,7 @@ class PhrasebookText(RawText):
         if set(self.langs) != {"en", "de"}:
             raise DataError(
                 f"data.src_lang={self.langs[0]}, data.tgt_lang={self.langs[1]}: the phrasebook "
-                "has en and de only; set data.src_lang=en data.tgt_lang=de, or use your own text "
-                "with data=files"
+                "has en and de only; set these, or use your own text with data=files"
             )
         for number, (en, de) in enumerate(phrasebook.pairs(self.names[0]), 1):
             src, tgt = (en, de) if self.langs[0] == "en" else (de, en)
@@ -243,9 +242,8 @@ class HubText(RawText):
 
     def __init__(self, key: str, names: list[str], config: DataOptions):
         super().__init__(key, names, (config.src_lang, config.tgt_lang))
-        assert config.hub_path is not None  # DataOptions requires it with data.source=hub
-        self.hub_path, self.hub_name = config.hub_path, config.hub_name
-        self.revision = config.hub_revision
+        self.hub_path = config.hub_path or ""  # DataOptions requires it with data.source=hub
+        self.hub_name, self.revision = config.hub_name, config.hub_revision
 
     def pairs(self) -> Iterator[RawPair]:
         rows = self._rows([self._load(name) for name in self.names])

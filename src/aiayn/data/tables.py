@@ -41,8 +41,7 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
             if fields and len(fields) != width:
                 raise DataError(
                     f"{path}: line {number} has {counted(len(fields), 'column')} instead of "
-                    f"{width}; correct it, or name the columns in the first line, {src_lang} and "
-                    f"{tgt_lang} among them"
+                    f"{width}; correct it, or write {src_lang} and {tgt_lang} over the columns"
                 )
         src, tgt, flaw = b"", b"", ""
         if fields is None:
@@ -142,9 +141,8 @@ def header_columns(
         return sides.index(0), sides.index(1)
     if named:
         raise DataError(
-            f"{path}: the first line seems to name columns, but not one {src_lang} and one "
-            f"{tgt_lang}; write {src_lang} and {tgt_lang} over the columns, or remove that line "
-            "if source comes first"
+            f"{path}: the first line seems to name columns, but not {src_lang} and {tgt_lang}; "
+            "write these over the columns, or remove the line if source comes first"
         )
     return None
 

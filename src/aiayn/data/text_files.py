@@ -77,7 +77,7 @@ def _scanned(
             if (room := room - len(block)) < 0:
                 raise DataError(
                     f"{path}: holds more than {max_expansion} times its size (data.max_expansion), "
-                    "as no usual text does; check it, and decompress it if it is right"
+                    "unlike text; if it is right, decompress it"
                 )
             digest.update(block)
             newlines += (ends := block.count(b"\n"))

@@ -94,7 +94,8 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
         if is_file and not is_within:
             raise RefusedError(
                 f"run={config.run}: data.{name}={path} is outside this folder, and a run from "
-                f"somebody else may name any file; add test={path}, or trusted=true if the run is your own"
+                f"somebody else may name any file; add test={path}, or trusted=true if the run is "
+                "your own"
             )
 
 

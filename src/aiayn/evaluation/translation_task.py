@@ -54,6 +54,5 @@ def short_outputs(ratio: float | None, bleu: float | None) -> str:
         return ""
     return (
         f"outputs have {100 * (1 - ratio):.0f} % fewer tokens than the references: train longer, "
-        "choose a larger search.length_penalty on the development set, and keep "
-        "data.parts_per_step at 4 or more"
+        "tune search.length_penalty on the development set, keep data.parts_per_step at 4 or more"
     )

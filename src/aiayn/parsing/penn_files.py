@@ -68,8 +68,8 @@ def _closed(inside: list[Item], location: str, start: int | None) -> Tree | Leaf
     children = [child for child in inside if not isinstance(child, str)]
     if words and (children or len(words) > 1 or label is None):
         raise DataError(
-            f"{location}: ({label or ''} {' '.join(words)}) mixes words and constituents; a "
-            "bracket holds a tag and one word, or a label and constituents"
+            f"{location}: ({label or ''} {' '.join(words)}) mixes words and constituents; write a "
+            "tag and one word, or a label and constituents"
         )
     if words and label is not None:
         return None if label == TRACE else Leaf(plain_label(label), OTHER_SPACE.sub("_", words[0]))

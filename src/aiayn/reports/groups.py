@@ -242,8 +242,8 @@ def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
         if first is not group:
             raise ConfigError(
                 f"{option}: {first.path} and {group.path} also differ in "
-                f"{', '.join(differing_options([first, group]))}, so they are not seeds of one "
-                "group; add these to --by, or leave it out"
+                f"{', '.join(differing_options([first, group]))}; add these to --by, or leave out "
+                "--by"
             )
 
 

@@ -169,10 +169,9 @@ def _table_2(lines: Sequence[Line], every_row: bool) -> Table:
     about = (
         "BLEU is cased and tokenised (bleu_tokenized), for German with hyphenated words split "
         "(bleu_compound_split), as in the authors' script; the paper states neither. Do not "
-        "compare sacreBLEU with the paper's column.\n\n"
-        "FLOPs are those of training, counted from the model's matrix multiplications and the "
-        f"tokens seen. The paper multiplies device time by a sustained rate, which gives {base} "
-        f"(base) and {big} (big) times what its training computes."
+        "compare sacreBLEU with it.\n\n"
+        "FLOPs count the matrix multiplications of training. The paper multiplies device time by "
+        f"a sustained rate, {base} (base) and {big} (big) times as much."
     )
     title = "Table 2: newstest2014"
     table = _table("table_2", title, lines, _table_2_record, about, every_row)
@@ -270,8 +269,8 @@ def _quarter_table_3(lines: Sequence[Line]) -> list[Table]:
     changes.title = f"{table.title}: change against base"
     changes.name = "table_3_quarter_changes"
     table.before = [
-        "Text, steps and widths differ from the paper's, whose figures are for the full widths: "
-        "compare only the change of a row against base."
+        "The paper's figures are for the full widths: compare only the change of a row against "
+        "base."
     ]
     return [table, changes]
 
@@ -371,9 +370,8 @@ TABLE_4_COLUMNS = (
 
 def _table_4(lines: Sequence[Line], every_row: bool) -> Table:
     about = (
-        "F1 is of labelled brackets, counted like EVALB with COLLINS.prm. `other` are runs on "
-        "other text or with another model or vocabulary: their figures cannot be compared with "
-        "the paper's."
+        "F1 is of labelled brackets, counted like EVALB with COLLINS.prm. `other` runs differ in "
+        "text, model or vocabulary: do not compare them with the paper."
     )
     title = "Table 4: parsing, section 23 of the Wall Street Journal"
     table = _table("table_4", title, lines, _table_4_record, about, every_row)

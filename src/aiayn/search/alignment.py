@@ -123,8 +123,8 @@ def record_attention(
     def weights_of(module: MultiHeadAttention) -> Tensor:
         if module not in recorded:
             raise ConfigError(
-                f"the model does not call one of its {type(module).__name__} modules, which has "
-                "no attention weights therefore"
+                f"the model does not call one of its {type(module).__name__} modules, so it has no "
+                "attention weights"
             )
         return recorded[module]
 

@@ -51,8 +51,8 @@ class Constrained(NamedTuple):
         if not isinstance(allowed, Tensor) or allowed.shape != log_probs.shape:
             shape = tuple(allowed.shape) if isinstance(allowed, Tensor) else type(allowed).__name__
             raise ConfigError(
-                f"the constraint of an extension returns {shape}; return log-probabilities of the "
-                f"shape that it is given, {tuple(log_probs.shape)}"
+                f"the constraint of an extension returns {shape}; return log-probabilities "
+                f"{tuple(log_probs.shape)}"
             )
         return allowed
 
@@ -167,9 +167,8 @@ def beam_search(
 
     if constraint is not None and not all(hypotheses):
         raise ConfigError(
-            "the constraint of an extension leaves a sentence without any translation of at most "
-            f"|X| + {config.max_extra_tokens} subwords; let it end there, or raise "
-            "search.max_extra_tokens"
+            "the constraint of an extension allows a sentence no translation of at most "
+            f"|X| + {config.max_extra_tokens} subwords; raise search.max_extra_tokens"
         )
     if not all(hypotheses):
         raise NonFiniteOutputError(

@@ -86,5 +86,5 @@ def refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     if first.tokenizer != other.tokenizer:
         raise RefusedError(
             f"{other.config.name} has another vocabulary than {first.config.name}; an ensemble "
-            "needs runs on one prepared corpus, such as seeds of one configuration"
+            "needs runs on one prepared corpus"
         )

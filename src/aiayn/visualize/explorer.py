@@ -51,9 +51,8 @@ def explorer_page(
     n_weights = maps.encoder_self.numel() + maps.decoder_self.numel() + maps.cross.numel()
     if n_weights > MAX_WEIGHTS:
         raise DataError(
-            f"the sentence has {len(maps.src)} subwords, its translation {len(maps.tgt_out)}: too "
-            f"many to explore ({n_weights:,} weights, a page holds {MAX_WEIGHTS:,}); give a "
-            "shorter sentence"
+            f"the sentence has {len(maps.src)} subwords, its translation {len(maps.tgt_out)}: "
+            f"{n_weights:,} weights, a page holds {MAX_WEIGHTS:,}; give a shorter sentence"
         )
     src = [readable(token) for token in maps.src]
     tgt_in = [readable(token) for token in maps.tgt_in]
