@@ -22,15 +22,15 @@ BUGS = [
     Bug(
         "the_papers_penalty_is_that_of_ctranslate2",
         "search/fast_translator.py",
-        "log_prob / length_penalty(len(ids) + 1, self.search)",
-        "log_prob / (len(ids) + 1)",
+        "penalty = length_penalty(len(ids) + 1, self.search)",
+        "penalty = len(ids) + 1",
         "search/test_engine.py::test_it_finds_the_translations_of_torch_with_their_scores_by_either_penalty",
     ),
     Bug(
         "cut_outputs_do_not_pay_for_their_end",
         "search/fast_translator.py",
-        "math.fsum(hypothesis.log_probs)",
-        "math.fsum(hypothesis.log_probs[:-1])",
+        "math.fsum(output.log_probs)",
+        "math.fsum(output.log_probs[:-1])",
         "search/test_engine.py::test_an_output_that_is_cut_at_its_own_limit_is_scored_with_its_end",
     ),
     Bug(
@@ -255,8 +255,8 @@ BUGS = [
     Bug(
         "given_translations_without_the_end_mark",
         "search/translator.py",
-        "log_probs = row[: len(tokens)]",
-        "log_probs = row[: len(tokens) - 1]",
+        "of_tokens = row[: len(tokens)]",
+        "of_tokens = row[: len(tokens) - 1]",
         "search/test_score.py::test_a_translation_that_the_search_found_has_the_searchs_log_prob_and_score",
     ),
     Bug(

@@ -96,9 +96,7 @@ def test_a_sentence_too_long_for_a_page_is_refused_before_anything_is_written(
 ):
     monkeypatch.setattr(explorer, "MAX_WEIGHTS", 545)  # one less than there are
 
-    with pytest.raises(
-        DataError, match=r"6 subwords, its translation 5: 546 weights"
-    ):
+    with pytest.raises(DataError, match=r"6 subwords, its translation 5: 546 weights"):
         write_explorer(tmp_path / "new/index.html", maps, {}, tiny_config, "small")
     assert not (tmp_path / "new").exists()
 

@@ -65,18 +65,14 @@ class DecoderCache:
         """Adds one position. Returns the mask of the cached keys, its own included, that each beam
         attends to: (N, 1, K, R).
         """
-        k = self.ancestry.size(1)
-        self.ancestry = torch.cat(
-            [self.ancestry, self.itself[:k, :k].expand(len(self.ancestry), -1, -1)], 2
-        )
+        n, k, _ = self.ancestry.shape
+        itself = self.itself[:k, :k].expand(n, -1, -1)
+        self.ancestry = torch.cat([self.ancestry, itself], 2)
         self.length += 1
-        self.ancestry[:, :, : self.keys_out_of_reach()] = False
+        if self.reach is not None and self.length > self.reach + 1:
+            out_of_reach = self.length - self.reach - 1  # positions; the first has one key
+            self.ancestry[:, :, : 1 + (out_of_reach - 1) * len(self.itself)] = False
         return self.ancestry[:, None]
-
-    def keys_out_of_reach(self) -> int:
-        """Returns the number of cached keys that are further back than the attention window."""
-        positions = 0 if self.reach is None else self.length - 1 - self.reach
-        return 0 if positions <= 0 else 1 + (positions - 1) * len(self.itself)
 
     def reorder(self, parents: Tensor) -> None:
         """Lets beam k of sentence n continue the former beam parents[n, k]; parents (N, K)."""

@@ -52,11 +52,12 @@ def within_window(mask: Tensor | Ranges, length: int, window: int | None) -> Ten
     reach = window // 2
     if isinstance(mask, Ranges):
         position = torch.arange(length, dtype=torch.int32, device=mask.key_start.device)
+        first, end = position - reach, position + reach + 1
         return Ranges(
-            key_start=mask.key_start.maximum(position - reach),
-            key_end=mask.key_end.minimum(position + reach + 1),
-            query_start=mask.query_start.maximum(position - reach),
-            query_end=mask.query_end.minimum(position + reach + 1),
+            key_start=mask.key_start.maximum(first),
+            key_end=mask.key_end.minimum(end),
+            query_start=mask.query_start.maximum(first),
+            query_end=mask.query_end.minimum(end),
         )
     position = torch.arange(length, device=mask.device)
     distance = (position - position[:, None]).abs()

@@ -42,30 +42,23 @@ class Transformer(nn.Module):
         self.config = config
         self.vocab_size = vocab_size
         self.embedding = SharedEmbedding(vocab_size, config.d_model)
-        tied = config.tie_embeddings
-        self.src_embedding = None  # the same
-        if tied != "all":
+        self.src_embedding = None  # sources share the one above, as in the paper
+        if config.tie_embeddings != "all":
             self.src_embedding = SharedEmbedding(src_vocab_size or vocab_size, config.d_model)
         sides = LayerPosition("encoder"), LayerPosition("decoder")
         self.src_positions, self.tgt_positions = (parts.positions(config, side) for side in sides)
+        encoder = [EncoderLayer(config, parts, layer) for layer in range(config.n_layers)]
+        decoder = [DecoderLayer(config, parts, layer) for layer in range(config.decoder_layers)]
         # Cast, because the type checker does not know the contents of an `nn.ModuleList`.
-        encoder = nn.ModuleList(
-            EncoderLayer(config, parts, layer) for layer in range(config.n_layers)
-        )
-        decoder = nn.ModuleList(
-            DecoderLayer(config, parts, layer) for layer in range(config.decoder_layers)
-        )
-        self.encoder, self.decoder = (
-            cast(Sequence[EncoderLayer], encoder),
-            cast(Sequence[DecoderLayer], decoder),
-        )
+        self.encoder = cast(Sequence[EncoderLayer], nn.ModuleList(encoder))
+        self.decoder = cast(Sequence[DecoderLayer], nn.ModuleList(decoder))
         self.encoder_norm, self.decoder_norm = (parts.final_norm(config, side) for side in sides)
         # Section 5.4: also on the sum of embeddings and positions
         self.dropout = nn.Dropout(config.dropout)
         # Can be any module from states (..., D) to logits (..., V): loss and search use only this
         # one.
         self.output: nn.Module = TiedOutput(self.embedding)
-        if tied == "none":
+        if config.tie_embeddings == "none":
             self.output = nn.Linear(config.d_model, vocab_size, bias=False)
         self.reset_parameters()
 
@@ -101,11 +94,8 @@ class Transformer(nn.Module):
             ):
                 nn.init.normal_(next(module.parameters()), std=self.config.d_model**-0.5)
             elif isinstance(module, nn.Linear):
-                depth = (
-                    self.config.decoder_layers
-                    if name.startswith("decoder")
-                    else self.config.n_layers
-                )
+                in_decoder = name.startswith("decoder")
+                depth = self.config.decoder_layers if in_decoder else self.config.n_layers
                 gain = (2 * depth) ** -0.5 if module in into_residual else 1.0
                 nn.init.xavier_uniform_(module.weight, gain=gain)
                 if module.bias is not None:
