@@ -132,7 +132,7 @@ def best_first(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[Group
     """
     for metric in metrics:
         if any(group.sample(metric) for group in groups):
-            sign = 1 if metric.lower_is_better else -1
+            sign = 1 if metric.entry.lower_is_better else -1
             samples = {group.path: group.sample(metric) for group in groups}
             ranks = {path: sign * sample.mean for path, sample in samples.items() if sample}
             return sorted(groups, key=lambda group: ranks.get(group.path, math.inf))
@@ -180,12 +180,12 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
         record |= {key: option_text(group.options[key]) for key in options if key in group.options}
         records.append(record | ({"baseline": True} if group is base else {}))
     for metric, key in record_keys(metrics).items():
-        columns.append(Column(key, metric.title, metric.decimals))
+        columns.append(Column(key, metric.title, metric.entry.decimals))
         ratio = metric.ratio
         if ratio and any(group.sample(ratio) for group in groups):
             columns.append(Column(ratio.key, "length ratio", 3))
         if base:
-            columns.append(Column(f"{key} difference", "difference", metric.decimals))
+            columns.append(Column(f"{key} difference", "difference", metric.entry.decimals))
         for record, group in zip(records, groups, strict=True):
             record[key] = group.sample(metric)
             if ratio:

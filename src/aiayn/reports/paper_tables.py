@@ -34,7 +34,6 @@ from aiayn.reports.published import (
 )
 from aiayn.reports.runs import MeasuredRun, Metric, gathered
 from aiayn.reports.tables import NOT_RUN, Column, Table, shown
-from aiayn.runs.results import Evaluation
 from aiayn.runs.run_folder import Record
 
 MAX_REASONS = 10  # why runs are not comparable with the paper
@@ -137,11 +136,11 @@ def _table(
 
 def _beside(row: Row, figures: Record) -> Record:
     """Return what was measured, the paper's figures, and the differences measured - published."""
-    record = dict(figures)
-    for key, printed in row.printed.items():
-        record[f"paper_{key}"] = printed
-        record[f"{key}_difference"] = minus(figures[key], printed)
-    return record
+    published = {f"paper_{key}": printed for key, printed in row.printed.items()}
+    differences = {
+        f"{key}_difference": minus(figures[key], row.printed[key]) for key in row.printed
+    }
+    return {**figures, **published, **differences}
 
 
 # Table 2: BLEU on newstest2014 and the cost of training, beside other systems.
@@ -193,20 +192,20 @@ def _table_2_record(line: Line) -> Record:
         "steps": steps,
         "averaged": len(evaluation.averaged) if evaluation else None,
     }
-    record: Record = {"model": row.name, "text": f"{src_lang}-{tgt_lang}", **group.record()}
-    record |= _beside(row, figures) | _scored_text(evaluation)
-    record["bleu_kind"] = bleu.name
-    record["length_ratio"] = group.sample(bleu.ratio)
-    record["sacrebleu"] = group.sample(SACREBLEU)
-    record["weights"] = group.options.get("test weights")
-    record["paper_flops_counted"] = counted_flops(row) if row.options else None
-    record["not_comparable"] = _not_comparable(line, "test", "newstest2014")
-    return record
-
-
-def _scored_text(evaluation: Evaluation | None) -> Record:
-    """Return the paper's name of the text that was scored, and its size."""
-    return {key: getattr(evaluation, key, None) for key in ("test_set", "lines")}
+    return {
+        "model": row.name,
+        "text": f"{src_lang}-{tgt_lang}",
+        **group.record(),
+        **_beside(row, figures),
+        "test_set": getattr(evaluation, "test_set", None),
+        "lines": getattr(evaluation, "lines", None),
+        "bleu_kind": bleu.name,
+        "length_ratio": group.sample(bleu.ratio),
+        "sacrebleu": group.sample(SACREBLEU),
+        "weights": group.options.get("test weights"),
+        "paper_flops_counted": counted_flops(row) if row.options else None,
+        "not_comparable": _not_comparable(line, "test", "newstest2014"),
+    }
 
 
 def counted_flops(row: Row) -> float:
@@ -290,15 +289,18 @@ def _table_3_record(line: Line) -> Record:
         "bleu": group.sample(BLEU) if is_last else None,
         "parameters": run.parameters / 1e6 if run else None,
     }
-    record: Record = {"row": row.name, **group.record()}
-    record |= {name: options.get(f"model.{name}") for name in (*SIZES, "positions")}
-    record["label_smoothing"] = options["optim.label_smoothing"]
-    record["arithmetic"] = group.options.get(PRECISION)
-    record |= _beside(row, figures)
-    record["bleu_kind"] = BLEU.name
-    record["length_ratio"] = group.sample(BLEU.ratio) if is_last else None
-    record["not_comparable"] = _not_comparable(line, "val", "newstest2013")
-    return record
+    sizes = {name: options.get(f"model.{name}") for name in (*SIZES, "positions")}
+    return {
+        "row": row.name,
+        **group.record(),
+        **sizes,
+        **_beside(row, figures),
+        "label_smoothing": options["optim.label_smoothing"],
+        "arithmetic": group.options.get(PRECISION),
+        "bleu_kind": BLEU.name,
+        "length_ratio": group.sample(BLEU.ratio) if is_last else None,
+        "not_comparable": _not_comparable(line, "val", "newstest2013"),
+    }
 
 
 def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
@@ -382,13 +384,18 @@ def _table_4(lines: Sequence[Line], every_row: bool) -> Table:
 def _table_4_record(line: Line) -> Record:
     row, group = line
     evaluation = group.evaluation("test")
-    brackets = evaluation.brackets if evaluation else None
-    record: Record = {"parser": row.name, "training": row.label or None, **group.record()}
-    record |= _beside(row, {name: group.sample(Metric(name, "test")) for name in BRACKET_KINDS})
-    record |= _scored_text(evaluation)
-    record["malformed"] = (brackets or {}).get("malformed")
-    record["steps"] = getattr(evaluation or group.first, "step", None)
-    return record
+    brackets = getattr(evaluation, "brackets", None) or {}
+    figures = {name: group.sample(Metric(name, "test")) for name in BRACKET_KINDS}
+    return {
+        "parser": row.name,
+        "training": row.label or None,
+        **group.record(),
+        **_beside(row, figures),
+        "test_set": getattr(evaluation, "test_set", None),
+        "lines": getattr(evaluation, "lines", None),
+        "malformed": brackets.get("malformed"),
+        "steps": getattr(evaluation or group.first, "step", None),
+    }
 
 
 # Why a run's figures cannot be compared with the paper's.

@@ -33,15 +33,12 @@ class Chart:
     log_scale: bool = False
 
 
-# Of both, of validations, and of the training
-CHARTS = [
+CHARTS = (
     Chart(
         "Loss",
         "Cross-entropy with label smoothing, in nats per target token.",
         ("train/loss", "val/loss"),
     ),
-]
-CHARTS += [
     Chart(
         "Validation perplexity",
         "Perplexity per subword of the references, without label smoothing; lower is better.",
@@ -60,8 +57,6 @@ CHARTS += [
         "Length of greedy translations, divided by that of their references.",
         ("val/length_ratio",),
     ),
-]
-CHARTS += [
     Chart("Learning rate", "Step size of the optimizer.", ("train/lr",)),
     Chart(
         "Gradient norm",
@@ -81,7 +76,7 @@ CHARTS += [
     ),
     Chart("Padding", "Share of padding in the positions of a step.", ("perf/padding",)),
     Chart("Peak memory", "Largest memory in use so far, in GB.", ("perf/memory_gb",)),
-]
+)
 NOT_DRAWN = ("train/epoch", "train/skipped_steps")
 
 Runs = Sequence[tuple[int, list[Record]]]  # seed and records of each
@@ -121,17 +116,15 @@ def panels(groups: Mapping[str, Runs]) -> list[Panel]:
 
 def _other_charts(groups: Mapping[str, Runs]) -> list[Chart]:
     """Return a chart for each series that CHARTS lacks, such as those of extensions."""
-    charts = {key: chart for chart in CHARTS for key in chart.keys} | dict.fromkeys(NOT_DRAWN)
-    others = {}
-    for runs in groups.values():
-        for key in dict.fromkeys(
-            key for _, records in runs for record in records for key in record
-        ):
-            _, slash, name = key.partition("/")
-            if slash and key not in charts:
-                title = name.replace("_", " ").capitalize()
-                others[key] = Chart(title, f"Logged as {key}.", (key,))
-    return [*others.values()]
+    known = {key for chart in CHARTS for key in chart.keys}.union(NOT_DRAWN)
+    records = [record for runs in groups.values() for _, records in runs for record in records]
+    charts = []
+    for key in dict.fromkeys(key for record in records for key in record if key not in known):
+        _, slash, name = key.partition("/")
+        if slash:
+            title = name.replace("_", " ").capitalize()
+            charts.append(Chart(title, f"Logged as {key}.", (key,)))
+    return charts
 
 
 def _curve(runs: Runs, key: str) -> Any:
@@ -146,16 +139,14 @@ def _curve(runs: Runs, key: str) -> Any:
 
 def corpus_svgs(corpus: Record) -> tuple[str, str]:
     """Return the lengths of sentences and the padding of micro-batches as SVG."""
-    lengths = corpus["lengths"]
+    sides = [corpus["lengths"][side] for side in ("src", "tgt")]
     paddings = [*corpus["padding_of_parts"]]
     width = 100 / len(paddings)
     while len(paddings) > 1 and not paddings[-1]:
         del paddings[-1]
-    return (
-        _histogram(
-            [lengths["src"], lengths["tgt"]], -0.5, 1, "subwords of a sentence", "sentences"
-        ),
-        _histogram([paddings], 0, width, "padding of a micro-batch (%)", "micro-batches"),
+    lengths = _histogram(sides, -0.5, 1, "subwords of a sentence", "sentences")
+    return lengths, _histogram(
+        [paddings], 0, width, "padding of a micro-batch (%)", "micro-batches"
     )
 
 
@@ -173,8 +164,8 @@ def panel_svg(panel: Panel, last_step: int) -> str:
     """Return a panel as SVG for a page; all panels of a page reach to `last_step`."""
     from matplotlib.ticker import AutoLocator, LogLocator
 
-    unit = METRICS[panel.chart.keys[0]].unit if panel.chart.keys[0] in METRICS else ""
-    axis = _new_axis("step", unit)
+    metric = METRICS.get(panel.chart.keys[0])
+    axis = _new_axis("step", metric.unit if metric else "")
     lowest = -LARGEST
     if panel.chart.log_scale:
         lowest = 1 / LARGEST

@@ -50,13 +50,10 @@ FRENCH = {"data.src_lang": "en", "data.tgt_lang": "fr"}
 
 
 def _row(name: str, changes: Record, perplexity: float, bleu: float, parameters: int | None) -> Row:
+    label = name if name in ("base", "big") else f"({name[0].upper()})"
     steps = 300_000 if name == "big" else 100_000
-    row = Row(
-        name=name,
-        label=name if name in ("base", "big") else f"({name[0].upper()})",
-        options=changes,
-        printed={"ppl": perplexity, "bleu": bleu, "parameters": parameters, "steps": steps},
-    )
+    printed = {"ppl": perplexity, "bleu": bleu, "parameters": parameters, "steps": steps}
+    row = Row(name=name, label=label, options=changes, printed=printed)
     options = {f"model.{key}": value for key, value in vars(row.model).items()}
     del options["model.max_positions"]  # the paper does not say how many positions row E learns
     options["optim.label_smoothing"] = OptimConfig().label_smoothing
@@ -76,8 +73,6 @@ CHANGES: dict[str, dict[str, tuple[Any, float, float, int | None]]] = {
         "a_h32": (32, 5.01, 25.4, None),
     },
     "model.d_k": {"b_dk16": (16, 5.16, 25.1, 58), "b_dk32": (32, 5.01, 25.4, 60)},
-}
-CHANGES |= {
     "model.n_layers": {
         "c_n2": (2, 6.11, 23.7, 36),
         "c_n4": (4, 5.19, 25.3, 50),
@@ -88,8 +83,6 @@ CHANGES |= {
         "c_dmodel1024": (1024, 4.66, 26.0, 168),
     },
     "model.d_ff": {"c_dff1024": (1024, 5.12, 25.4, 53), "c_dff4096": (4096, 4.75, 26.2, 90)},
-}
-CHANGES |= {
     "model.dropout": {"d_drop00": (0.0, 5.77, 24.6, None), "d_drop02": (0.2, 4.95, 25.5, None)},
     "optim.label_smoothing": {
         "d_ls00": (0.0, 4.67, 25.3, None),

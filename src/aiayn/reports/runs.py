@@ -7,7 +7,7 @@ from pathlib import Path
 from aiayn.config import program
 from aiayn.config.resolve import RunConfig
 from aiayn.config.stored import flatten, mutable_on_resume, stored_config, to_dict
-from aiayn.config.tasks import FORCED_KINDS, METRICS, TASKS, VAL_METRICS
+from aiayn.config.tasks import FORCED_KINDS, METRICS, TASKS, VAL_METRICS, MetricEntry
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.continuation import ValidationHistory
@@ -144,13 +144,9 @@ class Metric:
         return f"{self.name} ({self.split})" if self.split else self.name
 
     @property
-    def decimals(self) -> int | None:
-        """Return the decimals in tables; None: as many as the values need."""
-        return METRICS[self.name].decimals if self.name in METRICS else None
-
-    @property
-    def lower_is_better(self) -> bool:
-        return self.name in METRICS and METRICS[self.name].lower_is_better
+    def entry(self) -> MetricEntry:
+        """Return decimals and direction; of a metric of an extension the usual ones."""
+        return METRICS.get(self.name, MetricEntry(self.name, self.name, ""))
 
     @property
     def ratio(self) -> "Metric | None":

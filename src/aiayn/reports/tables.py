@@ -54,12 +54,11 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """Return whether each column holds numbers and nothing else."""
-        sides = []
+        are_numeric = []
         for column in self.columns:
-            values = [record.get(column.key) for record in self.records]
-            values = [value for value in values if value is not None]
-            sides.append(bool(values) and not any(isinstance(value, str) for value in values))
-        return sides
+            types = {type(record.get(column.key)) for record in self.records} - {type(None)}
+            are_numeric.append(bool(types) and not any(issubclass(cls, str) for cls in types))
+        return are_numeric
 
 
 @dataclass(frozen=True)
