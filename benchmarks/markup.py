@@ -20,9 +20,9 @@ from typing import Any
 from manuals import plain
 from measure import parse_options, report
 
+import aiayn
 from aiayn.apps.documents.markup import parse_markup
 from aiayn.apps.documents.texts import translate_texts
-from aiayn.config.search import SearchOverrides
 from aiayn.data.placeholders import PLACEHOLDER, TAG
 from aiayn.data.text_files import read_lines
 from aiayn.evaluation.scoring import score
@@ -107,7 +107,7 @@ def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parse_options(__doc__, arguments, {"run": None}, text=["manuals/gnome"], threads=1)
-    translator = Translator.from_run(options.run, search=SearchOverrides(patience=2))
+    translator = aiayn.load(options.run, engine="torch", patience=2)
     report(
         "markup",
         [row for prefix in options.text for row in three_ways(translator, prefix)],

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from measure import parse_options, report
 
+import aiayn
 from aiayn.cli.score import per_token
 from aiayn.data.text_files import read_lines
 from aiayn.search.translator import Translator
@@ -70,8 +71,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parse_options(
         __doc__, arguments, {"run": None, "prefix": None}, reverse=None, threads=1
     )
-    there = Translator.from_run(options.run)
-    back = Translator.from_run(options.reverse) if options.reverse else None
+    there = aiayn.load(options.run, engine="torch")
+    back = aiayn.load(options.reverse, engine="torch") if options.reverse else None
     sources, targets = (read_lines(f"{options.prefix}.{lang}") for lang in there.languages)
     right, rows = scores(sources, targets, there, back), []
     for name, shuffle in (("any other", any_other), ("nearest in length", nearest_in_length)):

@@ -363,3 +363,18 @@ def stopped_in(step: int, number: int = signal.SIGTERM) -> Iterator[pytest.Excep
         patch.setattr(ThroughputMonitor, "on_micro_batch_end", on_micro_batch_end)
         with pytest.raises(InterruptedRunError) as ended:
             yield ended
+
+
+def translator_of(
+    run: Path | str,
+    checkpoint: str | None = None,
+    ensemble: Sequence[Path | str] = (),
+    **options: Any,
+) -> Any:
+    """The torch translator of a run, or of several as an ensemble."""
+    from aiayn.runs.checkpoints import load
+    from aiayn.runs.run_folder import find_checkpoints
+    from aiayn.search.translator import load_translator
+
+    first, *others = (load(path) for path in find_checkpoints(run, ensemble, checkpoint))
+    return load_translator(first, others=others, **options)

@@ -18,7 +18,7 @@ from threading import Timer
 
 import pytest
 import torch
-from applications import write_run
+from applications import translator_of, write_run
 from texts import DOCUMENTS
 from typer.testing import CliRunner, Result
 
@@ -48,7 +48,7 @@ def run(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def translator(run) -> Translator:
-    return Translator.from_run(run)
+    return translator_of(run)
 
 
 def invoke(*arguments: object, text: bytes = TEXT) -> Result:
@@ -537,7 +537,7 @@ def test_search_options_and_checkpoint_reach_the_search(run):
 
     search = SearchOverrides(beam_size=5, length_penalty=2.5)
     expected = [
-        c.text for cs in Translator.from_run(run, "last", search).n_best(LINES, 5) for c in cs
+        c.text for cs in translator_of(run, "last", search=search).n_best(LINES, 5) for c in cs
     ]
     options = (
         "--beam-size",

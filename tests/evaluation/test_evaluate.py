@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 import torch
-from applications import composed
+from applications import composed, translator_of
 from texts import write_lines
 
 from aiayn.config.evaluate import EvaluateConfig
@@ -29,7 +29,6 @@ from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.results import read_evaluation
 from aiayn.runs.run_folder import RunFolder, read_jsonl
-from aiayn.search.translator import Translator
 from aiayn.token_ids import PAD_ID
 
 # Some hold what any idea of a line but LF's would break in two. The tiny models learn TAUGHT by
@@ -132,7 +131,7 @@ def test_hypotheses_are_the_runs_translations_of_the_raw_source_and_scores_are_m
     result = evaluate(options(run))
     folder = run / "evaluation" / "test"
     hypotheses = lines_of(folder / "hypotheses.txt")
-    assert hypotheses == Translator.from_run(run).translate(SOURCES)
+    assert hypotheses == translator_of(run).translate(SOURCES)
     assert 20 < result.metrics["sacrebleu"] < 99
     assert result.metrics["sacrebleu"] == pytest.approx(
         sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from applications import slow_but
+from applications import slow_but, translator_of
 from faults.harness import (
     acts_at,
     configured,
@@ -24,7 +24,6 @@ from aiayn.reports.report import summary
 from aiayn.runs import checkpoints
 from aiayn.runs.continuation import ValidationHistory
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
-from aiayn.search.translator import Translator
 from aiayn.training.finish import is_worse
 from aiayn.training.module import TranslationModule
 
@@ -199,7 +198,7 @@ def test_without_patience_a_run_trains_to_the_end_and_has_a_best_checkpoint_too(
     values = {r["step"]: r["val/loss"] for r in measured(unbroken) if "val/loss" in r}
     assert set(values) == {6, 12}
     assert steps_of(unbroken) == {"best": min(values, key=values.get), "last": 12, "averaged": 12}
-    assert Translator.from_run(unbroken, "best").translate(["one two"])
+    assert translator_of(unbroken, "best").translate(["one two"])
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from applications import composed, run_application, small_model, write_pairs
+from applications import composed, run_application, small_model, translator_of, write_pairs
 
 from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.data.tokenizer import Tokenizer
@@ -117,20 +117,20 @@ def run_of(outputs, name: str, seed: int, tokenizer: Tokenizer = TOKENIZER, tgt_
 @pytest.mark.slow
 def test_runs_translate_together_and_others_are_refused(tmp_path):
     first, second = run_of(tmp_path, "first", 1), run_of(tmp_path, "second", 2)
-    alone, both = Translator.from_run(first), Translator.from_run(first, ensemble=[second])
+    alone, both = translator_of(first), translator_of(first, ensemble=[second])
     assert both.translate(LINES) != alone.translate(LINES)
-    assert Translator.from_run(first, ensemble=[first]).translate(LINES) == alone.translate(LINES)
+    assert translator_of(first, ensemble=[first]).translate(LINES) == alone.translate(LINES)
     french = run_of(tmp_path, "french", 1, tgt_lang="fr")
     with pytest.raises(
         RefusedError,
         match="french translates en-fr, first en-de; an ensemble needs runs with the same languages",
     ):
-        Translator.from_run(first, ensemble=[french])
+        translator_of(first, ensemble=[french])
     other = run_of(tmp_path, "other", 1, Tokenizer.train([["the old mouse"]], 262))
     with pytest.raises(RefusedError, match="other has another vocabulary than first"):
-        Translator.from_run(first, ensemble=[second, other])
+        translator_of(first, ensemble=[second, other])
     with pytest.raises(ConfigError, match="with several runs, choose averaged, best or last"):
-        Translator.from_run(first, str(first / "checkpoints/last.ckpt"), ensemble=[second])
+        translator_of(first, str(first / "checkpoints/last.ckpt"), ensemble=[second])
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_the_commands_take_several_runs(tmp_path, monkeypatch):
     runs = ("outputs/first", "--with", "outputs/second")
     together = run_application("aiayn", "translate", *runs, "dev.en", "--format", "jsonl")
     assert together.code == 0, together.err
-    expected = Translator.from_run("outputs/first", ensemble=["outputs/second"]).translate(
+    expected = translator_of("outputs/first", ensemble=["outputs/second"]).translate(
         (tmp_path / "dev.en").read_text(encoding="utf-8").split("\n")[:-1]
     )
     assert run_application("aiayn", "translate", *runs, "dev.en").out.split("\n")[:-1] == expected

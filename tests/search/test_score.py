@@ -7,7 +7,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from applications import composed, small_model
+from applications import composed, small_model, translator_of
 
 from aiayn.config.search import SearchConfig
 from aiayn.data.sources import text_of
@@ -134,7 +134,7 @@ def test_the_perplexity_of_the_validation_text_is_val_ppl(tmp_path):
     reported = [
         record["val/ppl"] for record in read_jsonl(folder / "metrics.jsonl") if "val/ppl" in record
     ]
-    pairs = Translator.from_run(folder, "last").score(*text_of(config.data, "val").read())
+    pairs = translator_of(folder, "last").score(*text_of(config.data, "val").read())
     assert checkpoints.load(folder / "checkpoints/last.ckpt").step == 12
     log_prob, tokens = (
         sum(map(of, pairs)) for of in (lambda pair: pair.log_prob, lambda pair: len(pair.tokens))

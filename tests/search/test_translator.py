@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from applications import composed
+from applications import composed, translator_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -305,7 +305,7 @@ def test_a_run_translates_as_the_model_that_was_saved(stored, tokenizer, tmp_pat
     model = Transformer(stored.config.model, tokenizer.vocab_size)
     model.load_state_dict(stored.weights)
     expected = Translator(model, tokenizer, stored.config.search, "cpu").n_best(LINES, 3)
-    ready = Translator.from_run(run_of(tmp_path, last=stored))
+    ready = translator_of(run_of(tmp_path, last=stored))
     assert not ready.model.training
     found = ready.n_best(LINES, 3)  # by products with prepacked weights, which add in another order
     assert [[each.tokens for each in best] for best in found] == [
@@ -318,8 +318,7 @@ def test_a_run_translates_as_the_model_that_was_saved(stored, tokenizer, tmp_pat
 def test_a_run_translates_in_few_bits_nearly_as_in_many(stored, tmp_path):
     run = run_of(tmp_path, last=stored)
     exact, quick = (
-        Translator.from_run(run, precision=name).n_best(LINES, 1)
-        for name in ("float32", "bfloat16")
+        translator_of(run, precision=name).n_best(LINES, 1) for name in ("float32", "bfloat16")
     )
     assert [best.score for (best,) in quick] == pytest.approx(
         [best.score for (best,) in exact], rel=0.05
@@ -332,11 +331,11 @@ def test_a_run_is_read_from_its_average_unless_another_checkpoint_is_named(store
     run = run_of(tmp_path, last=stored, averaged=other, step_3=stored)
     step_3 = str(run / "checkpoints" / "step_3.ckpt")
     for named, expected in ((None, other), ("averaged", other), ("last", stored), (step_3, stored)):
-        model = Translator.from_run(str(run), named).model
+        model = translator_of(str(run), named).model
         for name, tensor in expected.weights.items():
             assert torch.equal(reduce(getattr, name.split("."), model), tensor)
     with pytest.raises(RefusedError, match="no such checkpoint"):
-        Translator.from_run(run, "step_4.ckpt")
+        translator_of(run, "step_4.ckpt")
 
 
 @pytest.mark.parametrize("change", ["missing", "unexpected", "shape"])
@@ -351,4 +350,4 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(stored, tmp_path, chang
     with pytest.raises(
         RefusedError, match=r"^the checkpoint of step 9 .*cross_attention\.w_k\.weight.*$"
     ):
-        Translator.from_run(run_of(tmp_path, last=replace(stored, weights=weights)))
+        translator_of(run_of(tmp_path, last=replace(stored, weights=weights)))

@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -21,8 +20,7 @@ from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import choose_device, is_out_of_memory, keep_few_kernels
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
-from aiayn.runs.checkpoints import Checkpoint, load
-from aiayn.runs.run_folder import find_checkpoints
+from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.beam_search import Constraint, beam_search
 from aiayn.search.build import load_model
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
@@ -79,29 +77,6 @@ class Translator(LineTranslator):
         self.device = torch.device(device)
         self.constraint = constraint
         self.batch_tokens = search.batch_tokens or BATCH_TOKENS[self.device.type]
-
-    @staticmethod
-    def from_run(
-        run: Path | str,
-        checkpoint: str | None = None,
-        search: SearchOverrides | None = None,
-        accelerator: str = "auto",
-        precision: str = "float32",
-        ensemble: Sequence[Path | str] = (),
-        extensions: Sequence[Extension] = (),
-    ) -> "Translator":
-        """Loads a checkpoint of a run folder, by default that of `RunFolder.default_checkpoint`.
-
-        `ensemble` names further runs that translate together with it, by the mean of their
-        log-probabilities; of each the same `checkpoint` is taken. Search options are the first
-        run's. With `precision` bfloat16 scores differ in the third digit, and a few translations
-        differ.
-
-        Raises RefusedError for a missing or damaged run, or one of another vocabulary, ConfigError
-        for impossible options or a missing GPU.
-        """
-        first, *others = (load(path) for path in find_checkpoints(run, ensemble, checkpoint))
-        return load_translator(first, search, accelerator, precision, others, extensions)
 
     def in_torch(self) -> "Translator":
         return self
@@ -241,8 +216,14 @@ def load_translator(
     others: Sequence[Checkpoint] = (),
     extensions: Sequence[Extension] = (),
 ) -> Translator:
-    """Returns the translator of a checkpoint, or of several as an ensemble, with the constraints of
-    extensions. Raises what `from_run` raises.
+    """Returns the translator of a checkpoint, with the constraints of extensions.
+
+    `others` translate together with it, by the mean of their log-probabilities. Search options that
+    are not given are those of the checkpoint's run. With `precision` bfloat16 scores differ in the
+    third digit, and a few translations differ.
+
+    Raises RefusedError for a checkpoint of another vocabulary, ConfigError for impossible options
+    or a missing GPU.
     """
     from aiayn.search.ensemble import Ensemble, refuse_different
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
-from applications import write_run
+from applications import translator_of, write_run
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ TAG_START = re.compile("(?:<|&lt;)(?=[A-Za-z_/!?])")  # here a parser of HTML or
 
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory) -> Translator:
-    return Translator.from_run(write_run(tmp_path_factory.mktemp("outputs") / "tiny"))
+    return translator_of(write_run(tmp_path_factory.mktemp("outputs") / "tiny"))
 
 
 # A translation, and how much its words attend to those of its source
