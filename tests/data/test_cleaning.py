@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from texts import SEPARATORS, data_config, raw_pairs
 
-from aiayn.data.cleaning import CleaningReport, clean, normalise, normalised, training_rules
+from aiayn.data.cleaning import CleaningReport, clean, folded, normalise, training_rules
 
 
 def texts(pairs, report=None, rules=()) -> list[tuple[str, str]]:
@@ -100,7 +100,7 @@ def test_every_pair_read_is_kept_or_dropped_and_what_is_kept_is_one_line_of_visi
     ],
 )
 def test_case_punctuation_and_form_do_not_make_texts_differ(one, other):
-    assert normalised(one) == normalised(other)
+    assert folded(one) == folded(other)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_case_punctuation_and_form_do_not_make_texts_differ(one, other):
     ],
 )
 def test_letters_with_their_marks_numbers_and_symbols_make_texts_differ(one, other):
-    assert normalised(one) != normalised(other)
+    assert folded(one) != folded(other)
 
 
 @given(st.text())
@@ -127,8 +127,8 @@ def test_no_letter_mark_or_number_of_a_text_is_lost_when_it_is_compared(text):
         folded = unicodedata.normalize("NFKC", line).casefold()
         return [c for c in folded if unicodedata.category(c)[0] in "LMN"]
 
-    assert kept(normalised(text)) == kept(normalised(normalised(text)))
-    assert len(kept(normalised(text))) == len(kept(text))
+    assert kept(folded(text)) == kept(folded(folded(text)))
+    assert len(kept(folded(text))) == len(kept(text))
 
 
 def test_a_pair_that_another_rule_drops_does_not_hide_its_twin():

@@ -10,7 +10,7 @@ from texts import data_config, write_bytes, write_lines
 from aiayn.cli.texts import file_chunks
 from aiayn.config.compose import compose_training
 from aiayn.data import held_out
-from aiayn.data.cleaning import normalised
+from aiayn.data.cleaning import folded
 from aiayn.data.preparation import prepare_corpus
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
@@ -52,7 +52,7 @@ def test_no_side_of_a_held_out_pair_is_left_for_training(tmp_path):
         for other in ("val", "test"):
             for side in (0, 1):
                 mine, theirs = (
-                    {normalised(pair[side]) for pair in parts[part]} for part in (name, other)
+                    {folded(pair[side]) for pair in parts[part]} for part in (name, other)
                 )
                 assert name == other or not mine & theirs
     leaking = 121 - len(everything)

@@ -267,7 +267,7 @@ def training_rules(config: DataOptions) -> list[tuple[str, Rule]]:
         add("wrong_language", wrong_languages((config.src_lang, config.tgt_lang)))
     if config.drop_duplicates:
         seen = set[int]()
-        compared = normalised if config.drop_duplicates == "normalised" else str
+        compared = folded if config.drop_duplicates == "normalised" else str
 
         def is_duplicate(src: str, tgt: str) -> bool:
             key = pair_hash(compared(src), compared(tgt))
@@ -286,7 +286,7 @@ def pair_hash(src: str, tgt: str) -> int:
 
 
 def equal_sides(src: str, tgt: str) -> bool:
-    return normalised(src) == normalised(tgt)
+    return folded(src) == folded(tgt)
 
 
 def lacks_letters(*sides: str) -> bool:
@@ -294,24 +294,23 @@ def lacks_letters(*sides: str) -> bool:
     return not all(any(map(str.isalpha, side)) for side in sides)
 
 
-class _Folded(dict[int, str]):
+class _WithoutPunctuation(dict[int, str]):
     """Maps characters other than letters, marks, numbers and symbols to a space."""
 
     def __missing__(self, code: int) -> str:
-        character = chr(code)
-        self[code] = folded = character if unicodedata.category(character)[0] in "LMNS" else " "
-        return folded
+        self[code] = chr(code) if unicodedata.category(chr(code))[0] in "LMNS" else " "
+        return self[code]
 
 
-_FOLDED = _Folded()
+_WITHOUT_PUNCTUATION = _WithoutPunctuation()
 
 
-def normalised(text: str) -> str:
+def folded(text: str) -> str:
     """Returns a text without case and punctuation, to compare it with others; the text itself if
     nothing else is in it.
 
     Vowel signs of Hindi and accents are marks, which belong to their letters; `+` and `<` are
     symbols.
     """
-    folded = unicodedata.normalize("NFKC", text).casefold().translate(_FOLDED)
-    return " ".join(folded.split()) or text
+    words = unicodedata.normalize("NFKC", text).casefold().translate(_WITHOUT_PUNCTUATION)
+    return " ".join(words.split()) or text

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from aiayn.config.data import DataConfig
-from aiayn.data.cleaning import CleaningReport, clean, normalised
+from aiayn.data.cleaning import CleaningReport, clean, folded
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.encode import Sentences, encode
 from aiayn.data.raw_text import RawText
@@ -43,7 +43,7 @@ def hold_out(
     pairs, keys = [], []  # as they are written, and what they are compared by
     for pair in clean(text.pairs(), report):
         pairs.append((pair.raw.src.decode(), pair.raw.tgt.decode()))
-        keys.append((normalised(pair.src), normalised(pair.tgt)))
+        keys.append((folded(pair.src), folded(pair.tgt)))
     report.check_encoding(text)
     order, held_out, sources, targets = list(range(len(pairs))), [], set[str](), set[str]()
     random.Random(seed).shuffle(order)
