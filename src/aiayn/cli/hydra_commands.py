@@ -47,7 +47,7 @@ def _train_composed(composed: DictConfig) -> float | None:
     sweeper is to be told.
     """
     settings = HydraConfig.get()
-    # As typed: iterating would interpolate
+    # The overrides as they were typed; iterating over them would interpolate.
     typed: Any = OmegaConf.to_container(settings.overrides.task)
     options = compose.resolve_options(composed, settings.runtime.choices, typed)
     if settings.mode == RunMode.MULTIRUN:  # of a launcher of Hydra's own

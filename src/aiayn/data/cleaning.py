@@ -33,7 +33,7 @@ CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
 # In the linear form of a tree: a symbol that is not a bracket
 TREE_TAG = re.compile(r"(?<!\S)[^()\s]\S*")
 
-# Of source and target: true if the pair is to be dropped
+# Takes source and target; returns something true if the pair is to be dropped.
 Rule = Callable[[str, str], Any]
 
 

@@ -58,7 +58,7 @@ class TranslationDataModule(pl.LightningDataModule):
     not make the step larger.
     """
 
-    # Those of the extension that brings a subclass, an instance of its `Options`
+    # An instance of the `Options` of the extension that brings a subclass
     options: Any = None
 
     def __init__(
@@ -82,7 +82,7 @@ class TranslationDataModule(pl.LightningDataModule):
                 "the number of pairs only by `aiayn train`; set both"
             )
         self.config = DataConfig(**vars(config))
-        # Lightning's name: who calls `prepare_data`
+        # Lightning reads it: does one process of each machine call `prepare_data`, or one of all?
         self.prepare_data_per_node = self.config.prepare_per_node
         self.seed = seed
         self.devices = devices
@@ -243,7 +243,7 @@ class TranslationDataModule(pl.LightningDataModule):
     def _evaluation_loader(self, split: PreparedSplit, limit: int | float = 1.0) -> DataLoader:
         batches = evaluation_batches([split.src.lengths, split.tgt.lengths], self._max_tokens())
         count = limited(limit, len(batches))
-        # Of all lengths
+        # A limited share still has batches of all lengths.
         batches = [batches[number * len(batches) // count] for number in range(count)]
         return self._loader(len(batches), partial(_evaluation_batch, split, batches))
 

@@ -78,7 +78,7 @@ class CachedTokenizer:
         self._forget()
 
     def _forget(self) -> None:
-        # Of words, in the order in which they were first met
+        # The number of each word, in the order in which words first occurred
         self._numbers = defaultdict[str, int](count().__next__)
         self._words = Sentences.of([], self._dtype)  # the ids of each
 

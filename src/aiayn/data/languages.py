@@ -20,7 +20,7 @@ LANGUAGES = (
     "serbian=sr=srp swedish=sv=swe turkish=tr=tur ukrainian=uk=ukr vietnamese=vi=vie "
     "chinese=zh=zho=chi"
 )
-# Others that scores know by their two letters.
+# Further languages that scores know by their two letters.
 OTHERS = (
     "as=asm bn=ben bo=bod=tib ca=cat dz=dzo ga=gle gu=guj is=isl=ice km=khm kn=kan lo=lao ml=mal "
     "mr=mar my=mya=bur or=ori pa=pan ta=tam te=tel th=tha"
@@ -29,12 +29,13 @@ _NAMED = [entry.split("=") for entry in LANGUAGES.split()]
 LANGUAGE_CODES = {name: code for name, code, *_ in _NAMED}
 _CODES = [codes for _, *codes in _NAMED] + [entry.split("=") for entry in OTHERS.split()]
 SHORT = {other: code for code, *others in _CODES for other in others}
-# From which on a line's language is said: no error in 5,000 lines of five corpora
+# Above this probability, and from so many letters on, the library was never wrong in 5,000 lines of
+# five corpora.
 SURE, FEWEST_LETTERS = 0.9, 20
-# What an identifier of languages takes for each other.
+# Languages that the library confuses with each other.
 ALIKE = (("bs", "hr", "sh", "sr"), ("da", "nb", "nn", "no"), ("id", "ms"), ("wuu", "yue", "zh"))
 SEVERAL = "mul"  # the code of text in several languages
-# Of a language to translate into
+# Names the language to translate into, before a source.
 TARGET_TAG = re.compile(r"<2([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)>(?!\S)")
 
 

@@ -217,7 +217,7 @@ def _build(config: DataConfig, spec: CorpusSpec) -> PreparedCorpus:
         try:
             _write_corpus(work, config, spec)
             if target.exists() and isinstance(open_verified(target), str):
-                # At once, not file by file; processes that have it open keep its files.
+                # A rename takes effect at once. Processes that have the corpus open keep its files.
                 shutil.rmtree(target.rename(work / "damaged"))
             work.rename(target)
         except OSError:

@@ -266,7 +266,7 @@ class HubText(RawText):
         """
         folder = Path(self.hub_path).expanduser()
         if folder.is_dir():
-            # Such as WMT14's, which has a folder for each configuration.
+            # A local copy of WMT14 has a folder for each configuration.
             config_folder = folder / (self.hub_name or "")
             return (config_folder, None) if config_folder.is_dir() else (folder, self.hub_name)
         if self.hub_path.startswith(("/", ".", "~")) or self.hub_path.count("/") > 1:

@@ -18,7 +18,7 @@ from aiayn.data.text_files import lines, suffix
 from aiayn.errors import DataError, counted
 
 RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
-# By default so small that a field which is to be dropped ends the reading
+# Python's default is so small that a long field, which is only to be dropped, would end reading.
 csv.field_size_limit(RECORD_BYTES)
 SEPARATOR_LINE = re.compile(r"\ufeff?\"?sep=([,;|\t])\"?\r?")
 SIDES = {"source": 0, "src": 0, "target": 1, "tgt": 1, "translation": 1}
@@ -121,7 +121,7 @@ def header_columns(
     `text_de` and `text_en`. Raises DataError for names that do not say which column is which.
     """
     langs = (src_lang, tgt_lang)
-    # Of the columns: 0 for the source, 1 for the target, None for others
+    # By column: 0 for the source, 1 for the target, None for others
     sides: list[int | None] = []
     named = any(field.strip() for field in fields)
     for field in fields:

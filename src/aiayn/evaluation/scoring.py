@@ -45,7 +45,7 @@ from aiayn.errors import ConfigError, DataError
 # other languages that put no blanks between words.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("th", "lo", "km", "my", "bo", "dz"), "char")
-# To the keys of TOKENIZERS
+# Codes of Chinese and Japanese that are not keys of TOKENIZERS
 CODES = dict.fromkeys(("cmn", "yue", "wuu", "lzh", "cn"), "zh") | {"jp": "ja"}
 # Scripts without blanks between words, for text whose code says nothing: a language with the same
 # tokens.

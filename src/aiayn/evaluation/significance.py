@@ -53,7 +53,7 @@ def compare_systems(
             "delta": of_system.score - of_baseline.score,
             "p_bootstrap": p_bootstrap,
             "p_randomisation": paired_randomisation(of_baseline, of_system, randomisation),
-            # As sacreBLEU writes them.
+            # In the form that sacreBLEU writes
             "signatures": {
                 "bs": f"{before_case}|bs:{bootstrap}|seed:{SEED}|case{case}",
                 "ar": f"{before_case}|ar:{randomisation}|seed:{SEED}|case{case}",

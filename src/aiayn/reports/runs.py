@@ -117,7 +117,7 @@ class MeasuredRun:
         model = self.config.model
         if epoch := self.epoch():
             pairs = epoch["kept"]
-            # With end marks
+            # Lengths count the end mark.
             lengths = (epoch[f"{side}_tokens"] / pairs + 1 for side in ("src", "tgt"))
             per_step = pairs / epoch["steps"] * training_flops(model, settings.vocab_size, *lengths)
         else:

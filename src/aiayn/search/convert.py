@@ -208,7 +208,7 @@ def write_converted(
         about["files"] = {file.name: sha256(file) for file in sorted(unfinished.iterdir())}
         atomic_write_text(unfinished / ABOUT, json.dumps(about, ensure_ascii=False))
     if into is None:
-        # Of earlier checkpoints of this name
+        # Remove what was converted of earlier checkpoints of this name.
         for other in path.parent.glob(f"{glob.escape(path.stem)}.ctranslate2-*"):
             if other != folder:
                 shutil.rmtree(other, ignore_errors=True)

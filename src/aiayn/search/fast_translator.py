@@ -33,7 +33,7 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 if TYPE_CHECKING:
     from aiayn.search.translator import Translator
 
-# By our names of precisions
+# CTranslate2's names of precisions, by ours
 COMPUTE_TYPES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8_float32"}
 
 

@@ -69,7 +69,7 @@ class Translator(LineTranslator):
         may be used.
         """
         self.model = model.to(device)
-        # Of an ensemble
+        # Several models are an ensemble.
         self.models = [self.model] if isinstance(self.model, Transformer) else self.model.models
         configs = [trained.config for trained in self.models]
         learned = [config.max_positions for config in configs if config.positions == "learned"]
