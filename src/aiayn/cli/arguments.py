@@ -233,7 +233,7 @@ def _fields_as_parameters(group: Any) -> Iterator[inspect.Parameter]:
         hint = hints[field.name]
         if settings := dict(field.metadata):
             names = settings.pop("names")
-            if hint is bool and not names:  # else there would be a --no-..., too
+            if hint is bool and not names:  # otherwise typer adds a --no-... option
                 names = [f"--{field.name.replace('_', '-')}"]
             hint = Annotated[hint, Option(*names, **settings)]
         default = field.default if field.default_factory is MISSING else field.default_factory()

@@ -50,7 +50,7 @@ def _train_composed(composed: DictConfig) -> float | None:
     # The overrides as they were typed; iterating over them would interpolate.
     typed: Any = OmegaConf.to_container(settings.overrides.task)
     options = compose.resolve_options(composed, settings.runtime.choices, typed)
-    if settings.mode == RunMode.MULTIRUN:  # of a launcher of Hydra's own
+    if settings.mode == RunMode.MULTIRUN:  # started by one of Hydra's own launchers
         from aiayn.sweep.runner import run_row
 
         return run_row(options, settings, typed)

@@ -45,7 +45,9 @@ def file_chunks(file: Path) -> tuple[int, Iterator[Chunk]]:
 
     if file.is_file() and file.suffix in OPENERS:
         scan(file)  # refuses one that holds too much, before it is decoded
-    kept = None if file.is_file() else list(decoded_lines(file))  # of `<(command)`
+    kept = (
+        None if file.is_file() else list(decoded_lines(file))
+    )  # `<(command)` can be read only once
     count = sum(1 for _ in decoded_lines(file)) if kept is None else len(kept)
 
     def chunks() -> Iterator[Chunk]:

@@ -62,7 +62,7 @@ class Batch(Counted):
     tgt_out: Tensor  # (B, T) int64, rows end with eos: tgt_out[:, t] follows tgt_in[:, t]
     lengths: tuple[np.ndarray, np.ndarray]
     step_tokens: int  # real target tokens of the whole step
-    micro_batches: int | None = None  # that make up the step; None: not known
+    micro_batches: int | None = None  # how many make up the step; None: not known
 
     @property
     def src_mask(self) -> Tensor:
@@ -88,15 +88,15 @@ class Slot(IntEnum):
     SRC = 0
     TGT_IN = 1
     TGT_OUT = 2
-    SRC_POSITION = 3  # of the token in its sentence, from 0
+    SRC_POSITION = 3  # the token's position in its sentence, from 0
     TGT_POSITION = 4
-    SRC_START = 5  # where this token's source begins, and where it ends
+    SRC_START = 5  # first slot of this token's source sentence; SRC_END is the slot after its last
     SRC_END = 6
     TGT_START = 7
     TGT_END = 8
     HERE = 9  # 0, 1, 2, ...
     NEXT = 10
-    SRC_START_OF_TGT = 11  # where the source of this target token begins, and where it ends
+    SRC_START_OF_TGT = 11  # the same for the source of a target token
     SRC_END_OF_TGT = 12
     TGT_START_OF_SRC = 13
     TGT_END_OF_SRC = 14
@@ -115,7 +115,7 @@ class PackedBatch(Counted):
     lengths: tuple[np.ndarray, np.ndarray]
     step_tokens: int  # real target tokens of the whole step
     max_length: int  # no sentence of the corpus has more tokens, its end mark included
-    micro_batches: int | None = None  # that make up the step; None: not known
+    micro_batches: int | None = None  # how many make up the step; None: not known
 
     @property
     def src(self) -> Tensor:

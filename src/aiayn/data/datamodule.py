@@ -46,7 +46,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError
 from aiayn.signals import TERMINATION_SIGNALS
 
-MAX_TOKENS_PER_DEVICE = 16_384  # where data.max_tokens_per_device is null
+MAX_TOKENS_PER_DEVICE = 16_384  # used if data.max_tokens_per_device is null
 
 
 class TranslationDataModule(pl.LightningDataModule):

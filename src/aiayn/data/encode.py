@@ -184,7 +184,9 @@ def _cached(tokenizer: Tokenizer) -> tuple[CachedTokenizer, CachedTokenizer]:
     return targets if tokenizer.source is tokenizer else CachedTokenizer(tokenizer.source), targets
 
 
-_tokenizers: tuple[CachedTokenizer, CachedTokenizer] | None = None  # of a process of the pool
+_tokenizers: tuple[CachedTokenizer, CachedTokenizer] | None = (
+    None  # set in each process of the pool
+)
 
 
 def _start(tokenizer: Tokenizer, parent: int) -> None:

@@ -49,5 +49,5 @@ def has_letters(text: str) -> bool:
 
 def placeholders(text: str) -> Counter[str]:
     """Returns the placeholders and tags of a text, with how often each occurs."""
-    without_tags = TAG.sub("\n", text)  # which is in none of them
+    without_tags = TAG.sub("\n", text)  # no placeholder contains a line feed
     return Counter(TAG.findall(text)) + Counter(PLACEHOLDER.findall(without_tags))

@@ -21,7 +21,7 @@ class RawPair(NamedTuple):
     src: bytes
     tgt: bytes
     flaw: str = ""  # why a row is no pair, a key of FLAWS; empty for a pair
-    corpus: int = 0  # which name of the option, from 0
+    corpus: int = 0  # number of its name in the option, from 0
 
     @property
     def place(self) -> str:

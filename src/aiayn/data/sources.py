@@ -314,7 +314,7 @@ class HubText(RawText):
                     yield from zip(*sides, strict=True)
             except DataError:
                 raise
-            except Exception as error:  # as in _load
+            except Exception as error:  # `datasets` raises many kinds, as in _load
                 raise DataError(
                     f"data.hub_path={self.hub_path}: cannot be read ({summary_of(error)})"
                 ) from error

@@ -66,7 +66,7 @@ class SideProfile(NamedTuple):
 
 
 class TextProfile(NamedTuple):
-    option: str  # as it is written on the command line
+    option: str  # as written on the command line
     pairs: int
     first: tuple[str, str]
     src: SideProfile
@@ -161,7 +161,7 @@ class Survey:
     """A sample of a text's distinct pairs, and how often each comes."""
 
     langs: tuple[str, str]
-    stride: int = 1  # of pairs whose hash is a multiple of it
+    stride: int = 1  # only pairs whose hash is a multiple of it are sampled
     pairs: dict[int, tuple[str, str]] = field(default_factory=dict)  # by hash
     counts: Counter[int] = field(default_factory=Counter)
 

@@ -12,7 +12,7 @@ from aiayn.runs.results import Evaluation
 SCORE_ALONE = (
     """scored as if they were one; for the tokens of each, score it alone: 'test="<2de>PREFIX"'"""
 )
-CASE_WARNING_POINTS = 3  # of BLEU; models that learned both cases lose less than 1 by it
+CASE_WARNING_POINTS = 3  # BLEU points; models that learned both cases lose less than 1
 
 Rows = list[tuple[str, str]]  # name and text
 EMPTY = ("", "")

@@ -157,7 +157,7 @@ def _bleu(lang: str) -> BLEU:
     tokenizer = TOKENIZERS.get(lang, "13a")
     try:
         return BLEU(tokenize=tokenizer)
-    except RuntimeError as error:  # of the two that need MeCab
+    except RuntimeError as error:  # Japanese and Korean need MeCab
         raise ConfigError(
             f"data.tgt_lang={lang}: BLEU needs sacreBLEU's tokenizer {tokenizer}: pip install "
             f"'sacrebleu[{lang}]'"

@@ -28,7 +28,7 @@ class TestSet:
     option: str
     sources: list[str]
     references: list[list[str]]  # one text or several, line for line
-    prefix: Paths  # of the run's own split what data.SPLIT names, else that of test=
+    prefix: Paths  # what data.SPLIT names for the run's own split, else what test= names
     of_paper: str | None  # the paper's name for it, as `known_test_set` finds it
     tgt_lang: str  # of the references, as `target_language` finds it
     split: str | None  # the run's own split, if it is that text with no further references

@@ -31,7 +31,7 @@ def read_trees(path: Path) -> Iterator[Tree | None]:
     A tree of nothing but traces gives None. Raises DataError with file and line for text that is no
     sequence of trees.
     """
-    stack: list[list[Item]] = []  # what is in each open bracket so far
+    stack: list[list[Item]] = []  # the contents of each open bracket
     start = number = 0  # the lines of the tree's first bracket and of the symbol
     for number, line in enumerate(read_lines(path), 1):
         for symbol in SYMBOL.findall(line):

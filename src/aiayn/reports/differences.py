@@ -110,7 +110,7 @@ def _blocked(samples: Mapping[str, Sample], base: Sample) -> dict[str, Differenc
     effects = inverse @ design.T @ scores
     squares = np.sum((scores - design @ effects) ** 2)
     if squares <= 1e-18 * np.sum(np.square(scores)):
-        squares = 0.0  # of rounding
+        squares = 0.0  # only rounding errors are left
     df = len(design) - len(effects)
     errors = np.sqrt(squares / df * np.diag(inverse))
     return {

@@ -24,7 +24,7 @@ EARLY_STOPPING = (
     "trainer.val_every",
 )
 SEED_SUFFIX = re.compile(r"[-_.]?seed-?\d+$")
-ONE_CHECKPOINT = "one checkpoint"  # whose weights were scored, and which is not the best
+ONE_CHECKPOINT = "one checkpoint"  # scored alone, and not the best one
 TEXT, TOKENIZER = "text", "tokenizer"  # fingerprints, shown where nothing else differs
 
 
@@ -33,7 +33,7 @@ class Group:
     """Runs that differ only in their seed; empty for a row that was not run."""
 
     runs: list[MeasuredRun]
-    options: Record  # those that shaped the weights, and how each split was translated
+    options: Record  # the options behind the weights and the translations of each split
 
     @property
     def name(self) -> str:
@@ -168,7 +168,7 @@ def training_options(run: MeasuredRun) -> Record:
         if not mutable_on_resume(key) and key not in NOT_SHAPING
     }
     if options[PRECISION] == "auto":
-        options[PRECISION] = run.machine.get("precision", "auto")  # as the machine chose it
+        options[PRECISION] = run.machine.get("precision", "auto")  # which the machine chose
     if options["init_fingerprint"]:
         del options["init_from"]  # the weights count, not where they were kept
     if "fingerprint" in run.corpus:
@@ -204,13 +204,13 @@ def _scoring_of(evaluation: Evaluation, run: MeasuredRun) -> Record:
     is_best = (evaluation.checkpoint or "").startswith("best")
     is_preferred = run.prefers_best(evaluation)
     count, interval = len(steps), steps[1] - steps[0] if len(steps) > 1 else 0
-    if is_preferred:  # by a rule, so other seeds may have their average
+    if is_preferred:  # a rule chose it: other seeds may have their average
         count, interval = trainer.average_last, trainer.checkpoint_every
     weights = "best" if is_best else ONE_CHECKPOINT
     if count:
         weights = f"average of {count}" + (f", {interval} steps apart" if count > 1 else "")
     options = evaluation.search_options | {"weights": weights}
-    if is_best and not is_preferred:  # which step that is
+    if is_best and not is_preferred:  # these options decide which step it is
         options |= {"best_metric": trainer.best_metric, "val_every": trainer.val_every}
     elif evaluation.step != run.step and not is_best:
         options["step"] = evaluation.step

@@ -18,7 +18,7 @@ class Row:
     """A line of Table 2, 3 or 4: the options of its runs, and the figures that the paper prints."""
 
     name: str  # in Table 3 that of its file in conf/
-    label: str  # as the paper marks it
+    label: str  # the paper's mark
     options: Record  # by dotted name; `test_set` is the text that is scored
     printed: Record  # by the names of our columns; None where the paper prints nothing
 
@@ -114,7 +114,7 @@ TABLE_2 = (
     _result(BASE, FRENCH, 38.1, 3.3e18, 5),
     _result(BIG, FRENCH | {"model.dropout": 0.1}, 41.8, 2.3e19, 20),
 )
-SECTION_23 = "section23"  # of the Wall Street Journal
+SECTION_23 = "section23"  # its name as a test set
 
 
 def _parser(training: str, vocab_size: int, f1: float) -> Row:

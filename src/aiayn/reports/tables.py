@@ -18,7 +18,7 @@ class Column:
     """How the values under one key of the records are shown."""
 
     key: str
-    title: str = ""  # as the key, unless given
+    title: str = ""  # empty: the key
     decimals: int | None = None  # None: as many as a number needs
     spec: str | None = None  # a format() specification, instead of decimals
 
@@ -68,7 +68,7 @@ class Style:
     plus_minus: str = " ± "
     escape: Callable[[str], Any] = str
     number: Callable[[str], Any] = str  # around a cell of numbers
-    strong: Callable[[Any], Any] = lambda cell: f"{cell}*"  # what is significant
+    strong: Callable[[Any], Any] = lambda cell: f"{cell}*"  # around a significant difference
     missing: str = "-"  # for None
 
 

@@ -108,7 +108,7 @@ def record_attention(
             agrees = torch.allclose(
                 weights @ v, attended, tolerance, tolerance * float(attended.abs().max())
             )
-        except Exception as error:  # of a part that has none
+        except Exception as error:  # the part of an extension may have no weights
             reason = summary_of(error)
         else:
             if agrees:

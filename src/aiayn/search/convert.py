@@ -33,7 +33,7 @@ from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.converted import ABOUT, FORMAT, converted_folder, fingerprint
 from aiayn.token_ids import BOS_ID, EOS_ID, UNK_ID
 
-POSITIONS = 4096  # of the tables that sinusoids are written into; longer lines are for torch
+POSITIONS = 4096  # size of the tables of sinusoids; torch translates longer lines
 # What can stand in a model that is converted: modules of exactly these classes.
 EXPRESSIBLE = (
     *(Transformer, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, AddNorm),

@@ -9,7 +9,7 @@ from typing import Any
 from aiayn.files import sha256
 from aiayn.runs.run_folder import read_checksum
 
-FORMAT = 1  # of the folder; another one is converted anew
+FORMAT = 1  # version of the folder; a model in another one is converted anew
 ABOUT = "aiayn.json"  # settings, tokenizer and the checksums of the other files
 
 

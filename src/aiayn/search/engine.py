@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Choice:
     """What a command translates with."""
 
-    checkpoints: Sequence[Path]  # of an ensemble several
+    checkpoints: Sequence[Path]  # several are an ensemble
     search: SearchOverrides
     engine: str = "auto"
     accelerator: str = "auto"

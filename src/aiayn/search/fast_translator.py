@@ -56,7 +56,7 @@ class FastTranslator(LineTranslator):
         import ctranslate2
 
         tokenizer = Tokenizer.from_json(about["tokenizer"])
-        self.positions: int = about["positions"]  # of its tables
+        self.positions: int = about["positions"]  # size of its tables
         learned = self.positions if about["learned"] else None
         super().__init__(
             tokenizer, search, about["task"], (about["src_lang"], about["tgt_lang"]), learned

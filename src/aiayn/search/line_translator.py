@@ -34,7 +34,7 @@ class LineTranslator(ABC):
 
     tokenizer: Tokenizer
     search: SearchConfig
-    task: str = "translation"  # of the run
+    task: str = "translation"  # the run's data.task
     languages: tuple[str, str] = ("", "")  # source and target
     max_positions: int | None = None  # learned ones, if any
 

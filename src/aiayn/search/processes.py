@@ -158,7 +158,7 @@ def _work(
         try:
             answer = getattr(translator, method)(*columns, *options, None, first_line)
         except NonFiniteOutputError as error:
-            answer = DivergedError(str(error))  # which can be sent to another process
+            answer = DivergedError(str(error))  # can be pickled
         except Exception as error:
             error.add_note(traceback.format_exc())
             answer = error

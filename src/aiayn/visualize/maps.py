@@ -35,7 +35,7 @@ class AttentionMaps:
     encoder_self: Tensor  # (L, H, S, S)
     decoder_self: Tensor  # (L, H, T, T)
     cross: Tensor  # (L, H, T, S)
-    sentence: str  # as it was given
+    sentence: str  # untouched
     translation: Translation
 
 
