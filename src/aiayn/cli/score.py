@@ -3,7 +3,6 @@
 import json
 import sys
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,6 @@ from aiayn.errors import counted
 
 if TYPE_CHECKING:
     from aiayn.search.force_decode import ScoredPair
-    from aiayn.search.translator import Translator
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -80,12 +78,23 @@ def score(
                 lambda n_scored, _, start=start: progress(start + n_scored, len(sources))
             )
             pairs = translator.score(sources[chunk], targets[chunk], on_batch, start + 1)
-            if options.style == "jsonl":
-                texts = zip(sources[chunk], targets[chunk], pairs, strict=True)
-                lines = (_as_json(translator, start + n, *row) for n, row in enumerate(texts))
-            else:
-                of_pair = per_token if options.per_token else attrgetter("log_prob")
-                lines = (f"{of_pair(pair):.6f}" for pair in pairs)
+            lines = []
+            texts = zip(sources[chunk], targets[chunk], pairs, strict=True)
+            for index, (source, target, pair) in enumerate(texts, start):
+                if options.style == "text":
+                    value = per_token(pair) if options.per_token else pair.log_prob
+                    lines.append(f"{value:.6f}")
+                    continue
+                fields = {
+                    "index": index,
+                    "source": source,
+                    "translation": target,
+                    "log_prob": pair.log_prob,
+                    "score": pair.score,
+                    "tokens": translator.tokenizer.tokens(pair.tokens),
+                    "token_log_probs": pair.token_log_probs,
+                }
+                lines.append(json.dumps(fields, ensure_ascii=False))
             write_lines(lines)
             log_prob += sum(pair.log_prob for pair in pairs)
             tokens += sum(len(pair.tokens) for pair in pairs)
@@ -98,18 +107,3 @@ def score(
 def per_token(pair: "ScoredPair") -> float:
     """Returns log P per subword, the end mark included; 0 for a pair of blank lines."""
     return pair.log_prob / len(pair.tokens) if pair.tokens else 0.0
-
-
-def _as_json(
-    translator: "Translator", index: int, source: str, target: str, pair: "ScoredPair"
-) -> str:
-    fields = {
-        "index": index,
-        "source": source,
-        "translation": target,
-        "log_prob": pair.log_prob,
-        "score": pair.score,
-        "tokens": translator.tokenizer.tokens(pair.tokens),
-        "token_log_probs": pair.token_log_probs,
-    }
-    return json.dumps(fields, ensure_ascii=False)

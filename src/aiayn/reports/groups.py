@@ -126,7 +126,10 @@ def group_runs(runs: Sequence[MeasuredRun], by: Sequence[str] = ()) -> list[Grou
     these differ in others.
     """
     trainings = [training_options(run) for run in runs]
-    scorings = [scoring_options(run) for run in runs]
+    scorings = [
+        {split: scoring_options(run, split) for split in SPLITS if split in run.evaluations}
+        for run in runs
+    ]
     groups = []
     for numbers in _alike(
         [str(sorted(training.items(), key=str)) for training in trainings],
@@ -184,21 +187,12 @@ def training_options(run: MeasuredRun) -> Record:
     return options
 
 
-def scoring_options(run: MeasuredRun) -> dict[str, Record]:
-    """Return how each scored split was translated, such as {"val": {"val beam_size": 4}}: weights
-    and search. For texts and signatures see `partitions`.
+def scoring_options(run: MeasuredRun, split: str) -> Record:
+    """Return how a split was translated, such as {"val beam_size": 4}: weights and search.
+
+    For texts and signatures see `partitions`.
     """
-    return {
-        split: {
-            f"{split} {key}": value
-            for key, value in _scoring_of(run.evaluations[split], run).items()
-        }
-        for split in SPLITS
-        if split in run.evaluations
-    }
-
-
-def _scoring_of(evaluation: Evaluation, run: MeasuredRun) -> Record:
+    evaluation = run.evaluations[split]
     trainer = run.config.trainer
     steps = evaluation.averaged
     is_best = (evaluation.checkpoint or "").startswith("best")
@@ -216,7 +210,7 @@ def _scoring_of(evaluation: Evaluation, run: MeasuredRun) -> Record:
         options["step"] = evaluation.step
     if evaluation.ensemble:
         options["ensemble"] = len(evaluation.ensemble) + 1
-    return options
+    return {f"{split} {key}": value for key, value in options.items()}
 
 
 def find_baseline(groups: Sequence[Group], name: str) -> Group:
