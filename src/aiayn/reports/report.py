@@ -96,17 +96,20 @@ def _run_page(folder: RunFolder) -> str:
     for split in run.evaluations:
         if lines := read_samples(folder.evaluation(split).samples):
             scored[split] = readable_samples(run.task, lines)
-    charts = panels({run.name: [(run.seed, run.records)]})
+    drawn = [
+        (panel, panel_svg(panel, step)) for panel in panels({run.name: [(run.seed, run.records)]})
+    ]
+    evolution = _by_sentence((f"{sample['step']:,}", sample) for sample in samples)
     return render_page(
         "run.html",
         title=run.options["name"] or folder.path.resolve().name,
         about=_about(run, step),
         tiles=_tiles(run),
         scores=_table_of_scores(run),
-        panels=[(panel, panel_svg(panel, step)) for panel in charts],
+        panels=drawn,
         scored=scored,
         last=last,
-        evolution=_by_sentence((f"{sample['step']:,}", sample) for sample in samples),
+        evolution=evolution,
         task=run.task,
         attention=data_uri(folder.attention_picture),
         corpus=_corpus(run.corpus),
@@ -233,25 +236,27 @@ def _sweep_page(folder: Path) -> str:
         best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
         curves_of = f" of the best {len(best)} groups"
     curves = _curves(best, groups, names)
-    charts = panels(curves)
     steps = max(last_step(run.records) for run in runs)
+    drawn = [(panel, panel_svg(panel, steps)) for panel in panels(curves)]
     are_few = len(runs) <= MANY
     sampled = runs if are_few else [group.runs[0] for group in best]
     samples = (
         (names[run.name], sample) for run in sampled for sample in read_samples(run.folder.samples)
     )
     facts = ((names[run.name], ", ".join(_facts(run.machine))) for run in runs if run.machine)
+    sizes = f"{counted(len(runs), 'run')} in {counted(len(groups), 'group')}"
+    measured_tables = [table for table in tables if len(table.columns) > 3]
     return render_page(
         "sweep.html",
         title=folder.resolve().name,
-        about=[f"{counted(len(runs), 'run')} in {counted(len(groups), 'group')}"],
-        groups=[table for table in tables if len(table.columns) > 3],  # with measurements
+        about=[sizes],
+        groups=measured_tables,
         runs=[_runs_table(members, names, varied) for members in parts],
         n_runs=len(runs),
         few=are_few,
-        names=[*curves] if len(groups) > 1 and charts else [],
+        names=[*curves] if len(groups) > 1 and drawn else [],
         curves_of=curves_of,
-        panels=[(panel, panel_svg(panel, steps)) for panel in charts],
+        panels=drawn,
         samples=_by_sentence(samples),
         notes=notes,
         machines=gathered(facts),
