@@ -43,8 +43,8 @@ def evaluate(script: str | None = None) -> None:
 
 
 def _train_composed(composed: DictConfig) -> float | None:
-    """Trains with the options that Hydra has composed. As a row of a sweep, returns what its
-    sweeper is to be told.
+    """Trains with the options that Hydra has composed. A row of a sweep returns the value for its
+    sweeper.
     """
     settings = HydraConfig.get()
     # The overrides as they were typed; iterating over them would interpolate.

@@ -47,7 +47,7 @@ class OutputOptions:
     )
     paragraphs: bool = flag(False, "Translate a line's sentences one by one.")
     reviewed: bool = flag(False, "Of .po files: without the mark `fuzzy` for translations.")
-    attributes: bool = flag(False, "Of .html files: translate alt and title, too.")
+    attributes: bool = flag(False, "Of .html files: also translate alt and title.")
     tag: str | None = flag(
         None, "Tag to put before every text, if data.train had tags: '<2de>'.", metavar="TAG"
     )

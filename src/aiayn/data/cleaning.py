@@ -179,7 +179,7 @@ def clean(
     """Yields the usable pairs as text and counts the others in `report`. One bad side drops the
     pair.
 
-    The rules are asked in their order, of pairs that are usable. `tags` is `data.tags`, see
+    The rules apply in their order to pairs that are usable. `tags` is `data.tags`, see
     `learned_target`.
     """
     for pair in pairs:
@@ -242,13 +242,12 @@ def _usable(raw: bytes) -> tuple[str, bool, str]:
 
 
 def training_rules(config: DataOptions) -> list[tuple[str, Rule]]:
-    """Returns the rules that the options ask for and their reasons, made anew for one pass over the
-    training text.
+    """Returns the reasons and rules that the options turn on, for one pass over the training text.
 
-    Duplicates are asked for last: a pair that another rule drops does not count as the first of its
-    kind. They take some 70 bytes of memory a pair.
+    Duplicates come last: a pair that another rule drops does not count as the first of its kind.
+    They take some 70 bytes of memory a pair.
     """
-    # The tag of a corpus, which only sources have, is no content.
+    # Only sources have the tag of a corpus, so it does not count as content.
     symbols = re.compile("|".join(map(re.escape, config.all_symbols)) or "(?!)")
     rules: list[tuple[str, Rule]] = []
 

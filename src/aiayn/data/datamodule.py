@@ -69,7 +69,7 @@ class TranslationDataModule(pl.LightningDataModule):
         devices: int = 1,
         tokenizer: Tokenizer | None = None,
     ):
-        """`seed` orders the steps; `devices` share a step where there is no Trainer to ask.
+        """`seed` orders the steps; without a Trainer, `devices` share a step.
 
         Without a tokenizer, one is learned from the training text. Raises ConfigError for options
         that are null and can be settled by `aiayn train` only.
@@ -284,8 +284,8 @@ class RankSampler(DistributedSampler, SequentialSampler):
     def __init__(
         self, count: int, trainer: pl.Trainer | None, numbers: Callable[[], range] | None = None
     ):
-        """count: numbers of a whole epoch. `numbers`, asked whenever an epoch begins, says which
-        are left of it.
+        """count: numbers of a whole epoch. `numbers` is called whenever an epoch begins and returns
+        those that are left of it.
         """
         self.rank = trainer.global_rank if trainer else 0
         self.world_size = trainer.world_size if trainer else 1

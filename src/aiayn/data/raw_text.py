@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 class RawPair(NamedTuple):
     """A source and its target as bytes, and where they come from."""
 
-    file: str  # or the option, where there is no file
+    file: str  # the option if there is no file
     number: int  # line of the file that the pair begins in, or its number, from 1
     src: bytes
     tgt: bytes
-    flaw: str = ""  # why a row is no pair, a key of FLAWS; empty for a pair
+    flaw: str = ""  # why a row is not a pair, a key of FLAWS; empty for a pair
     corpus: int = 0  # number of its name in the option, from 0
 
     @property
@@ -28,7 +28,7 @@ class RawPair(NamedTuple):
         return f"{self.file}: line {self.number}"
 
 
-# Reasons why a row is no pair, as in the report, and what is said of the row.
+# Reasons why a row is not a pair, as in the report, and how messages put them.
 FLAWS = {
     "columns": "has another number of columns",
     "not_json": "is not a JSON object with two texts",

@@ -87,7 +87,7 @@ class FileText(RawText):
         n_src, n_tgt = self._scan(src)[0], self._scan(tgt)[0]
         if n_src != n_tgt:
             for path in (src, tgt):
-                next(lines(path), None)  # a file in UTF-16 is said to be that
+                next(lines(path), None)  # raises a clearer error for a file in UTF-16
             raise DataError(
                 f"{self.key}={name}: {src} has {counted(n_src, 'line')} and {tgt} has {n_tgt:,}: "
                 "line N of one must translate line N of the other (only LF ends a line)"
@@ -98,7 +98,7 @@ class FileText(RawText):
         return scan(path, max_expansion=self._max_expansion)
 
     def pairs(self) -> Iterator[RawPair]:
-        # `self.files` is asked for here and now: errors of names come before the first pair.
+        # `self.files` is evaluated here, so that wrong names are reported before the first pair.
         return chain.from_iterable(
             self._pairs(number, tag, paths) for number, (tag, paths) in enumerate(self.files)
         )
@@ -146,7 +146,7 @@ class FileText(RawText):
 def _read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """Streams the rows of a file of pairs; a row that is not a pair has a flaw.
 
-    Raises DataError with file and line if the format is wrong, if over 5 % of the rows are no
+    Raises DataError with file and line if the format is wrong, if over 5 % of the rows are not
     pairs, and if there is no pair at all; ConfigError if a library is missing.
     """
     ending = suffix(path.name)

@@ -33,7 +33,7 @@ from aiayn.errors import ConfigError, DataError
 log = logging.getLogger(__name__)
 
 FIRST_PAIRS = 1000  # compared of each text
-FEWEST_PAIRS = 20  # below which two texts may share no word by chance
+FEWEST_PAIRS = 20  # fewer may share no word by chance
 # Measured on 98 pairs of texts about different things in English, German and French, of 20 to 1,000
 # pairs each:
 # a side's likeness to its own language is 2.3 times that to the other or more, and both sides

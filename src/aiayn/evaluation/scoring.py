@@ -18,7 +18,7 @@ bleu_compound_split
     As in the paper's English-German tables: the parts of hyphenated words count separately. German
     only. This is get_ende_bleu.sh with typographic quotes straightened on both sides. The script
     alone leaves „“ as they are and scores outputs whose quotes differ from the reference's up to a
-    point lower; `details` holds that score, too (`bare_script`).
+    point lower; `details` also holds that score (`bare_script`).
 chrf, ter
     sacreBLEU's defaults; lower is better for TER. TER splits Chinese and Japanese into characters
     and does not apply to other languages without spaces.
@@ -68,8 +68,8 @@ def score(
     tgt_lang: str,
     kinds: Collection[str] = METRIC_KINDS,
 ) -> TaskScores:
-    """Scores detokenised hypotheses against untouched references; kinds that were not asked for are
-    None, too.
+    """Scores detokenised hypotheses against untouched references. Kinds that are not among `kinds`
+    are None.
 
     `details` has for the kinds of BLEU precisions, brevity penalty, ratio of lengths, and tokens on
     both sides; `recomposed` says how many hypotheses and references were not in NFC.

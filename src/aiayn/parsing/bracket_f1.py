@@ -25,7 +25,7 @@ class BracketScores:
     """
 
     metrics: dict[str, float]  # kind -> per cent
-    sentences: int  # scored: those with a word that is no punctuation
+    sentences: int  # scored: those with a word besides punctuation
     malformed: int  # predictions that were not a tree of their sentence, and were repaired
     right_branching: dict[str, float]  # the same scores of trees that only branch to the right
 

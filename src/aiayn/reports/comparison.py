@@ -41,9 +41,9 @@ def comparisons(
 
     Raises ConfigError for a metric, an option or a baseline that these runs do not have.
     """
-    asked = asked_metrics(runs, metrics, splits)
-    parts = [group_runs(members, by) for members in partitions(runs, asked)]
-    return compare_parts(parts, asked, baseline)
+    chosen = chosen_metrics(runs, metrics, splits)
+    parts = [group_runs(members, by) for members in partitions(runs, chosen)]
+    return compare_parts(parts, chosen, baseline)
 
 
 def compare_parts(
@@ -61,7 +61,7 @@ def compare_parts(
     return tables
 
 
-def asked_metrics(
+def chosen_metrics(
     runs: Sequence[MeasuredRun], names: Sequence[str], splits: Sequence[str]
 ) -> list[Metric]:
     """Return the metrics with these names, a score for every split on which a run has it; else the
@@ -147,8 +147,8 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
     differences: dict[Metric, dict[str, Difference]] = {}
     remarks = []
     if base:
-        # The correction is for the usual metrics, too, so that no star is bought by asking for
-        # fewer.
+        # The correction also counts the usual metrics: choosing fewer must not make a difference
+        # significant.
         usual = usual_metrics([run for group in groups for run in group.runs])
         compared_metrics = [*dict.fromkeys([*metrics, *usual])]
         differences = corrected(compare_groups(groups, compared_metrics, base))

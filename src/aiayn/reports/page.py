@@ -21,7 +21,7 @@ def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
     hypothesis has in <ins>.
     """
     words, other_words = WORD.findall(reference), WORD.findall(hypothesis)
-    # Blanks alone are no match, so words that differ are marked together.
+    # Blanks alone do not count as equal, so neighbouring words that differ are marked together.
     matcher = difflib.SequenceMatcher(str.isspace, words, other_words, autojunk=False)
     deleted, inserted = Markup(), Markup()
     for change, start, end, other_start, other_end in matcher.get_opcodes():
@@ -52,7 +52,7 @@ def link(target: str, text: str) -> Markup:
 
 
 def data_uri(png: Path) -> str | None:
-    """Returns a PNG as an address that holds it; None where there is no such file."""
+    """Returns a data: URI with the content of a PNG; None without the file."""
     return (
         f"data:image/png;base64,{base64.b64encode(png.read_bytes()).decode()}"
         if png.is_file()

@@ -67,8 +67,8 @@ class MeasuredRun:
         return settings.task, settings.src_lang, settings.tgt_lang
 
     def content(self, key: str) -> str:
-        """Return a SHA-256 from corpus.json; without it all options that shaped the text, which
-        identify it, too.
+        """Return a SHA-256 from corpus.json, or else all options that shaped the text: they also
+        identify it.
         """
         shaping = {
             name: value
@@ -177,8 +177,8 @@ class Metric:
     def unit(self, run: MeasuredRun) -> object:
         """Return what the values of two runs must have in common to be compared, by content.
 
-        Scores need the same text and signature, figures per subword the same tokenizer, losses the
-        same smoothing, too.
+        Scores need the same text and signature, figures per subword the same tokenizer, and losses
+        also the same smoothing.
         """
         tokenizer = run.content("tokenizer_sha256")
         if self.split:

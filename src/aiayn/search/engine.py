@@ -134,10 +134,9 @@ def require_gpus(devices: int, gpus: int) -> None:
 
 
 def _load_cublas() -> bool:
-    """Loads what CTranslate2 looks for by its name when it first multiplies, from where pip has put
-    it, too.
+    """Loads libcublas, which CTranslate2 needs for its first product, also from where pip puts it.
 
-    Returns whether it is there: torch for CUDA 13 brings another one.
+    Returns whether it is there: torch for CUDA 13 brings another version.
     """
     if sys.platform != "linux":
         return True

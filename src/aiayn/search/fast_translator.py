@@ -1,17 +1,16 @@
 """Translation by CTranslate2, without torch: the same model and the same options of search, several
 times as fast.
 
-The model was converted once, into a folder beside its checkpoint (`search/convert.py`). What
-CTranslate2 does otherwise than `beam_search`, and how the results become the same:
+The model was converted once, into a folder beside its checkpoint (`search/convert.py`).
+CTranslate2 differs from `beam_search` in four ways, for each of which this module makes up:
 
-- It divides log P by |Y|^alpha. So it is asked for all hypotheses that it finished, and they are
-  ranked anew by the run's own length penalty. Where the last step finished more than end a search,
-  it leaves the worst out: alpha is one that orders them as the run's own penalty does, or nearly.
+- It divides log P by |Y|^alpha. So all hypotheses that it finished are ranked anew by the run's own
+  length penalty. If the last step finishes more hypotheses than end a search, CTranslate2 leaves
+  the worst out. So alpha is chosen to order them as the run's own penalty does, or nearly.
 - All lines of a call have one limit of lengths. A line with an output that reaches its own limit is
   searched again, with lines of the same limit.
-- It does not score the end of an output that it cut at the limit. That is added by scoring the
-  output.
-- It may write <s> and <pad>, and its tables of positions end. Such lines are translated in torch.
+- It does not score the end of an output that it cut at the limit. Such outputs are scored again.
+- It may write <s> and <pad>, and its tables of positions end. Torch translates such lines.
 """
 
 import math
@@ -122,7 +121,7 @@ class FastTranslator(LineTranslator):
         return [hypotheses[:n] for hypotheses in translations]
 
     def _batches(self, lines: list[int], src_ids: list[list[int]]) -> Iterator[list[int]]:
-        """Yields lines, of which the longest come first, in batches of `batch_tokens`."""
+        """Yields lines in batches of `batch_tokens`; the longest lines come first."""
         tokens = self.batch_tokens // self.search.beam_size
         while lines:
             size = max(1, tokens // (len(src_ids[lines[0]]) + 1))
@@ -156,7 +155,7 @@ class FastTranslator(LineTranslator):
             yield batch, self._ranked([src_ids[line] for line in batch], engine_results)
 
     def _start(self, sources: list[list[int]]) -> list[Any]:
-        """Begins to search a batch of which the first source is the longest."""
+        """Begins to search a batch, whose first source is the longest."""
         beams = self.search.beam_size
         # Hypotheses, until a search ends
         ended = math.ceil(beams * (self.search.patience or 1)) if beams > 1 else 1
