@@ -73,25 +73,20 @@ class Transformer(nn.Module):
         This applies to the paper's modules and to linear layers. Other parameters of an extension's
         part keep their values, and a part with its own `reset_parameters` draws all of its weights.
         """
-        sublayers = [
-            part
-            for layer in (*self.encoder, *self.decoder)
-            for part in layer.children()
-            if not isinstance(part, AddNorm)
-        ]
-        into_residual = {
-            linear for part in sublayers for linear in last_linears(part, self.config.d_model)
-        }
-        drawn_by_parts: tuple[str, ...] = ()  # names of modules begin with these
+        into_residual = set[nn.Linear]()
+        for layer in (*self.encoder, *self.decoder):
+            for sublayer in layer.children():
+                if not isinstance(sublayer, AddNorm):
+                    into_residual.update(last_linears(sublayer, self.config.d_model))
+        drawn_by_parts: tuple[str, ...] = ()  # beginnings of the names of their modules
         for name, module in self.named_modules():
             if name.startswith(drawn_by_parts):
                 continue
+            is_untied_output = name == "output" and list(module.parameters())
             if module is not self and has_own_reset(module):
                 module.reset_parameters()
                 drawn_by_parts += (f"{name}.",)
-            elif isinstance(module, SharedEmbedding | LearnedPositions) or (
-                name == "output" and list(module.parameters())
-            ):
+            elif isinstance(module, SharedEmbedding | LearnedPositions) or is_untied_output:
                 nn.init.normal_(next(module.parameters()), std=self.config.d_model**-0.5)
             elif isinstance(module, nn.Linear):
                 in_decoder = name.startswith("decoder")
