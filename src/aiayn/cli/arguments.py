@@ -20,43 +20,35 @@ if TYPE_CHECKING:
 class Positional:
     """Declares an argument of a command without importing typer."""
 
-    def __init__(self, **settings: Any):
-        self.names, self.settings = (), settings
+    def __init__(self, help: str, *names: str, **settings: Any):
+        self.names, self.settings = names, {"help": help, **settings}
 
 
 class Option(Positional):
-    """Declares an option of a command without importing typer; without names it has that of its
-    parameter.
-    """
-
-    def __init__(self, *names: str, **settings: Any):
-        self.names, self.settings = names, settings
+    """Declares an option of a command, which has the name of its parameter unless given others."""
 
 
 RunArgument = Annotated[
     Path,
-    Positional(
-        metavar="RUN", help="A run's folder, such as outputs/quickstart, or a checkpoint file."
-    ),
+    Positional("A run's folder, such as outputs/quickstart, or a checkpoint file.", metavar="RUN"),
 ]
 CheckpointName = Annotated[
     str | None,
     Option(
-        help="averaged, best, last or a file; by default averaged (best if that is better), else "
-        "last."
+        "averaged, best, last or a file; by default averaged (best if that is better), else last."
     ),
 ]
-Accelerator = Annotated[str, Option(help="auto, cpu or gpu.")]
+Accelerator = Annotated[str, Option("auto, cpu or gpu.")]
 Extensions = Annotated[
     list[str] | None,
     Option(
+        "Python file that defines parts of the model, or stored: the run's own "
+        "copy; may be repeated.",
         "--extension",
         metavar="FILE",
-        help="Python file that defines parts of the model, or stored: the run's own "
-        "copy; may be repeated.",
     ),
 ]
-DEBUG = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]
+DEBUG = Annotated[bool, Option("Show the traceback of an error.", "--debug")]
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -235,7 +227,7 @@ def _fields_as_parameters(group: Any) -> Iterator[inspect.Parameter]:
             names = settings.pop("names")
             if hint is bool and not names:  # otherwise typer adds a --no-... option
                 names = [f"--{field.name.replace('_', '-')}"]
-            hint = Annotated[hint, Option(*names, **settings)]
+            hint = Annotated[hint, Option(settings.pop("help"), *names, **settings)]
         default = field.default if field.default_factory is MISSING else field.default_factory()
         yield inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint

@@ -3,19 +3,25 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from aiayn.cli.arguments import Accelerator, CheckpointName, Extensions, ModelChoice, RunArgument
+from aiayn.cli.arguments import (
+    Accelerator,
+    CheckpointName,
+    Extensions,
+    ModelChoice,
+    Option,
+    Positional,
+    RunArgument,
+)
 
 
 def attention(
     run: RunArgument,
-    sentence: Annotated[str, typer.Argument(help="A sentence of the source language, in quotes.")],
+    sentence: Annotated[str, Positional("A sentence of the source language, in quotes.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Output folder; default RUN/attention.")
+        Path | None, Option("Output folder; default RUN/attention.", metavar="FOLDER")
     ] = None,
     word: Annotated[
-        str | None, typer.Option(help="The word to show in Figures 3 and 4; chosen if not given.")
+        str | None, Option("The word to show in Figures 3 and 4; chosen if not given.")
     ] = None,
     checkpoint: CheckpointName = None,
     accelerator: Accelerator = "auto",

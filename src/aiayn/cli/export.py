@@ -4,9 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from aiayn.cli.arguments import CheckpointName, Extensions, RunArgument
+from aiayn.cli.arguments import CheckpointName, Extensions, Option, Positional, RunArgument
 from aiayn.config.rules import one_of, require
 from aiayn.doors import load_from, names_behind
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of, with_stored
@@ -16,27 +14,23 @@ def export(
     run: RunArgument,
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", help="A new folder; with --format aiayn a new file."),
+        Positional("A new folder; with --format aiayn a new file.", metavar="DIR"),
     ],
     target: Annotated[
         str,
-        typer.Option(
-            "--format",
-            help="aiayn, ctranslate2, marian for Hugging Face's transformers, or one that an "
+        Option(
+            "aiayn, ctranslate2, marian for Hugging Face's transformers, or one that an "
             "installed package adds.",
+            "--format",
         ),
     ],
     licence: Annotated[
         str | None,
-        typer.Option(
-            "--licence", "--license", help="Licence in the model card, as hubs spell it: mit, ..."
-        ),
+        Option("Licence in the model card, as hubs spell it: mit, ...", "--licence", "--license"),
     ] = None,
     precision: Annotated[
         str | None,
-        typer.Option(
-            help="Precision of the weights with --format aiayn: bfloat16 (default) or float32."
-        ),
+        Option("Precision of the weights with --format aiayn: bfloat16 (default) or float32."),
     ] = None,
     checkpoint: CheckpointName = None,
     extension: Extensions = None,

@@ -3,13 +3,13 @@
 import logging
 from typing import Annotated
 
-import typer
+from aiayn.cli.arguments import Positional
 
 
 def prepare(
     options: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[GROUP=NAME] [KEY=VALUE]", help="Options of `aiayn train`."),
+        Positional("Options of `aiayn train`.", metavar="[GROUP=NAME] [KEY=VALUE]"),
     ] = None,
 ) -> None:
     """Prepares a corpus for `aiayn train` with the same options.

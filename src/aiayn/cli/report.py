@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from aiayn.cli.arguments import Positional
 
 
 def report(
     folder: Annotated[
         Path,
-        typer.Argument(
-            metavar="FOLDER", help="A run such as outputs/quickstart, or a folder of runs."
-        ),
+        Positional("A run such as outputs/quickstart, or a folder of runs.", metavar="FOLDER"),
     ],
 ) -> None:
     """Writes FOLDER/report.html: curves, scores, samples, options.

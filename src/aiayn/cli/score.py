@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from aiayn.cli.arguments import ModelChoice, RunArgument
+from aiayn.cli.arguments import ModelChoice, Positional, RunArgument
 from aiayn.cli.texts import FILE_LINES, show_progress, write_lines
 from aiayn.config.rules import flag, one_of, require
 from aiayn.errors import counted
@@ -36,13 +34,13 @@ def score(
     run: RunArgument,
     src: Annotated[
         Path,
-        typer.Argument(metavar="SRC", help="Source text, or a file of pairs: .tsv, .jsonl, .tmx."),
+        Positional("Source text, or a file of pairs: .tsv, .jsonl, .tmx.", metavar="SRC"),
     ],
     options: ScoreOptions,
     model: ModelChoice,
     tgt: Annotated[
         Path | None,
-        typer.Argument(metavar="TGT", help="Its translations, line by line, plain or .gz."),
+        Positional("Its translations, line by line, plain or .gz.", metavar="TGT"),
     ] = None,
 ) -> None:
     """Prints log P of given translations, line by line.

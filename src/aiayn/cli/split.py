@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from aiayn.cli.arguments import Option, Positional
 from aiayn.config import program
 from aiayn.config.rules import language_code, require, tagged
 from aiayn.errors import counted
@@ -13,14 +12,14 @@ from aiayn.errors import counted
 def split(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILES", help="Prefixes, or files of pairs, as in data.train."),
+        Positional("Prefixes, or files of pairs, as in data.train.", metavar="FILES"),
     ],
-    src_lang: Annotated[str, typer.Option(metavar="LANG", help="Source language.")],
-    tgt_lang: Annotated[str, typer.Option(metavar="LANG", help="Target language.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for train, val and test.")],
-    val: Annotated[int, typer.Option(min=1, help="Pairs for development.")] = 1000,
-    test: Annotated[int, typer.Option(min=1, help="Pairs for test.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Random seed of the split.")] = 0,
+    src_lang: Annotated[str, Option("Source language.", metavar="LANG")],
+    tgt_lang: Annotated[str, Option("Target language.", metavar="LANG")],
+    out: Annotated[Path, Option("Folder for train, val and test.", metavar="FOLDER")],
+    val: Annotated[int, Option("Pairs for development.", min=1)] = 1000,
+    test: Annotated[int, Option("Pairs for test.", min=1)] = 1000,
+    seed: Annotated[int, Option("Random seed of the split.")] = 0,
 ) -> None:
     """Divides parallel text into training, development and test set.
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from aiayn.cli.arguments import Positional
 from aiayn.config.rules import flag, one_of, require
 
 FORMATS = ("text", "markdown", "latex", "csv", "json")
@@ -58,7 +57,7 @@ def table(
     options: TableOptions,
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUNS", help="Runs, or folders of runs: outputs/sweeps/NAME."),
+        Positional("Runs, or folders of runs: outputs/sweeps/NAME.", metavar="RUNS"),
     ] = None,
 ) -> None:
     """Prints means and differences of runs, and the paper's tables.

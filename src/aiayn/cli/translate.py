@@ -117,12 +117,10 @@ def translate(
     model: ModelAndSearch,
     file: Annotated[
         Path | None,
-        Positional(
-            metavar="FILE", help="Text, plain or .gz; standard input if it is - or missing."
-        ),
+        Positional("Text, plain or .gz; standard input if it is - or missing.", metavar="FILE"),
     ] = None,
     devices: Annotated[
-        int, Option(min=1, metavar="N", help="GPUs, or shares of the cores, for the lines of FILE.")
+        int, Option("GPUs, or shares of the cores, for the lines of FILE.", min=1, metavar="N")
     ] = 1,
 ) -> None:
     """Translates text line by line, and documents in place.

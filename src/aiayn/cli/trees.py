@@ -3,19 +3,17 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from aiayn.cli.arguments import Option, Positional
 
 
 def trees(
     files: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="FILES", help="Bracketed trees as in the Penn Treebank, plain or .gz."
-        ),
+        Positional("Bracketed trees as in the Penn Treebank, plain or .gz.", metavar="FILES"),
     ],
     out: Annotated[
         Path,
-        typer.Option(metavar="PREFIX", help="Prefix of the output: PREFIX.words and PREFIX.trees."),
+        Option("Prefix of the output: PREFIX.words and PREFIX.trees.", metavar="PREFIX"),
     ],
 ) -> None:
     """Turns bracketed trees into training text for a parser.
