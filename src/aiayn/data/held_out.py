@@ -1,26 +1,13 @@
-"""Text that is held out: a development and a test set cut off, and train/test leakage."""
+"""A development and a test set, cut off from parallel text."""
 
-import logging
 import random
-from collections.abc import Mapping
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
-from aiayn.config.data import DataConfig
 from aiayn.data.cleaning import CleaningReport, clean, folded
-from aiayn.data.corpus import PreparedCorpus
-from aiayn.data.encode import Sentences, encode
-from aiayn.data.raw_text import RawText
 from aiayn.data.sources import FileText
 from aiayn.errors import DataError, RefusedError, writing
 from aiayn.files import atomic_write_text
-
-log = logging.getLogger(__name__)
-
-LOOKED_AT = 1 << 20  # pairs at once
 
 
 def hold_out(
@@ -78,60 +65,3 @@ def hold_out(
                 path.unlink(missing_ok=True)
             raise
     return train, len(pairs) - len(train) - len(held_out), report
-
-
-def warn_of_leakage(
-    prepared: PreparedCorpus, texts: Mapping[str, RawText], config: DataConfig
-) -> None:
-    """Logs a line if development or test pairs are also training pairs, and one if a training file
-    is listed twice.
-
-    texts: by split. Pairs are compared as the model reads them. Test text that cannot be read yet
-    counts as empty.
-    """
-    if not log.isEnabledFor(logging.WARNING):
-        return  # another rank says it
-    held_out = {"val": [(prepared.val.src, prepared.val.tgt)]}
-    with suppress(DataError):
-        raw = texts["test"].pairs() if "test" in texts else ()
-        pairs = clean(raw, CleaningReport(), tags=config.tags)
-        held_out["test"] = [
-            (src, tgt) for _, src, tgt in encode(pairs, prepared.tokenizer, processes=1)
-        ]
-    wanted = np.concatenate([_signatures(*part) for parts in held_out.values() for part in parts])
-    learned = set()
-    for begin in range(0, len(prepared.train), LOOKED_AT):
-        bounds = slice(begin, begin + LOOKED_AT + 1)
-        src, tgt = (
-            Sentences(side.flat, side.starts[bounds])
-            for side in (prepared.train.src, prepared.train.tgt)
-        )
-        similar = np.flatnonzero(np.isin(_signatures(src, tgt), wanted))
-        learned |= {_ids(src, tgt, number) for number in similar.tolist()}
-    overlaps = []
-    for split, parts in held_out.items():
-        pairs = {_ids(src, tgt, number) for src, tgt in parts for number in range(len(src))}
-        if leaked := pairs & learned:
-            overlaps.append(f"{len(leaked):,} of {len(pairs):,} of {texts[split].option}")
-    if summary := ", ".join(overlaps):
-        log.warning(
-            "warning: train/test leakage: %s are also training pairs; scores on them say little",
-            summary,
-        )
-    train = texts["train"]
-    files = list(map(str, train.identity())) if isinstance(train, FileText) else []
-    if len(set(files)) < len(files):
-        log.warning("warning: %s: the same text is listed twice", train.option)
-
-
-def _ids(src: Sentences, tgt: Sentences, number: int) -> tuple[bytes, bytes]:
-    return src[number].tobytes(), tgt[number].tobytes()
-
-
-def _signatures(src: Sentences, tgt: Sentences) -> np.ndarray:
-    """Returns a number that few pairs share, the sums of their ids, (pairs,) uint64."""
-    src_sums, tgt_sums = (
-        np.add.reduceat(side.flat[: side.starts[-1]], side.starts[:-1], dtype=np.uint64)
-        for side in (src, tgt)
-    )
-    return src_sums * np.uint64(1_000_003) + tgt_sums

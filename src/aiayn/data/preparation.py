@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import filelock
+import numpy as np
 
 from aiayn.config.data import DataConfig, DataOptions
 from aiayn.config.resolve import SizedConfig, infer_sizes
@@ -33,10 +34,9 @@ from aiayn.data.corpus import (
     store_split,
     write_manifest,
 )
-from aiayn.data.encode import encode_split
-from aiayn.data.held_out import warn_of_leakage
+from aiayn.data.encode import Sentences, encode, encode_split
 from aiayn.data.raw_text import RawPair, RawText
-from aiayn.data.sources import text_of
+from aiayn.data.sources import FileText, text_of
 from aiayn.data.survey import Survey, check_sides, remarks
 from aiayn.data.tokenizer import (
     Tokenizer,
@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 FORMAT = 3  # raise it whenever text in NFC would give other ids
 HEARTBEAT, POLL = 10.0, 0.5  # seconds
 FIRST_PAIRS = 1000  # looked at before anything slow is begun
+PAIRS_AT_ONCE = 1 << 20  # compared with held-out pairs
 # Options that shape the corpus, besides its text and what the tokenizer is.
 SHAPING = (
     "src_lang",
@@ -314,3 +315,63 @@ def _locked(path: Path) -> Iterator[None]:
     finally:
         over.set()
         lock.release()
+
+
+# Train/test leakage.
+
+
+def warn_of_leakage(
+    prepared: PreparedCorpus, texts: dict[str, RawText], config: DataConfig
+) -> None:
+    """Logs a line if development or test pairs are also training pairs, and one if a training file
+    is listed twice.
+
+    texts: by split. Pairs are compared as the model reads them. Test text that cannot be read yet
+    counts as empty.
+    """
+    if not log.isEnabledFor(logging.WARNING):
+        return  # another rank says it
+    held_out = {"val": [(prepared.val.src, prepared.val.tgt)]}
+    with suppress(DataError):
+        raw = texts["test"].pairs() if "test" in texts else ()
+        pairs = clean(raw, CleaningReport(), tags=config.tags)
+        held_out["test"] = [
+            (src, tgt) for _, src, tgt in encode(pairs, prepared.tokenizer, processes=1)
+        ]
+    wanted = np.concatenate([_signatures(*part) for parts in held_out.values() for part in parts])
+    learned = set()
+    for begin in range(0, len(prepared.train), PAIRS_AT_ONCE):
+        bounds = slice(begin, begin + PAIRS_AT_ONCE + 1)
+        src, tgt = (
+            Sentences(side.flat, side.starts[bounds])
+            for side in (prepared.train.src, prepared.train.tgt)
+        )
+        similar = np.flatnonzero(np.isin(_signatures(src, tgt), wanted))
+        learned |= {_ids(src, tgt, number) for number in similar.tolist()}
+    overlaps = []
+    for split, parts in held_out.items():
+        pairs = {_ids(src, tgt, number) for src, tgt in parts for number in range(len(src))}
+        if leaked := pairs & learned:
+            overlaps.append(f"{len(leaked):,} of {len(pairs):,} of {texts[split].option}")
+    if summary := ", ".join(overlaps):
+        log.warning(
+            "warning: train/test leakage: %s are also training pairs; scores on them say little",
+            summary,
+        )
+    train = texts["train"]
+    files = list(map(str, train.identity())) if isinstance(train, FileText) else []
+    if len(set(files)) < len(files):
+        log.warning("warning: %s: the same text is listed twice", train.option)
+
+
+def _ids(src: Sentences, tgt: Sentences, number: int) -> tuple[bytes, bytes]:
+    return src[number].tobytes(), tgt[number].tobytes()
+
+
+def _signatures(src: Sentences, tgt: Sentences) -> np.ndarray:
+    """Returns a number that few pairs share, the sums of their ids, (pairs,) uint64."""
+    src_sums, tgt_sums = (
+        np.add.reduceat(side.flat[: side.starts[-1]], side.starts[:-1], dtype=np.uint64)
+        for side in (src, tgt)
+    )
+    return src_sums * np.uint64(1_000_003) + tgt_sums

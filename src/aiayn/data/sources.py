@@ -44,9 +44,7 @@ def text_of(config: DataOptions, split: str) -> RawText:
 
 
 def is_pair_file(name: str) -> bool:
-    """Returns whether a name has the suffix of a file of pairs: a table, or one that an app
-    reads.
-    """
+    """Returns whether a name has the suffix of a file of pairs."""
     return is_behind("aiayn.readers", suffix(name))
 
 
@@ -73,9 +71,9 @@ class FileText(RawText):
         """
         files = [(tag, self._files(name)) for tag, name in map(tagged, self.names)]
         # Each is scanned, because what holds too much must not be read later
-        lines = {str(path): self._scan(path)[0] for _, paths in files for path in paths}
-        if not sum(lines.values()):
-            raise DataError(f"{self.key}: no text in {', '.join(lines)}")
+        n_lines = {str(path): self._scan(path)[0] for _, paths in files for path in paths}
+        if not sum(n_lines.values()):
+            raise DataError(f"{self.key}: no text in {', '.join(n_lines)}")
         return files
 
     def _files(self, name: str) -> tuple[Path, ...]:
