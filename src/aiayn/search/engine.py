@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aiayn.config.extensions import constraining, load_extensions, register_extensions
-from aiayn.config.rules import at_least, require
+from aiayn.config.rules import at_least
 from aiayn.config.search import SearchConfig, SearchOverrides
-from aiayn.errors import ConfigError, RefusedError, counted
+from aiayn.errors import ConfigError, RefusedError
 from aiayn.search.converted import converted_folder, fingerprint, read_converted
 from aiayn.search.fast_translator import FastTranslator
-from aiayn.search.line_translator import LineTranslator
+from aiayn.search.line_translator import LineTranslator, require_gpus
 
 if TYPE_CHECKING:
     from aiayn.config.extensions import Extension
@@ -122,15 +122,6 @@ def _device(choice: Choice) -> str:
     if choice.precision == "bfloat16" and "bfloat16" not in supported:
         raise _UnableError(f"CTranslate2 does not compute in bfloat16 on this {device}")
     return device
-
-
-def require_gpus(devices: int, gpus: int) -> None:
-    """Raises ConfigError for more devices than this machine has GPUs."""
-    require(
-        devices <= gpus,
-        f"devices={devices}: this machine has {counted(gpus, 'GPU')}; lower it, or set "
-        "accelerator=cpu",
-    )
 
 
 def _load_cublas() -> bool:

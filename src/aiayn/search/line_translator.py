@@ -10,7 +10,7 @@ from aiayn.config.search import SearchConfig
 from aiayn.data.cleaning import normalise
 from aiayn.data.text_files import MAX_LINE_BYTES, SURROGATE
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import DataError, ResourceError
+from aiayn.errors import DataError, ResourceError, counted
 from aiayn.search.translations import Hypothesis, Translation
 
 if TYPE_CHECKING:
@@ -26,6 +26,15 @@ def longest_first(ids: list[list[int]]) -> list[int]:
     """Returns the numbers of the lines that have subwords, of the longest line first."""
     lines = [number for number, line in enumerate(ids) if line]
     return sorted(lines, key=lambda number: len(ids[number]), reverse=True)
+
+
+def require_gpus(devices: int, gpus: int) -> None:
+    """Raises ConfigError for more devices than this machine has GPUs."""
+    require(
+        devices <= gpus,
+        f"devices={devices}: this machine has {counted(gpus, 'GPU')}; lower it, or set "
+        "accelerator=cpu",
+    )
 
 
 @dataclass(eq=False, repr=False)

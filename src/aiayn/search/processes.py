@@ -14,9 +14,8 @@ import torch
 from aiayn.config.extensions import register_extensions
 from aiayn.config.search import SamplingConfig
 from aiayn.errors import DivergedError, NonFiniteOutputError, ResourceError
-from aiayn.search.engine import require_gpus
 from aiayn.search.force_decode import ScoredPair
-from aiayn.search.line_translator import LineTranslator, Progress
+from aiayn.search.line_translator import LineTranslator, Progress, require_gpus
 from aiayn.search.translations import Hypothesis, Translation
 from aiayn.search.translator import Translator, load_translator
 
