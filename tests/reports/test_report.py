@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from aiayn.config.stored import to_dict
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.reports import groups
-from aiayn.reports.page import marked_difference
 from aiayn.reports.plots import panels
-from aiayn.reports.report import summary, write_report
+from aiayn.reports.report import marked_difference, summary, write_report
 from aiayn.runs.run_folder import RunFolder
 
 NASTY = 'das </script><b>"Haus"</b> & {{Hof}}'

@@ -27,9 +27,8 @@ from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search import convert
-from aiayn.search.converted import ABOUT, converted_folder
 from aiayn.search.engine import Choice, open_translator
-from aiayn.search.fast_translator import FastTranslator
+from aiayn.search.fast_translator import ABOUT, FastTranslator, converted_folder
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translations import Hypothesis
 from aiayn.search.translator import Translator

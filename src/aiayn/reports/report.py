@@ -2,6 +2,10 @@
 and what a finished training prints.
 """
 
+import base64
+import difflib
+import os
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from datetime import date, timedelta
@@ -9,6 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median_high
 from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
 
 from aiayn.config import program
 from aiayn.config.tasks import METRICS, TASKS, VAL_METRICS
@@ -23,7 +31,6 @@ from aiayn.reports.comparison import (
     usual_metrics,
 )
 from aiayn.reports.groups import Group, differing, group_runs, option_text, partitions
-from aiayn.reports.page import data_uri, link, render_page
 from aiayn.reports.plots import Runs, corpus_svgs, panel_svg, panels
 from aiayn.reports.runs import (
     NAMING,
@@ -35,7 +42,7 @@ from aiayn.reports.runs import (
     read_run,
     read_runs,
 )
-from aiayn.reports.tables import Column, Table, shown
+from aiayn.reports.tables import Column, Style, Table, shown
 from aiayn.runs.results import best_and_last, last_step, read_samples, runs_within
 from aiayn.runs.run_folder import Record, RunFolder, series, similar_run
 
@@ -57,6 +64,7 @@ CORPUS_COLUMNS = (
     Column("tgt_tokens", "target subwords"),
     Column("dropped"),
 )
+WORD = re.compile(r"\s+|\w+|[^\w\s]")
 MAX_CURVES = 12  # groups of a sweep whose curves and samples are shown
 SCORES = [Metric(names.metric, split) for split in SPLITS for names in TASKS.values()]
 SERIES = [Metric("val/ppl"), *map(Metric, VAL_METRICS)]
@@ -302,6 +310,67 @@ def _curves(
 
 def _facts(machine: Record) -> list[str]:
     return [f"{key}: {option_text(value)}" for key, value in machine.items() if value]
+
+
+# The templates, without scripts, in which every text is escaped.
+
+
+def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
+    """Return both as HTML: words that only the reference has in <del>, words that only the
+    hypothesis has in <ins>.
+    """
+    words, other_words = WORD.findall(reference), WORD.findall(hypothesis)
+    # Blanks alone do not count as equal, so neighbouring words that differ are marked together.
+    matcher = difflib.SequenceMatcher(str.isspace, words, other_words, autojunk=False)
+    deleted, inserted = Markup(), Markup()
+    for change, start, end, other_start, other_end in matcher.get_opcodes():
+        is_equal = change == "equal"
+        deleted += _marked(words[start:end], None if is_equal else "del")
+        inserted += _marked(other_words[other_start:other_end], None if is_equal else "ins")
+    return deleted, inserted
+
+
+def _marked(words: list[str], tag: str | None) -> Markup:
+    text = escape("".join(words))
+    return Markup(f"<{tag}>{text}</{tag}>") if words and tag else text
+
+
+# A cell of numbers stays on one line, but for what follows an interval.
+PAGE = Style(
+    plus_minus="\u00a0±\u00a0",
+    escape=escape,
+    number=lambda cell: escape(cell.replace(" ", "\u00a0").replace("]\u00a0", "] ")),
+    strong=lambda cell: Markup("<b>{}</b>").format(cell),
+    missing="–",
+)
+
+
+def link(target: str, text: str) -> Markup:
+    """Returns a cell that leads to another file, for a table that is only shown on a page."""
+    return Markup('<a href="{}">{}</a>').format(quote(os.fsencode(target)), text)
+
+
+def data_uri(png: Path) -> str | None:
+    """Returns a data: URI with the content of a PNG; None without the file."""
+    return (
+        f"data:image/png;base64,{base64.b64encode(png.read_bytes()).decode()}"
+        if png.is_file()
+        else None
+    )
+
+
+def render_page(template: str, **content: Any) -> str:
+    return TEMPLATES.get_template(template).render(content)
+
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters["shown"] = shown
+TEMPLATES.globals |= {"marked_difference": marked_difference, "style": PAGE}
 
 
 # After the training.

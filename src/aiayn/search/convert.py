@@ -30,7 +30,7 @@ from aiayn.model.embedding import (
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.search.converted import ABOUT, FORMAT, converted_folder, fingerprint
+from aiayn.search.fast_translator import ABOUT, FORMAT, converted_folder, fingerprint
 from aiayn.token_ids import BOS_ID, EOS_ID, UNK_ID
 
 POSITIONS = 4096  # size of the tables of sinusoids; torch translates longer lines

@@ -18,8 +18,12 @@ from aiayn.config.extensions import constraining, load_extensions, register_exte
 from aiayn.config.rules import at_least
 from aiayn.config.search import SearchConfig, SearchOverrides
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.search.converted import converted_folder, fingerprint, read_converted
-from aiayn.search.fast_translator import FastTranslator
+from aiayn.search.fast_translator import (
+    FastTranslator,
+    converted_folder,
+    fingerprint,
+    read_converted,
+)
 from aiayn.search.line_translator import LineTranslator, require_gpus
 
 if TYPE_CHECKING:

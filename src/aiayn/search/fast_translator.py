@@ -13,6 +13,7 @@ CTranslate2 differs from `beam_search` in four ways, for each of which this modu
 - It may write <s> and <pad>, and its tables of positions end. Torch translates such lines.
 """
 
+import json
 import math
 import os
 import re
@@ -25,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import TOKEN, Tokenizer
 from aiayn.errors import NonFiniteOutputError
+from aiayn.files import sha256
+from aiayn.runs.run_folder import read_checksum
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
@@ -34,6 +37,35 @@ if TYPE_CHECKING:
 
 # CTranslate2's names of precisions, by ours
 COMPUTE_TYPES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8_float32"}
+
+FORMAT = 1  # version of the folder; a model in another one is converted anew
+ABOUT = "aiayn.json"  # settings, tokenizer and the checksums of the other files
+
+
+def fingerprint(checkpoint: Path) -> str:
+    """Returns the SHA-256 that a checkpoint file ends with, or that of its bytes if it has none of
+    its own.
+    """
+    return read_checksum(checkpoint) or sha256(checkpoint)
+
+
+def converted_folder(checkpoint: Path) -> Path:
+    """Returns where the converted model of a checkpoint file is."""
+    return checkpoint.with_name(f"{checkpoint.stem}.ctranslate2-{fingerprint(checkpoint)[:16]}")
+
+
+def read_converted(folder: Path, checkpoint: Path) -> dict[str, Any] | None:
+    """Returns the settings of a whole converted model of this checkpoint file; None if there is
+    none.
+    """
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        if about["format"] != FORMAT or about["checkpoint"] != fingerprint(checkpoint):
+            return None
+        whole = all(sha256(folder / name) == digest for name, digest in about["files"].items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return about if whole else None
 
 
 class FastTranslator(LineTranslator):
