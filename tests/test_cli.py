@@ -27,6 +27,7 @@ from aiayn.apps.documents.document import read_document
 from aiayn.apps.documents.texts import translate_texts
 from aiayn.apps.localisation.exchange import read_memory
 from aiayn.cli import arguments, commands, texts
+from aiayn.cli.translate import translate
 from aiayn.config.search import SamplingConfig
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.runs import checkpoints
@@ -801,7 +802,7 @@ def test_what_is_read_without_typer_is_what_typer_reads(monkeypatch, typed, is_p
     reached = []
     monkeypatch.setattr(arguments, "_call", lambda command, values: reached.append(dict(values)))
 
-    assert arguments.run_without_typer(commands.translate, typed.split()) == is_plain
+    assert arguments.run_without_typer(translate, typed.split()) == is_plain
     by_typer = CliRunner().invoke(commands.app, ["translate", *typed.split()])
 
     assert (by_typer.exit_code == 0) == (is_plain or "--help" in typed), by_typer.output

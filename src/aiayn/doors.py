@@ -1,4 +1,4 @@
-"""Entry points for apps, of this package and of others: each by kind and name.
+"""Entry points for commands and apps, of this package and of others: each by kind and name.
 
 Any installed package opens one with an entry point, for example in its pyproject.toml:
 
@@ -12,6 +12,8 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+# In the order of `aiayn --help`, after train and evaluate
+COMMANDS = "translate score serve export attention table report trees split prepare"
 APPS = {
     # Suffix of a file of pairs -> read(path, src_lang, tgt_lang), which yields `RawPair`s.
     "aiayn.readers": {
@@ -31,7 +33,7 @@ APPS = {
         "marian": "aiayn.apps.export.export:export_marian",
     },
     # Name of a command -> a function whose signature and docstring typer shows.
-    "aiayn.commands": {},
+    "aiayn.commands": {name: f"aiayn.cli.{name}:{name}" for name in COMMANDS.split()},
 }
 
 

@@ -7,16 +7,6 @@ import typer
 
 from aiayn import __version__
 from aiayn.cli.arguments import with_options
-from aiayn.cli.attention import attention
-from aiayn.cli.export import export
-from aiayn.cli.prepare import prepare
-from aiayn.cli.report import report
-from aiayn.cli.score import score
-from aiayn.cli.serve import serve
-from aiayn.cli.split import split
-from aiayn.cli.table import table
-from aiayn.cli.translate import translate
-from aiayn.cli.trees import trees
 from aiayn.doors import load_from, names_behind
 from aiayn.errors import ConfigError
 
@@ -36,20 +26,6 @@ def _list_train() -> None:
 def _list_evaluate() -> None:
     """Scores a run on a test set (options: key=value)."""
 
-
-for command in (
-    translate,
-    score,
-    serve,
-    export,
-    attention,
-    table,
-    report,
-    trees,
-    split,
-    prepare,
-):
-    app.command()(with_options(command))
 
 for name in names_behind("aiayn.commands"):
     try:
