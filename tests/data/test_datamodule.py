@@ -108,7 +108,8 @@ def test_a_limit_within_a_step_is_refused(data, kind):
     limit = 6 if kind is int else 6.5 / (4 * data.plan.steps_per_epoch)
     data.trainer = trainer(accumulate=4, limit_train_batches=limit)
     with pytest.raises(
-        ConfigError, match=r"6 batches end within a step of accumulate_grad_batches=4"
+        ConfigError,
+        match="6 batches end within a step; set a multiple of accumulate_grad_batches=4",
     ):
         data.train_dataloader()
 
