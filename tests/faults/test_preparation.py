@@ -258,7 +258,7 @@ def test_who_prepares_touches_its_lock_meanwhile(tmp_path, monkeypatch):
 
 def test_a_machine_that_does_not_share_the_disk_ends_its_waiting_with_the_remedy(config):
     with pytest.raises(
-        DataError, match=r"data\.folder=data: no other process .* set data\.prepare_per_node=true"
+        DataError, match=r"data\.folder=data: no process .* set data\.prepare_per_node=true"
     ):
         prepare_corpus(config, silence=0)
     assert not Path("data").exists()
