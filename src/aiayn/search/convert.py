@@ -158,7 +158,7 @@ def _put(linear: Any, weight: Tensor, bias: Tensor | None = None) -> None:
     linear.bias = _array(torch.zeros(len(weight)) if bias is None else bias)
 
 
-def _put_norm(block: Any, add_norm: AddNorm) -> None:
+def _put_norm(block: Any, add_norm: nn.Module) -> None:
     norm = cast(nn.LayerNorm, add_norm.norm)
     block.layer_norm.gamma = _array(norm.weight)
     block.layer_norm.beta = _array(norm.bias)
