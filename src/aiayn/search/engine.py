@@ -122,9 +122,10 @@ def _device(choice: Choice) -> str:
         if not _load_cublas():
             remedy = "pip install nvidia-cublas-cu12"
             raise _UnableError(f"CTranslate2 finds no libcublas.so.12 ({remedy})")
-    supported = ctranslate2.get_supported_compute_types(device)
-    if choice.precision == "bfloat16" and "bfloat16" not in supported:
-        raise _UnableError(f"CTranslate2 does not compute in bfloat16 on this {device}")
+    if choice.precision == "bfloat16":
+        supported = ctranslate2.get_supported_compute_types(device)
+        if "bfloat16" not in supported:
+            raise _UnableError(f"CTranslate2 does not compute in bfloat16 on this {device}")
     return device
 
 

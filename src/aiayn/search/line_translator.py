@@ -79,7 +79,8 @@ class LineTranslator(ABC):
         beams = self.search.beam_size
         require(
             1 <= n <= beams,
-            f"{n} translations per line: ask for 1 to {beams}, or set search.beam_size={max(n, 1)}",
+            f"{n} translations per line with search.beam_size={beams}: ask for 1 to {beams}, or "
+            f"set search.beam_size={max(n, 1)}",
         )
         hypotheses_of_line = self.find(self.sources(lines, first_line), n, on_batch, first_line)
         return [self.to_text(hypotheses) or [Translation()] for hypotheses in hypotheses_of_line]
