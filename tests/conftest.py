@@ -14,7 +14,7 @@ import pytest
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
-from applications import small_model
+from applications import prove_searches_once, small_model
 from chromium import Chromium, find_chromium
 from hypothesis import HealthCheck, settings
 
@@ -100,6 +100,8 @@ def pytest_collection_finish() -> None:
 def _same_start() -> Iterator[None]:
     """Random tensors, threads and handlers of signals are the same whichever tests ran before."""
     torch.manual_seed(0)
+    if "aiayn.training.proof" in sys.modules:
+        prove_searches_once()
     hangup = signal.getsignal(signal.SIGHUP)
     yield
     signal.signal(signal.SIGHUP, hangup)  # a server's command ignores it

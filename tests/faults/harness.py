@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 import pytorch_lightning as pl
 import torch
-from applications import TWELVE_STEPS, composed, text_in, write_pairs
+from applications import TWELVE_STEPS, composed, prove_searches_once, text_in, write_pairs
 from pytorch_lightning.utilities import rank_zero_only
 
 from aiayn.config.data import DataConfig
@@ -125,6 +125,7 @@ def warm_up(config: Config, outputs: Path) -> None:
     That is half of what a small training costs. With a GPU it would start threads of autograd,
     after which no child could train.
     """
+    prove_searches_once()
     if not torch.accelerator.is_available():
         with pytest.MonkeyPatch.context() as patch:
             _spare_the_pictures(patch)
