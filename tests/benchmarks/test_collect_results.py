@@ -171,6 +171,7 @@ def test_the_folder_in_which_the_run_was_kept_is_left_out(tmp_path):
     assert str(tmp_path) not in (tmp_path / "small.jsonl").read_text()
 
 
+@pytest.mark.quick("2de")
 @pytest.mark.parametrize(
     "option",
     ["data.train=/somewhere/train", "data.train=<2de>/somewhere/train", "init_from=/somewhere/run"],

@@ -160,7 +160,7 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.quick("${sweep}")
+@pytest.mark.quick('sweep}:A_KEY}"-one', 'A_KEY}}"-sweep')
 @pytest.mark.parametrize("several", [(), ("-m", "seed=1,2")], ids=["one", "sweep"])
 @pytest.mark.parametrize("option", SPELLINGS)
 def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(

@@ -91,9 +91,13 @@ def test_the_defaults_of_the_schema_are_the_values_of_conf(base):
     assert Config() == base
 
 
+# Tests of their own compose the experiments of Tables 2 and 4.
 @pytest.mark.quick(
-    "experiment-",
-    "ablation-a_h4",
+    "experiment-captions",
+    "experiment-iwslt",
+    "experiment-multi30k",
+    "experiment-quickstart",
+    "experiment-table3",
     "ablation-e_learned",
     "data-",
     "model-",

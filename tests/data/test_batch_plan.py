@@ -129,6 +129,7 @@ def test_a_part_holds_one_length_a_step_all_of_them_and_ratios_are_mixed():
     assert np.percentile(ratios_of_parts, 5) > 0.1
 
 
+@pytest.mark.quick("4-25000", "4-2048")
 @pytest.mark.parametrize(("tokens", "most"), [(25_000, 0.085), (2048, 0.1)])
 @pytest.mark.parametrize("parts", [1, 4, 8])
 def test_little_of_a_step_is_padding(tokens, most, parts):

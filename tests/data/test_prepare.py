@@ -222,6 +222,7 @@ def test_every_data_option_is_either_in_the_fingerprint_or_known_not_to_shape_th
     assert set(asdict(config)) == set(SHAPING) | inputs | elsewhere
 
 
+@pytest.mark.quick("more0")
 @pytest.mark.parametrize(
     "more",
     [[], ["data.tokenizer=unigram"], ["data.src_vocab_size=261", "model.tie_embeddings=none"]],
@@ -374,7 +375,7 @@ def build_in_child_killed_at(config: DataConfig, event: int) -> bool:
 
 def test_a_build_killed_anywhere_leaves_no_corpus_and_the_next_one_gives_the_same_bytes(config):
     expected = contents(prepare_corpus(replace(config, folder=config.folder + "2")).folder)
-    event, step = 0, 4
+    event, step = 0, 8
     while build_in_child_killed_at(config, event):
         found = visible(config.folder) if Path(config.folder).exists() else []
         complete = [name for name in found if not name.endswith(".tmp")]
@@ -383,7 +384,7 @@ def test_a_build_killed_anywhere_leaves_no_corpus_and_the_next_one_gives_the_sam
         if complete:
             break
         event += step
-    assert event > 10 * step
+    assert event > 5 * step
     found = prepare_corpus(config)
     assert contents(found.folder) == expected
     assert visible(config.folder) == [found.folder.name]
@@ -487,6 +488,7 @@ def saved(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.quick("train.tgt.bin", "train.src.npy", "tokenizer.json")
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

@@ -28,7 +28,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.quick("flipped")
+@pytest.mark.quick("ckpt-flipped")
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("suffix", [".ckpt", ".optim"])
 def test_a_run_continues_from_the_newest_good_checkpoint_with_a_warning(

@@ -239,6 +239,7 @@ def test_a_run_whose_optimizer_state_is_saved_less_often_continues_from_it_to_th
     assert (folder / "step_12.optim").exists()
 
 
+@pytest.mark.slow  # chosen moments, and their promise, are tested above
 def test_runs_killed_at_random_moments_continue_to_the_bit(config, unbroken, tmp_path):
     draw, kills, trial = random.Random(20), 0, 0
     seconds = train(config, tmp_path).seconds

@@ -269,7 +269,7 @@ HEAVY = {
 }
 
 
-QUICK = MISTAKES[::4]
+QUICK = MISTAKES[::8]
 
 
 def run_lines(lines: list[str], folder: Path) -> dict[str, dict]:

@@ -72,9 +72,7 @@ def as_graphs() -> None:
     run.step_form = lambda *_: StepForm(None, "not asked for", None)
 
 
-def test_ranks_that_add_up_their_own_gradients_train_like_one_and_a_killed_one_ends_the_other(
-    config, pair, tmp_path
-):
+def test_ranks_that_add_up_their_own_gradients_train_like_one(config, pair, tmp_path):
     def with_other_weights() -> None:  # until it is given those of the first rank
         as_graphs()
         make_module = run.make_module
@@ -90,15 +88,20 @@ def test_ranks_that_add_up_their_own_gradients_train_like_one_and_a_killed_one_e
     assert codes(pair, tmp_path / "two", {0: as_graphs, 1: with_other_weights}) == [0, 0]
     assert same_weights(tmp_path / "two/run", tmp_path / "one/run")
 
+
+@pytest.mark.slow
+def test_a_killed_one_of_ranks_that_add_up_their_own_gradients_ends_the_other(pair, tmp_path):
     def dies() -> None:
         as_graphs()
         dies_at(GraphedModule, "training_step", 8)()
 
+    both = dict.fromkeys((0, 1), as_graphs)
+    assert codes(pair, tmp_path / "whole", both) == [0, 0]
     outcome = ends(pair, tmp_path / "killed", {0: as_graphs, 1: dies})
     assert [end.code for end in outcome] == [6, -signal.SIGKILL], outcome[0].said
     assert "error: no answer from rank 1 of 2 after step 7" in outcome[0].said
-    assert codes(pair, tmp_path / "killed", dict.fromkeys((0, 1), as_graphs)) == [0, 0]
-    assert differences(tmp_path / "killed/run", tmp_path / "two/run") == []
+    assert codes(pair, tmp_path / "killed", both) == [0, 0]
+    assert differences(tmp_path / "killed/run", tmp_path / "whole/run") == []
 
 
 def signals(place, *arguments):

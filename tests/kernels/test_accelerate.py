@@ -293,6 +293,8 @@ def extended(config, case: str) -> Transformer:
     return model
 
 
+# In `make test`: one case for each place at which code can be another's.
+@pytest.mark.quick("self OwnForward", "cross OwnKeysValues", "GELU", "pre-norm", "hook on linear")
 @forms
 @pytest.mark.parametrize("case", [*PARTS, *CHANGES])
 def test_overridden_code_runs_in_every_form_in_a_whole_pass_and_in_steps(tiny_config, case, form):
@@ -315,6 +317,7 @@ def test_overridden_code_runs_in_every_form_in_a_whole_pass_and_in_steps(tiny_co
         )
 
 
+@pytest.mark.quick("self LoRAInQueries", "parametrized embedding", "output layer", "untied")
 @pytest.mark.parametrize("form", ["to train", "on a GPU"])
 @pytest.mark.parametrize("case", [*PARTS, *CHANGES])
 def test_overridden_code_is_trained_by_the_loss_of_the_models_own_logits(tiny_config, case, form):

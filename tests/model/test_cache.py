@@ -50,7 +50,9 @@ def recomputed(model, source, sentences, prefixes):
     return torch.stack(rows)
 
 
-@pytest.mark.quick("0-")
+@pytest.mark.quick(
+    "0-no-None-sinusoidal", "0-no-6-learned", "0-to train-6-sinus", "0-to translate-None-learned"
+)
 @torch.no_grad()
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("window", [None, 6])

@@ -13,8 +13,8 @@ from html import escape, unescape
 
 import pytest
 import yaml
-from applications import composed, run_application
-from hypothesis import given
+from applications import composed, run_application, spare_the_pictures
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiayn.config.stored import to_dict
@@ -107,7 +107,8 @@ def write_sweep_of_heads(folder):
 
 
 @pytest.fixture
-def sweep(tmp_path):
+def sweep(tmp_path, monkeypatch):
+    spare_the_pictures(monkeypatch)
     return write_sweep_of_heads(tmp_path / "heads")
 
 
@@ -414,6 +415,7 @@ def test_d_k_8_stands_before_d_k_16_in_tables(tmp_path):
 # Texts and curves.
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_marks_change_no_text(reference, hypothesis):
     for text, marked in zip(

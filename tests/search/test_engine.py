@@ -452,6 +452,7 @@ CHANGES: dict[str, tuple[Callable[[Transformer], object], str]] = {
 }
 
 
+@pytest.mark.quick("heads", "bias", "scale", "positions")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_model_with_other_code_is_translated_in_torch_and_the_line_says_what_it_is(
     checkpoint, tmp_path, monkeypatch, change

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from applications import TINY, in_new_interpreter, run_application, text_in, write_pairs
+from applications import (
+    TINY,
+    in_new_interpreter,
+    run_application,
+    text_in,
+    write_pairs,
+    write_run,
+)
 
 import aiayn
 from aiayn.errors import ConfigError, DataError, DivergedError, NonFiniteOutputError, ResourceError
@@ -85,7 +92,8 @@ def test_a_file_is_translated_on_two_devices_into_the_bytes_of_one_in_its_order(
 
 
 @pytest.fixture(scope="module")
-def made_of(run) -> tuple:
+def made_of(tmp_path_factory) -> tuple:
+    run = write_run(tmp_path_factory.mktemp("untrained"))
     return load(run / "checkpoints/averaged.ckpt"), None, "cpu", "float32", []
 
 

@@ -750,6 +750,7 @@ class Manual(TranslationModule):
         self.automatic_optimization = False
 
 
+@pytest.mark.quick("Several-", "Manual-")
 @pytest.mark.parametrize(
     ("module", "message"),
     [

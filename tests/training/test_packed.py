@@ -156,6 +156,7 @@ def test_the_pairs_of_a_packed_step_are_dealt_to_micro_batches_of_about_one_size
         assert max(sizes) <= dealt.n_slots < 1.4 * np.mean(sizes)
 
 
+@pytest.mark.quick("options0-", "options4-", "options5-", "options6-", "options9-")
 @pytest.mark.parametrize(
     ("hardware", "options", "missing", "expected"),
     [

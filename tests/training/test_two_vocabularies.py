@@ -251,6 +251,7 @@ def test_a_run_that_starts_from_it_takes_both_vocabularies_over(run, text, tmp_p
         aiayn.train(*child, "data.src_vocab_size=280", "name=other")
 
 
+@pytest.mark.quick("tie_embeddings=all", "src_vocab_size=9000")
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

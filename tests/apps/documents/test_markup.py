@@ -602,6 +602,7 @@ MARKED = [
 ]
 
 
+@pytest.mark.quick("-True")
 @pytest.mark.parametrize("spoil", [False, True])
 @pytest.mark.parametrize("hostile", MARKED)
 def test_the_work_of_placing_grows_no_faster_than_the_text(hostile, spoil):
@@ -896,9 +897,9 @@ def test_what_has_no_letter_outside_placeholders_is_copied_wherever_it_stands(
     translator, markup, paragraphs
 ):
     assert translate_texts(translator, NO_LETTERS, markup, paragraphs)[0] == NO_LETTERS
-    if paragraphs:
+    if paragraphs and not markup:
+        [alone], _ = translate_texts(translator, ["the house."], False, True)
         for text in NO_LETTERS:
-            [alone], _ = translate_texts(translator, ["the house."], False, True)
             assert translate_texts(translator, [f"{text}\nthe house."], False, True)[0] == [
                 f"{text}\n{alone}"
             ]

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import pytest
-from applications import small_model
+from applications import slow_but, small_model
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
@@ -202,7 +202,7 @@ def test_clients_learn_languages_settings_and_health(http):
     assert http.get("/health").json() == http.post("/health").json() == {"status": "ok"}
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("name", slow_but(["page.html", "messages.po", "film.srt"], DOCUMENTS))
 def test_files_are_translated_as_by_the_command_and_loaded_from_the_address_in_the_answer(
     http, translator, name
 ):
@@ -748,7 +748,7 @@ def test_a_variant_with_a_tag_of_its_own_is_that_variant(translator, target, tag
 def test_a_document_that_takes_too_long_is_ended_and_health_answers_meanwhile(translator):
     hostile = [("a.md", b"![" * 200_000), ("b.md", b"${" * 200_000), ("c.md", b"[a](" * 100_000)]
     with (
-        client(translator, time_limit=2, max_body=2_000_000) as http,
+        client(translator, time_limit=1, max_body=2_000_000) as http,
         ThreadPoolExecutor(3) as pool,
     ):
         uploads = [
