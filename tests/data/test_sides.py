@@ -168,7 +168,7 @@ def test_columns_in_the_other_order_are_read_by_their_names_or_refused(tmp_path,
         assert report["dropped"].get("columns", 0) == 0
 
 
-def test_text_about_other_things_is_read_and_so_is_text_of_a_few_lines_with_a_warning(
+def test_text_about_other_things_is_read_and_so_are_a_few_lines_with_a_warning_of_a_table(
     tmp_path, caplog
 ):
     train = write_lines(
@@ -176,11 +176,12 @@ def test_text_about_other_things_is_read_and_so_is_text_of_a_few_lines_with_a_wa
     )
     val = prefix(tmp_path, "val", "en", "de")
     check_text(corpus(train=train, val=val, folder=str(tmp_path / "data")))
-    few = write_lines(tmp_path / "few", sentences("de")[:10], sentences("en")[:10])
+    few = tmp_path / "few.tsv"
+    few.write_text("Deutsch\tEnglisch\n" + "das Haus\tthe house\n" * 9, "utf-8")
     assert "too few pairs" not in caplog.text
-    check_text(corpus(train=few, val=val, folder=str(tmp_path / "data")))
+    check_text(corpus(train=str(few), val=val, folder=str(tmp_path / "data")))
     assert f"data.train={few}: too few pairs (10, and 90 of data.val=" in caplog.text
-    assert f"its first pair is {sentences('de')[0]!r} and {sentences('en')[0]!r}" in caplog.text
+    assert "its first pair is 'Deutsch' and 'Englisch'" in caplog.text
 
 
 def test_the_report_counts_what_looks_wrong_once_and_names_the_option(tmp_path, caplog):

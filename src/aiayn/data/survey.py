@@ -28,6 +28,7 @@ from aiayn.data.cleaning import (
 from aiayn.data.languages import wrong_languages
 from aiayn.data.placeholders import CJK
 from aiayn.data.raw_text import RawText
+from aiayn.data.text_files import suffix
 from aiayn.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
@@ -97,17 +98,21 @@ def profile_of(lines: Iterable[str]) -> SideProfile:
 def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
     """Raises DataError if a side of the training or test text is like the other side of the
     development text, or like neither. Reads the first pairs of each; texts with a tag, whose
-    languages differ, are left out. Warns of a text that is too small to judge, with its first pair.
+    languages differ, are left out. Warns of a table that is too small to judge, with its first
+    pair, which may be names of columns.
     """
     if not config.check_sides or config.task != "translation":
         return
     dev = _profile(texts["val"])
     for split in ("train", "test"):
         for text in texts[split].untagged() if split in texts else ():
+            is_table = suffix(text.names[0]) in ("csv", "tsv")
+            if dev.pairs < FEWEST_PAIRS and not is_table:
+                continue
             profile = _profile(text)
             if min(profile.pairs, dev.pairs) >= FEWEST_PAIRS:
                 _compare(profile, dev, config)
-            else:
+            elif is_table:
                 log.warning(
                     "warning: %s: too few pairs (%d, and %d of %s) to tell whether its sides are "
                     "swapped; its first pair is %r and %r",
