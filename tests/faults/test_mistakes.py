@@ -50,6 +50,12 @@ MISTAKES = [
         "hydra.sweeper.params:",
         "interval(0,0.3)",
     ),
+    (
+        "train.py 'trainer={max_steps: 3}' trainer.max_steps=4",
+        "trainer.max_steps:",
+        "given 2 times, 3 and 4; leave one out",
+    ),
+    ("train.py trainer.devices=auto", "trainer.devices=auto:", "must be a whole number"),
     ("train.py dim-emb=64", "dim-emb:", "did you mean model.d_model?"),
     ("train.py max_sentences=64", "max_sentences:", "did you mean data.tokens_per_step?"),
     ("train.py hparams_set=x", "hparams_set:", "did you mean model?"),

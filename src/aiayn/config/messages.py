@@ -8,13 +8,14 @@ sees it.
 import difflib
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Sweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from aiayn.config.rules import MAX_DIGITS, MAX_NAME, is_section, options_of, require, written
@@ -250,6 +251,8 @@ def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
         number = float(fraction[1])
         remedy = f"write {number:.0f}" if number.is_integer() else "choose one"
         return f"{key}={fraction[1]}: must be a whole number; {remedy}"
+    if typed := re.match("Value '(.+)' of type '.+' could not be converted to Int", reason):
+        return f"{key}={typed[1]}: must be a whole number; choose one"
     return f"{key}: {reason}" if key and key not in reason else reason
 
 
@@ -313,7 +316,13 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
     values: dict[str, list[str]] = {}
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
-        values.setdefault(key, []).append(value)
+        inner = None
+        if value.startswith("{"):  # trainer={max_steps: 3}
+            with suppress(Exception):  # Hydra says what is wrong with it
+                inner = OmegaConf.to_container(OmegaConf.create(value))
+        given = inner if isinstance(inner, dict) else {"": value}
+        for name, text in given.items():
+            values.setdefault(f"{key}.{name}".rstrip("."), []).append(str(text))
     for key, repeated in values.items():
         row = f"{key}={','.join(repeated)}"
         remedy = f"leave one out, or sweep over the values: {'' if multirun else '-m '}{row}"
