@@ -18,6 +18,7 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 EXTENSIONS = "aiayn_extension_"  # begins the names of the modules that extensions are imported as
 
 
@@ -182,8 +183,11 @@ def is_own_module(name: str) -> bool:
 
 def explain_own_code(error: Exception, files: str = "") -> str:
     """Returns one line for an error that passed through code of the user's, with its innermost
-    place there; for another error a line that names the `files`, or without any an empty one.
+    place there; for another error a line that names the `files`, or without any an empty one. A
+    full disk is nobody's mistake, and gets an empty line.
     """
+    if getattr(error, "errno", None) in DISK_FULL:
+        return ""
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
         if is_own_module(frame.f_globals.get("__name__", "")):
             code = frame.f_code
@@ -279,5 +283,5 @@ def _is_of_output(error: OSError) -> bool:
         poll = select.poll()
         poll.register(output, 0)
         return any(event & select.POLLERR for _, event in poll.poll(0))
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+    full = error.errno in (*DISK_FULL, errno.EIO)
     return full and error.filename is None and not stat.S_ISFIFO(mode)

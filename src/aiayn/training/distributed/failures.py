@@ -2,7 +2,6 @@
 remedy.
 """
 
-import errno
 import re
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from traceback import walk_tb
 import pytorch_lightning as pl
 
 from aiayn.errors import (
+    DISK_FULL,
     ConfigError,
     ResourceError,
     UserError,
@@ -35,7 +35,6 @@ from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunSpec
 
 SHUTDOWN = 60.0  # seconds for loggers and process group to end after an error
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ConnectRanks(pl.Callback):
