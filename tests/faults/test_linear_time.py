@@ -21,7 +21,7 @@ from aiayn.apps.documents.placement import UNIT
 from aiayn.apps.documents.texts import split_paragraph
 from aiayn.apps.encodings import decode_document
 from aiayn.apps.server.requests import read_fields
-from aiayn.data.cleaning import normalise, normalised
+from aiayn.data.cleaning import folded, normalise
 from aiayn.data.placeholders import has_letters, placeholders
 from aiayn.data.raw_text import RawPair
 from aiayn.data.survey import profile_of
@@ -169,7 +169,7 @@ PARSERS: dict[str, tuple[Callable[[str], object], str, list[str]]] = {
         "",
         ["\u00e4", "a\u0308", "\u0308\u0323", "\u0f73", "\u200b", "\u1112\u1161\u11ab"],
     ),
-    "normalised": (normalised, "a", ["!", " ", "1"]),
+    "folded": (folded, "a", ["!", " ", "1"]),
     "placeholders": (
         placeholders,
         "",

@@ -143,7 +143,7 @@ def test_a_data_folder_that_vanishes_while_it_is_filled_is_named_with_the_remedy
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(preparation, "learn_tokenizer", learn_and_lose)
         with pytest.raises(
-            DataError, match=r"data\.folder=data: No such file.*data\.folder=FOLDER"
+            DataError, match=r"data\.folder=data: No such file.*another data\.folder"
         ):
             prepare_corpus(config)
     assert len(prepare_corpus(config).train) == 400

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from aiayn.errors import ConfigError
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.run import train
 
@@ -80,7 +81,7 @@ def test_an_error_leaves_the_terminal_as_it_was(config, tmp_path, monkeypatch):
         raise RuntimeError("planted")
 
     monkeypatch.setattr(Validate, "on_step_end", fail)
-    with terminal() as written, pytest.raises(RuntimeError, match="planted"):
+    with terminal() as written, pytest.raises(ConfigError, match="RuntimeError: planted"):
         train(config, tmp_path)
     [raw] = written
     assert raw.count("\x1b[?25h") == raw.count("\x1b[?25l") > 0

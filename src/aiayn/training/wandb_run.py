@@ -137,7 +137,7 @@ def _start_client(config: Config, folder: Path) -> Any:
     except Error as error:
         raise ConfigError(
             f"logger=wandb: the client did not start ({one_line(error)}); run `wandb login`, or "
-            " set logger.mode=offline"
+            "set logger.mode=offline"
         ) from error
     # As the logger does for a run that it starts itself: all curves over optimizer steps.
     axis: dict[str, Any] = {"step_metric": "trainer/global_step", "step_sync": True}
