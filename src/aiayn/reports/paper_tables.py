@@ -186,12 +186,10 @@ def _table_2_record(line: Line) -> Record:
     src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
     bleu = Metric(comparable_kind(tgt_lang), "test")
     steps: Any = getattr(evaluation or run, "step", None)
-    figures = {
-        "bleu": group.sample(bleu),
-        "flops": run.flops(steps) if run else None,
-        "steps": steps,
-        "averaged": len(evaluation.averaged) if evaluation else None,
-    }
+    flops = run.flops(steps) if run else None
+    averaged = len(evaluation.averaged) if evaluation else None
+    figures = {"bleu": group.sample(bleu), "flops": flops, "steps": steps, "averaged": averaged}
+    paper_flops = counted_flops(row) if row.options else None
     return {
         "model": row.name,
         "text": f"{src_lang}-{tgt_lang}",
@@ -203,7 +201,7 @@ def _table_2_record(line: Line) -> Record:
         "length_ratio": group.sample(bleu.ratio),
         "sacrebleu": group.sample(SACREBLEU),
         "weights": group.options.get("test weights"),
-        "paper_flops_counted": counted_flops(row) if row.options else None,
+        "paper_flops_counted": paper_flops,
         "not_comparable": _not_comparable(line, "test", "newstest2014"),
     }
 
@@ -283,11 +281,14 @@ def _table_3_record(line: Line) -> Record:
     options = run.options if run else row.options
     # The paper's weights of Table 3, which averages none
     is_last = group.options.get("val weights", ONE_CHECKPOINT) == ONE_CHECKPOINT
+    bleu = group.sample(BLEU) if is_last else None
+    length_ratio = group.sample(BLEU.ratio) if is_last else None
+    parameters = run.parameters / 1e6 if run else None
     figures = {
         "steps": run.step if run else None,
         "ppl": group.sample(PPL),
-        "bleu": group.sample(BLEU) if is_last else None,
-        "parameters": run.parameters / 1e6 if run else None,
+        "bleu": bleu,
+        "parameters": parameters,
     }
     sizes = {name: options.get(f"model.{name}") for name in (*SIZES, "positions")}
     return {
@@ -298,7 +299,7 @@ def _table_3_record(line: Line) -> Record:
         "label_smoothing": options["optim.label_smoothing"],
         "arithmetic": group.options.get(PRECISION),
         "bleu_kind": BLEU.name,
-        "length_ratio": group.sample(BLEU.ratio) if is_last else None,
+        "length_ratio": length_ratio,
         "not_comparable": _not_comparable(line, "val", "newstest2013"),
     }
 
