@@ -102,3 +102,10 @@ def test_each_side_has_learned_positions_of_its_own_which_reach_the_output(side,
     with torch.no_grad():
         table[1] += torch.randn(12)
     assert not torch.allclose(model(src, tgt_in, mask), before)
+
+
+def test_a_model_whose_kind_of_positions_is_unknown_is_not_built_with_another_kind(tiny_config):
+    config = replace(tiny_config)
+    object.__setattr__(config, "positions", "rotary")  # past the checks of the options
+    with pytest.raises(KeyError, match="rotary"):
+        Transformer(config, vocab_size=17)

@@ -60,10 +60,14 @@ def multi_head_attention(config: ModelConfig, position: LayerPosition) -> MultiH
     return MultiHeadAttention(*sizes, dropout=config.attention_dropout)
 
 
+POSITIONS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "sinusoidal": lambda config: SinusoidalPositions(config.d_model),
+    "learned": lambda config: LearnedPositions(config.max_positions, config.d_model),
+}
+
+
 def positions(config: ModelConfig, position: LayerPosition) -> nn.Module:
-    if config.positions == "learned":
-        return LearnedPositions(config.max_positions, config.d_model)
-    return SinusoidalPositions(config.d_model)
+    return POSITIONS[config.positions](config)
 
 
 Part = Callable[[ModelConfig, LayerPosition], nn.Module]
