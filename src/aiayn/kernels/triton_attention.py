@@ -25,7 +25,7 @@ def _load_vector(x, rows, n_rows):
 
 
 @triton.jit
-def _tile(first_row, n_rows, D, ROWS, WIDTH):
+def _tile(first_row, n_rows, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """Returns where rows of this program's head lie in a contiguous (n_rows, H, D), and which of
     these numbers exist.
     """
@@ -41,15 +41,16 @@ def _tile(first_row, n_rows, D, ROWS, WIDTH):
 
 
 @triton.jit
-def _load_tile(x, first_row, n_rows, D, ROWS, WIDTH):
+def _load_tile(x, first_row, n_rows, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     offsets, inside = _tile(first_row, n_rows, D, ROWS, WIDTH)
     return tl.load(x + offsets, mask=inside, other=0.0)
 
 
 @triton.jit
-def _store_tile(x, tile, first_row, n_rows, D):
-    n_tile_rows, width = tile.shape
-    offsets, inside = _tile(first_row, n_rows, D, n_tile_rows, width)
+def _store_tile(
+    x, tile, first_row, n_rows, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
+    offsets, inside = _tile(first_row, n_rows, D, ROWS, WIDTH)
     rounded = tile.to(x.dtype.element_ty)
     tl.store(x + offsets, rounded, mask=inside)
 
@@ -102,7 +103,7 @@ def _forward_kernel(
     has_keys = total > 0
     divisor = tl.where(has_keys, total, 1.0)
     attended = weighted / divisor[:, None]
-    _store_tile(out, attended, first_query, n_queries, D_V)
+    _store_tile(out, attended, first_query, n_queries, D_V, QUERIES, WIDTH_V)
     log_sum = tl.log(divisor)
     log_sum += tl.where(has_keys, largest, 0.0)
     tl.store(log_sums + queries, log_sum, mask=queries < n_queries)
@@ -149,7 +150,7 @@ def _query_gradient_kernel(
         rounded = grad_scores.to(k_tile.dtype)
         gradient += tl.dot(rounded, k_tile, input_precision=PRECISION)
     gradient *= scale
-    _store_tile(grad_q, gradient, first_query, n_queries, D_K)
+    _store_tile(grad_q, gradient, first_query, n_queries, D_K, QUERIES, WIDTH_K)
 
 
 @triton.jit
@@ -194,8 +195,8 @@ def _key_value_gradient_kernel(
         rounded_scores = grad_scores.to(q_tile.dtype)
         k_gradient += tl.dot(rounded_scores, q_tile, input_precision=PRECISION)
     k_gradient *= scale
-    _store_tile(grad_k, k_gradient, first_key, n_keys, D_K)
-    _store_tile(grad_v, v_gradient, first_key, n_keys, D_V)
+    _store_tile(grad_k, k_gradient, first_key, n_keys, D_K, KEYS, WIDTH_K)
+    _store_tile(grad_v, v_gradient, first_key, n_keys, D_V, KEYS, WIDTH_V)
 
 
 class Tile(NamedTuple):
