@@ -238,7 +238,9 @@ class Module(TranslationModule):
 @pytest.mark.parametrize(
     "mistake", slow_but(["broadcast", "another signature", "only in a helper"], MISTAKES)
 )
-def test_a_mistake_in_a_file_is_one_line_leaves_no_run_and_can_be_mended(mistake, text, tmp_path):
+def test_a_mistake_in_a_file_is_one_line_leaves_no_run_and_can_be_corrected(
+    mistake, text, tmp_path
+):
     file, (source, line) = tmp_path / "own.py", MISTAKES[mistake]
     file.write_text(source)
     (tmp_path / "own_helper.py").write_text(HELPER)

@@ -320,8 +320,8 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
         if value.startswith("{"):  # trainer={max_steps: 3}
             with suppress(Exception):  # Hydra says what is wrong with it
                 inner = OmegaConf.to_container(OmegaConf.create(value))
-        given = inner if isinstance(inner, dict) else {"": value}
-        for name, text in given.items():
+        values_by_name = inner if isinstance(inner, dict) else {"": value}
+        for name, text in values_by_name.items():
             values.setdefault(f"{key}.{name}".rstrip("."), []).append(str(text))
     for key, repeated in values.items():
         row = f"{key}={','.join(repeated)}"
@@ -365,10 +365,11 @@ def nearest_option(key: str, schema: type) -> str | None:
     if section in options_of(schema):  # data.train.en: an option taken for a section
         return section
     by_last = {name.rpartition(".")[2]: name for name in reversed(names)}
-    meant = OTHER_TOOLKITS.get(f"{section}.{last}")
-    if meant is None and last in by_last:
+    option = OTHER_TOOLKITS.get(f"{section}.{last}")
+    if option is None and last in by_last:
         return by_last[last]
-    if option := meant or OTHER_TOOLKITS.get(last):
+    option = option or OTHER_TOOLKITS.get(last)
+    if option:
         return option if option in names else by_last.get(option.rpartition(".")[2])
     similar = [by_last[name] for name in difflib.get_close_matches(last, by_last, n=3, cutoff=0.75)]
     in_section = (name for name in similar if name.rpartition(".")[0] == section)

@@ -76,7 +76,9 @@ def paired_bootstrap(
     ]
     differences = np.abs(scores[1] - scores[0])
     p = _p_value(differences - differences.mean(), abs(system.score - baseline.score))
-    first, second = ({"mean": float(of.mean()), "ci": _half_interval(of)} for of in scores)
+    first, second = (
+        {"mean": float(sample.mean()), "ci": _half_interval(sample)} for sample in scores
+    )
     return first, second, p
 
 

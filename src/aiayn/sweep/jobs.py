@@ -118,9 +118,8 @@ def make_jobs(
             _job(candidate, sweep, overrides, options)
             for candidate in (name, with_seed, without_seed)
         ]
-        is_of_other_seed = _began_as(candidates[0], but={"seed"}) is not None
-        new = candidates[is_of_other_seed]
-        jobs[overrides] = next(filter(_began_as, candidates), new)
+        begun = next(filter(_began_as, candidates), None)
+        jobs[overrides] = begun or candidates[bool(_began_as(candidates[0], but={"seed"}))]
     return [jobs[point] for point in points]
 
 

@@ -113,7 +113,7 @@ def log_rate(config: RunConfig, module: TranslationModule) -> None:
 
 
 def warn_of_unused_options(optim: OptimConfig, optimizer: Optimizer) -> None:
-    """Warns of options of Adam that were changed and are no setting of the optimizer in use."""
+    """Warns of options of Adam that were changed but that the optimizer in use does not have."""
     groups = [group | {"params": None} for group in optimizer.param_groups]
     settings = {leaf for leaf in tree_leaves(groups) if isinstance(leaf, int | float)}
     for name in ("beta1", "beta2", "eps", "weight_decay"):

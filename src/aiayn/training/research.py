@@ -189,7 +189,7 @@ def warn_of_unused_code(research: Research) -> None:
 
 def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
     """Raises ConfigError for callbacks of Lightning that would change what a step is, or whose work
-    would be lost, and for what is no callback.
+    would be lost, and for objects that are not callbacks.
     """
     for callback in callbacks:
         if not isinstance(callback, pl.Callback):

@@ -232,8 +232,8 @@ def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> 
 def _directive(line: str) -> Iterator[Token]:
     """Cuts the line of a directive into its title and what stays."""
     titled = TITLED.fullmatch(line)
-    before, title, after = titled.groups() if titled else (line, "", "")
-    yield from (("other", "", before), ("text", "", title), ("other", "", after))
+    start, title, end = titled.groups() if titled else (line, "", "")
+    yield from (("other", "", start), ("text", "", title), ("other", "", end))
 
 
 def _text_tokens(text: str) -> Iterator[Token]:

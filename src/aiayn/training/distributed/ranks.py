@@ -236,7 +236,7 @@ def exit_at_once(message: str, code: int) -> NoReturn:
     waiting for ever.
     """
     if message:
-        prefix = "" if code > 128 else "error: "  # a signal is no error
+        prefix = "" if code > 128 else "error: "  # a signal is not an error
         print(f"{prefix}{message}", file=sys.stderr, flush=True)
     for process in STARTED:
         process.kill()
