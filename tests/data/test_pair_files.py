@@ -19,6 +19,7 @@ from aiayn.apps.localisation.readers import read_memory_pairs
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.preparation import prepare_corpus
 from aiayn.data.sources import text_of
+from aiayn.data.tables import RECORD_BYTES
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
 
@@ -344,10 +345,11 @@ def test_units_of_a_long_translation_memory_are_reported_with_their_lines(tmp_pa
 def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_path):
     pairs = [(f"house {n} and {n + 1}", f"Haus {n} und {n + 1}") for n in range(60)]
     rows = [f"{src}\t{tgt}" for src, tgt in pairs]
-    rows[9:9], rows[20:20] = ["one column"], [" ", "a\tb\tc"]
+    long = "long " * (RECORD_BYTES // 5)
+    rows[9:9], rows[20:20] = ["one column"], [" ", "a\tb\tc", f"{long}\tb"]
     table = stored(tmp_path / "x.tsv", "\n".join(["en\tde", *rows]) + "\n")
     objects = [json.dumps({"en": src, "de": tgt}) for src, tgt in pairs]
-    objects[30:30] = ["{", "", '{"en": 7, "de": "b"}']
+    objects[30:30] = ["{", "", '{"en": 7, "de": "b"}', f'{{"en": "{long}", "de": "b"}}']
     objects[:0] = ['{"en": "a", "de": null}', "null"]
     records = stored(tmp_path / "x.jsonl", "\n".join(objects) + "\n")
     units = tmx(pairs).replace("</seg></tuv></tu>", "</seg><seg>again</seg></tuv></tu>", 1)
@@ -367,23 +369,26 @@ def test_rows_that_are_no_pairs_are_dropped_and_counted_with_file_and_line(tmp_p
     )
     written = (found.folder / "dropped.jsonl").read_text("utf-8").splitlines()
     dropped = [record for record in map(json.loads, written) if record["reason"] != "empty"]
-    assert [record["source"] for record in dropped][:-1] == [
-        *("one column", "a\tb\tc", '{"en": "a", "de": null}', "null", "{"),
-        '{"en": 7, "de": "b"}',
+    assert [record["source"][:24] for record in dropped] == [
+        *("one column", "a\tb\tc", f"{long:.24}", '{"en": "a", "de": null}', "null", "{"),
+        *('{"en": 7, "de": "b"}', f'{{"en": "{long:.16}', "house 0 and 1"),
     ]
+    assert dropped[-1]["target"] == "Haus 0 und 1"
     assert found.report["train"]["dropped"] == {
         "empty": 3,
         "columns": 2,
         "not_json": 4,
+        "too_many_bytes": 2,
         "two_segments": 1,
     }
     assert first_dropped(found) == {
         "empty": [f"{two}.en and {two}.de: line 1", f"{table}: line 22", f"{records}: line 34"],
         "columns": [f"{table}: line 11", f"{table}: line 23"],
         "not_json": [f"{records}: line {number}" for number in (1, 2, 33, 35)],
+        "too_many_bytes": [f"{table}: line 24", f"{records}: line 36"],
         "two_segments": [f"{memory}: line 3"],
     }
-    assert found.report["train"]["read"] == 61 + 63 + 65 + 60
+    assert found.report["train"]["read"] == 61 + 64 + 66 + 60
 
 
 def test_test_text_with_rows_that_are_no_pairs_is_refused_with_all_of_them(tmp_path):

@@ -31,23 +31,21 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     target. Blank lines before it are left out.
     """
     width, columns, is_first = 2, (0, 1), True
-    for number, fields in _table_rows(path):
-        is_blank = fields is not None and not any(map(str.strip, fields))
-        if is_first and not is_blank:
+    for number, fields, flaw in _table_rows(path):
+        is_blank = not any(map(str.strip, fields))
+        if is_first and not is_blank and not flaw:
             is_first = False
-            if named := header_columns(path, fields or [], src_lang, tgt_lang):
-                width, columns = len(fields or []), named
+            if named := header_columns(path, fields, src_lang, tgt_lang):
+                width, columns = len(fields), named
                 continue
-            if fields and len(fields) != width:
+            if len(fields) != width:
                 raise DataError(
                     f"{path}: line {number} has {counted(len(fields), 'column')} instead of "
                     f"{width}; correct it, or write {src_lang} and {tgt_lang} over the columns"
                 )
-        src, tgt, flaw = b"", b"", ""
-        if fields is None:
-            flaw = "too_many_bytes"
-        elif len(fields) != width and not is_blank:
-            src, flaw = "\t".join(fields).encode(errors="surrogateescape"), "columns"
+        src, tgt = b"", b""
+        if flaw or (len(fields) != width and not is_blank):
+            src, flaw = "\t".join(fields).encode(errors="surrogateescape"), flaw or "columns"
         elif not is_blank:
             src, tgt = (
                 fields[column].replace("\n", " ").encode(errors="surrogateescape")
@@ -56,9 +54,8 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
         yield RawPair(str(path), number, src, tgt, flaw)
 
 
-def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
-    """Yields the fields of the rows of a .tsv or .csv file with their first line; None for a row
-    that is too long.
+def _table_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
+    """Yields the first line, the fields and the flaw of each row of a .tsv or .csv file.
 
     A first line `sep=;`, as Excel writes it, names what is between columns. A .csv file and a .tsv
     file written by a spreadsheet follow the rules of Python's csv: fields in quotation marks,
@@ -72,15 +69,15 @@ def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
     delimiter = separator[1] if separator else table_delimiter(path, "".join(first[:1]))
     decode = methodcaller("decode", errors="surrogateescape")
     if delimiter == "\t" and not is_quoted(first):
-        for number, line in islice(_records(path), skipped, None):
-            yield number, None if line is None else decode(line).split("\t")
+        for number, line, flaw in islice(_records(path), skipped, None):
+            yield number, decode(line).split("\t"), flaw
         return
     text = (decode(line) + "\n" for line in islice(lines(path, RECORD_BYTES), skipped, None))
     reader = csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=True)
     done = skipped
     try:
         for row in reader:
-            yield done + 1, row
+            yield done + 1, row, ""
             done = skipped + reader.line_num
     except csv.Error as error:
         raise DataError(
@@ -88,10 +85,10 @@ def _table_rows(path: Path) -> Iterator[tuple[int, list[str] | None]]:
         ) from None
 
 
-def _records(path: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Yields the lines of a file with their numbers, None for one that is too long."""
+def _records(path: Path) -> Iterator[tuple[int, bytes, str]]:
+    """Yields the number, text and flaw of each line of a file; one that is too long is cut."""
     for number, line in enumerate(lines(path, RECORD_BYTES), 1):
-        yield number, line if len(line) < RECORD_BYTES - 1 else None
+        yield number, line, "" if len(line) < RECORD_BYTES - 1 else "too_many_bytes"
 
 
 def table_delimiter(path: Path, header: str) -> str:
@@ -172,11 +169,11 @@ def _sides_in_pattern(fields: Sequence[str], langs: tuple[str, str]) -> list[int
 def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
     """Yields the texts of the JSON objects of a .jsonl file, by language or under `translation`."""
     is_first = True
-    for number, line in _records(path):
-        src, tgt, flaw = b"", b"", ""
-        is_blank = line is not None and not line.strip()
+    for number, line, flaw in _records(path):
+        src, tgt = b"", b""
+        is_blank = not line.strip()
         try:
-            record = json.loads(line or b"")
+            record = json.loads(line)
             # A lone surrogate, which JSON can hold, becomes invalid UTF-8, which cleaning drops.
             src, tgt = (
                 record.get("translation", record)[lang]
@@ -185,14 +182,12 @@ def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
                 for lang in (src_lang, tgt_lang)
             )
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
-            if is_first and not is_blank and b"null" not in (line or b""):
+            if is_first and not is_blank and b"null" not in line:
                 raise DataError(
                     f"{path}: line {number} is not a JSON object with two texts, "
                     f'{{"{src_lang}": "...", "{tgt_lang}": "..."}}; correct or remove it'
                 ) from None
-            if line is None:
-                flaw = "too_many_bytes"
-            elif not is_blank:
-                src, flaw = line, "not_json"
+            if not is_blank:
+                src, flaw = line, flaw or "not_json"
         is_first &= is_blank
         yield RawPair(str(path), number, src, tgt, flaw)

@@ -21,13 +21,10 @@ def read_memory_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawP
     with opened(path) as stream:
         for unit in read_memory(path, stream, (src_lang, tgt_lang)):
             seen |= unit.languages
-            if unit.flaw:
-                yield RawPair(file, unit.line, b"", b"", unit.flaw)
-            elif len(unit.texts) == 2:
-                pairs += 1
-                yield RawPair(
-                    file, unit.line, unit.texts[src_lang].encode(), unit.texts[tgt_lang].encode()
-                )
+            if unit.flaw or len(unit.texts) == 2:
+                src, tgt = (unit.texts.get(lang, "").encode() for lang in (src_lang, tgt_lang))
+                yield RawPair(file, unit.line, src, tgt, unit.flaw)
+                pairs += not unit.flaw
             else:
                 incomplete += 1
     if not pairs:
