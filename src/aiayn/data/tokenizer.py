@@ -182,17 +182,20 @@ class Tokenizer:
                 f"not a tokenizer of this program ({type(error).__name__}: {error!s:.80})"
             ) from error
         tokenizer = cls(core, source)
-        if json.loads(tokenizer.to_json()) != fields:
+        if tokenizer._fields() != fields:
             raise DataError("not a tokenizer of this program: it differs from its own merges")
         return tokenizer
 
     def to_json(self) -> str:
         """Returns the tokenizer as canonical JSON: equal tokenizers give equal text."""
+        return json.dumps(self._fields(), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+    def _fields(self) -> dict[str, Any]:
         fields = json.loads(self._core.to_str())
         fields["normalizer"]["normalizers"] = CANONICAL + fields["normalizer"]["normalizers"]
         if self._own_source:
-            fields["source"] = json.loads(self._own_source.to_json())
-        return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+            fields["source"] = self._own_source._fields()
+        return fields
 
     def __reduce__(self):
         return Tokenizer.from_json, (self.to_json(),)
@@ -267,7 +270,8 @@ class Tokenizer:
     @property
     def subwords(self) -> list[str]:
         """Returns every subword by its id, as `subword` returns it."""
-        return list(map(self.subword, range(self.vocab_size)))
+        ids = self._core.get_vocab()
+        return sorted(ids, key=ids.__getitem__)
 
     def subword(self, number: int) -> str:
         """Returns the subword of an id as the vocabulary writes it, a character for every byte."""
