@@ -5,7 +5,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from aiayn.config.search import SearchConfig
-from aiayn.config.stored import to_dict
+from aiayn.config.stored import flatten, to_dict
 from aiayn.config.tasks import BRACKET_KINDS
 from aiayn.errors import counted
 from aiayn.model.flops import n_parameters, training_flops
@@ -23,7 +23,6 @@ from aiayn.reports.published import (
     BASE,
     FITTED_VOCABULARY,
     QUARTER_TABLE_3,
-    STATED_VOCABULARY,
     TABLE_2,
     TABLE_3,
     TABLE_4,
@@ -77,12 +76,30 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> list[T
     groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
     translators = [group for group in groups if group.runs[0].task == "translation"]
     parsers = [group for group in groups if group.runs[0].task == "parsing"]
-    return [
-        _table_2(_lines(TABLE_2, translators, with_others=True), every_row),
-        *_table_3(_lines(TABLE_3, translators), every_row),
-        *_quarter_table_3(_lines(QUARTER_TABLE_3, translators)),
-        _table_4(_lines(TABLE_4, parsers, with_others=True), every_row),
-    ]
+    times_counted = (f"{row.printed['flops'] / counted_flops(row):.1f}" for row in TABLE_2[:2])
+    table_2 = _table(
+        "table_2",
+        "Table 2: newstest2014",
+        TABLE_2_COLUMNS,
+        _lines(TABLE_2, translators, with_others=True),
+        _table_2_record,
+        TABLE_2_FOOTNOTE.format(*times_counted),
+        every_row,
+    )
+    table_3 = _table_3("table_3", "Table 3: newstest2013", TABLE_3, translators, every_row)
+    title = "Table 3 at a quarter of its widths"
+    quarter = _table_3("table_3_quarter", title, QUARTER_TABLE_3, translators, every_row=False)
+    quarter[0].before = [QUARTER_NOTE]
+    table_4 = _table(
+        "table_4",
+        "Table 4: parsing, section 23 of the Wall Street Journal",
+        TABLE_4_COLUMNS,
+        _lines(TABLE_4, parsers, with_others=True),
+        _table_4_record,
+        TABLE_4_FOOTNOTE,
+        every_row,
+    )
+    return [table_2, *table_3, *quarter, table_4]
 
 
 def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = False) -> list[Line]:
@@ -90,40 +107,40 @@ def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = Fal
     groups that were scored on a test set.
     """
     lines = []
+    others = [group for group in groups if group.evaluation("test")]
     for row in rows:
-        of_row = [group for group in groups if _is_of(row, group)]
+        of_row = [group for group in groups if row.is_of(_options(group))]
+        others = [group for group in others if group not in of_row]
         lines += [Line(row, group) for group in of_row or [Group([], {})]]
     if with_others:
         other = Row(name="other", label="", options={}, printed=dict.fromkeys(rows[0].printed))
-        groups_of_rows = [line.group for line in lines]
-        for group in groups:
-            if group not in groups_of_rows and group.evaluation("test"):
-                lines.append(Line(other, group))
+        lines += [Line(other, group) for group in others]
     return lines
 
 
-def _is_of(row: Row, group: Group) -> bool:
+def _options(group: Group) -> Record:
     test_set = getattr(group.evaluation("test"), "test_set", None)
-    return row.is_of(group.runs[0].options | {"test_set": test_set})
+    return group.runs[0].options | {"test_set": test_set}
 
 
 def _table(
     name: str,
     title: str,
+    columns: Sequence[Column],
     lines: Sequence[Line],
     record_of: Callable[[Line], Record],
     footnote: str,
     every_row: bool,
 ) -> Table:
-    """Return a table without columns: why its runs are not the paper's, the records of the lines,
-    those to show, marked where they were not run, and the number of those left out.
+    """Return a table with the reasons why its runs are not the paper's, the records of all lines,
+    those to show, and the number of those left out.
     """
     records = [record_of(line) for line in lines]
-    table = Table(title, [], records, _warning(records), [footnote], name)
+    table = Table(title, columns, records, _warning(records), [footnote], name)
     measured_rows = {id(line.row) for line in lines if line.group.runs and line.row.options}
     if every_row or len(measured_rows) > 1:
-        not_run = dict.fromkeys(MEASURED_KEYS & records[0].keys(), NOT_RUN)
-        table.selected = [record | ({} if record["run"] else not_run) for record in records]
+        not_run = dict.fromkeys(MEASURED_KEYS, NOT_RUN)
+        table.selected = [record if record["run"] else record | not_run for record in records]
         return table
     measured = [record for record in records if record["run"] and measured_rows]
     table.selected = measured[:MANY]
@@ -163,19 +180,13 @@ TABLE_2_COLUMNS = (
 )
 
 
-def _table_2(lines: Sequence[Line], every_row: bool) -> Table:
-    base, big = (f"{row.printed['flops'] / counted_flops(row):.1f}" for row in TABLE_2[:2])
-    about = (
-        "BLEU is cased and tokenised (bleu_tokenized), for German with hyphenated words split "
-        "(bleu_compound_split), as in the authors' script; the paper states neither. Do not "
-        "compare sacreBLEU with it.\n\n"
-        "FLOPs count the matrix multiplications of training. The paper multiplies device time by "
-        f"a sustained rate, {base} (base) and {big} (big) times as much."
-    )
-    title = "Table 2: newstest2014"
-    table = _table("table_2", title, lines, _table_2_record, about, every_row)
-    table.columns = TABLE_2_COLUMNS
-    return table
+TABLE_2_FOOTNOTE = (
+    "BLEU is cased and tokenised (bleu_tokenized), for German with hyphenated words split "
+    "(bleu_compound_split), as in the authors' script; the paper states neither. Do not "
+    "compare sacreBLEU with it.\n\n"
+    "FLOPs count the matrix multiplications of training. The paper multiplies device time by "
+    "a sustained rate, {} (base) and {} (big) times as much."
+)
 
 
 def _table_2_record(line: Line) -> Record:
@@ -183,16 +194,17 @@ def _table_2_record(line: Line) -> Record:
     run = group.first
     evaluation = group.evaluation("test")
     options = run.options if run else row.options
-    src_lang, tgt_lang = options["data.src_lang"], options["data.tgt_lang"]
-    bleu = Metric(comparable_kind(tgt_lang), "test")
+    bleu = Metric(comparable_kind(options["data.tgt_lang"]), "test")
     steps: Any = getattr(evaluation or run, "step", None)
-    flops = run.flops(steps) if run else None
-    averaged = len(evaluation.averaged) if evaluation else None
-    figures = {"bleu": group.sample(bleu), "flops": flops, "steps": steps, "averaged": averaged}
-    paper_flops = counted_flops(row) if row.options else None
+    figures = {
+        "bleu": group.sample(bleu),
+        "flops": run.flops(steps) if run else None,
+        "steps": steps,
+        "averaged": len(evaluation.averaged) if evaluation else None,
+    }
     return {
         "model": row.name,
-        "text": f"{src_lang}-{tgt_lang}",
+        "text": f"{options['data.src_lang']}-{options['data.tgt_lang']}",
         **group.record(),
         **_beside(row, figures),
         "test_set": getattr(evaluation, "test_set", None),
@@ -201,7 +213,7 @@ def _table_2_record(line: Line) -> Record:
         "length_ratio": group.sample(bleu.ratio),
         "sacrebleu": group.sample(SACREBLEU),
         "weights": group.options.get("test weights"),
-        "paper_flops_counted": paper_flops,
+        "paper_flops_counted": counted_flops(row) if row.options else None,
         "not_comparable": _not_comparable(line, "test", "newstest2014"),
     }
 
@@ -229,6 +241,14 @@ TABLE_3_RESULTS = (
     Column("parameters", "params (M)", 2),
     Column("paper_parameters", "paper"),
 )
+TABLE_3_FOOTNOTE = (
+    "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is "
+    "bleu_compound_split of the last checkpoint, without averaging. The paper's parameters "
+    f"fit a vocabulary of {FITTED_VOCABULARY:,}: see `aiayn table --parameters`."
+)
+QUARTER_NOTE = (
+    "The paper's figures are for the full widths: compare only the change of a row against base."
+)
 CHANGE_COLUMNS = (
     Column("row"),
     Column("n"),
@@ -239,58 +259,38 @@ CHANGE_COLUMNS = (
 )
 
 
-def _table_3(lines: Sequence[Line], every_row: bool) -> list[Table]:
+def _table_3(
+    name: str, title: str, rows: Sequence[Row], groups: Sequence[Group], every_row: bool
+) -> list[Table]:
     """Return Table 3 and, by row, the changes against base."""
-    about = (
-        "PPL is per subword of the run's own vocabulary, without label smoothing. BLEU is "
-        "bleu_compound_split of the last checkpoint, without averaging. The paper's parameters "
-        f"fit a vocabulary of {FITTED_VOCABULARY:,}: see `aiayn table --parameters`."
-    )
-    title = "Table 3: newstest2013"
-    table = _table("table_3", title, lines, _table_3_record, about, every_row)
+    lines = _lines(rows, groups)
+    table = _table(name, title, (), lines, _table_3_record, TABLE_3_FOOTNOTE, every_row)
     columns = [Column("row"), *(Column(key, SIZES[key], spec="g") for key in SIZES)]
     if any(record["positions"] == "learned" for record in table.shown):
         columns.append(Column("positions"))
     if len({record["arithmetic"] for record in table.records if record["run"]}) > 1:
         columns.append(Column("arithmetic", "precision"))
     table.columns = [*columns, *TABLE_3_RESULTS]
-    changes, not_compared = _changes(lines)
+    changes, not_compared = _changes(name, title, lines)
     table.after += not_compared
     return [table, changes]
 
 
-def _quarter_table_3(lines: Sequence[Line]) -> list[Table]:
-    table, changes = _table_3(lines, every_row=False)
-    table.title = "Table 3 at a quarter of its widths"
-    table.name = "table_3_quarter"
-    changes.title = f"{table.title}: change against base"
-    changes.name = "table_3_quarter_changes"
-    table.before = [
-        "The paper's figures are for the full widths: compare only the change of a row against "
-        "base."
-    ]
-    return [table, changes]
-
-
 def _table_3_record(line: Line) -> Record:
-    """Return every column of Table 3: measured, published, and the difference measured -
-    published.
-    """
     row, group = line
     run = group.first
     options = run.options if run else row.options
-    # The paper's weights of Table 3, which averages none
-    is_last = group.options.get("val weights", ONE_CHECKPOINT) == ONE_CHECKPOINT
-    bleu = group.sample(BLEU) if is_last else None
-    length_ratio = group.sample(BLEU.ratio) if is_last else None
-    parameters = run.parameters / 1e6 if run else None
     figures = {
         "steps": run.step if run else None,
         "ppl": group.sample(PPL),
-        "bleu": bleu,
-        "parameters": parameters,
+        "bleu": None,
+        "parameters": run.parameters / 1e6 if run else None,
     }
-    sizes = {name: options.get(f"model.{name}") for name in (*SIZES, "positions")}
+    length_ratio = None
+    if group.options.get("val weights") == ONE_CHECKPOINT:  # the paper averages none here
+        figures["bleu"] = group.sample(BLEU)
+        length_ratio = group.sample(BLEU.ratio)
+    sizes = {key: options.get(f"model.{key}") for key in (*SIZES, "positions")}
     return {
         "row": row.name,
         **group.record(),
@@ -304,7 +304,7 @@ def _table_3_record(line: Line) -> Record:
     }
 
 
-def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
+def _changes(name: str, title: str, lines: Sequence[Line]) -> tuple[Table, list[str]]:
     """Compare each row with the base that differs from it in the row's own options only.
 
     The second is a line for every row that was run and has no base of the same training.
@@ -318,29 +318,28 @@ def _changes(lines: Sequence[Line]) -> tuple[Table, list[str]]:
             names = ", ".join(min(others, key=len))
             not_compared.append(f"{row.name} is not compared with base: they differ in {names}.")
 
-    compared = []
-    families = {}
+    pairs = []
+    differences = {}
     for base in bases:
         rows = [line for line in rows_run if not _other_options(line.group, base)]
-        compared += [(base, line) for line in rows if line.row.name != "base"]
-        differences = compare_groups([line.group for line in rows], [PPL, BLEU], base)
-        families |= {(metric, base.path): differences[metric] for metric in differences}
-    families = corrected(families)
+        pairs += [(base, line) for line in rows if line.row.name != "base"]
+        compared = compare_groups([line.group for line in rows], [PPL, BLEU], base)
+        differences |= {(base.path, metric): compared[metric] for metric in compared}
+    differences = corrected(differences)
     records = []
-    for base, (row, group) in compared:
+    for base, (row, group) in pairs:
         record = {"row": row.name, **group.record()}
         for key, metric in (("ppl", PPL), ("bleu", BLEU)):
-            record[key] = families.get((metric, base.path), {}).get(group.path)
+            record[key] = differences.get((base.path, metric), {}).get(group.path)
             record[f"paper_{key}"] = row.printed[key] - BASE.printed[key]
         records.append(record)
-    table = Table("Table 3: newstest2013: change against base", CHANGE_COLUMNS, records)
-    table.name = "table_3_changes"
-    compared_bases = {base.path: base for base, _ in compared}
+    compared_bases = {base.path: base for base, _ in pairs}
     titles = [
         f"{path if len(compared_bases) > 1 else base.name} ({counted(len(base.seeds), 'seed')})"
         for path, base in compared_bases.items()
     ]
-    table.after = explained("; ".join(titles), families)
+    table = Table(f"{title}: change against base", CHANGE_COLUMNS, records, name=f"{name}_changes")
+    table.after = explained("; ".join(titles), differences)
     return table, not_compared
 
 
@@ -371,15 +370,10 @@ TABLE_4_COLUMNS = (
 )
 
 
-def _table_4(lines: Sequence[Line], every_row: bool) -> Table:
-    about = (
-        "F1 is of labelled brackets, counted like EVALB with COLLINS.prm. `other` runs differ in "
-        "text, model or vocabulary: do not compare them with the paper."
-    )
-    title = "Table 4: parsing, section 23 of the Wall Street Journal"
-    table = _table("table_4", title, lines, _table_4_record, about, every_row)
-    table.columns = TABLE_4_COLUMNS
-    return table
+TABLE_4_FOOTNOTE = (
+    "F1 is of labelled brackets, counted like EVALB with COLLINS.prm. `other` runs differ in "
+    "text, model or vocabulary: do not compare them with the paper."
+)
 
 
 def _table_4_record(line: Line) -> Record:
@@ -415,7 +409,7 @@ def _not_comparable(line: Line, split: str, test_set: str) -> list[str]:
     text = settings.train
     if settings.source == "hub":
         text = f"{Path(settings.hub_path or '').name} {text}"
-    sizes = VOCABULARIES.get((settings.src_lang, settings.tgt_lang), (STATED_VOCABULARY,))
+    sizes = VOCABULARIES[settings.src_lang, settings.tgt_lang]
     ours = run.options | {"training text": text, "steps": run.step}
     paper = {
         "training text": "wmt14 train",
@@ -426,7 +420,7 @@ def _not_comparable(line: Line, split: str, test_set: str) -> list[str]:
         "optim.lr_scale": 1,
     }
     if evaluation:
-        search = {f"search.{key}": value for key, value in to_dict(SearchConfig()).items()}
+        search = flatten({"search": to_dict(SearchConfig())})
         ours |= evaluation.made_with
         paper |= {key: search.get(key) for key in evaluation.made_with}
         weights, _, _ = group.options[f"{split} weights"].partition(",")
