@@ -111,18 +111,17 @@ def _tensorboard(config: RunConfig, folder: Path, start_step: int) -> Logger:
             "logger=tensorboard: tensorboard is not installed; pip install 'aiayn[dashboard]', "
             "or choose logger=csv"
         ) from error
-    options = [
-        {"option": key, "value": str(value)} for key, value in flatten(to_dict(config)).items()
-    ]
-    logger.experiment.add_text("config", _markdown(["option", "value"], options), start_step)
+    options = flatten(to_dict(config)).items()
+    records = [{"option": key, "value": str(value)} for key, value in options]
+    logger.experiment.add_text("config", _markdown(records, "option", "value"), start_step)
     return logger
 
 
-def _markdown(keys: list[str], records: list[Record]) -> str:
+def _markdown(records: list[Record], *keys: str) -> str:
     """Returns these values of the records as a table that TensorBoard displays."""
     from aiayn.reports.tables import Column, Table, markdown
 
-    return markdown([Table("", [Column(key, key) for key in keys], records)])
+    return markdown([Table("", [*map(Column, keys)], records)])
 
 
 class RunArtifacts(Checkpoint):

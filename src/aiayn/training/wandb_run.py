@@ -5,14 +5,12 @@ model.
 import logging
 import os
 import secrets
-import socket
-import threading
-from contextlib import suppress
 from functools import cache
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Literal, cast
-from urllib.parse import urlsplit
-from urllib.request import getproxies
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 from pytorch_lightning.loggers import WandbLogger
 
@@ -163,26 +161,19 @@ def wandb_mode(chosen: str) -> WandbMode:
 
 @cache
 def _is_reachable() -> bool:
-    """Whether the server accepts connections; the client would try for two minutes in silence.
-
-    Behind a proxy it is for the client to find out.
+    """Returns whether the server answers, through a proxy where one is set; the client would try
+    for two minutes in silence.
     """
     import wandb
 
-    url = urlsplit(wandb.Settings().base_url)
-    answers: list[bool] = []
-
-    def connect() -> None:
-        with suppress(OSError):
-            address = (url.hostname or "", url.port or (80 if url.scheme == "http" else 443))
-            socket.create_connection(address, timeout=CONNECT_SECONDS).close()
-            answers.append(True)
-
-    # Looking up a name has no time limit of its own
-    attempt = threading.Thread(target=connect, daemon=True)
-    attempt.start()
-    attempt.join(2 * CONNECT_SECONDS)
-    return bool(answers) or bool(getproxies())
+    try:
+        urlopen(wandb.Settings().base_url, timeout=CONNECT_SECONDS).close()
+    except (HTTPError, HTTPException):
+        return True  # an answer, too
+    except OSError as error:
+        # The client may know certificates that Python does not.
+        return "CERTIFICATE" in str(error)
+    return True
 
 
 @cache

@@ -41,10 +41,6 @@ class NonFiniteGuard(StepCallback):
     save, so that nothing that came after too many of them is ever saved.
     """
 
-    def __init__(self, run: RunSpec, services: RunServices):
-        super().__init__(run)
-        self.services = services
-
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.seen = int(translation_module(pl_module).skipped)
 
@@ -129,8 +125,7 @@ class ThroughputMonitor(StepCallback):
     EARLIEST = 500  # steps; before, a healthy training may still be there
 
     def __init__(self, run: RunSpec, services: RunServices):
-        super().__init__(run)
-        self.services = services
+        super().__init__(run, services)
         self.loss_sum: Tensor | float = 0.0
         self.tokens = 0
         self.paces: deque[float] = deque(maxlen=9)  # seconds a step, of the last intervals

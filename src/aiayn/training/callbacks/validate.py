@@ -62,10 +62,9 @@ class ValidationScores(pl.Callback):
         measured = trainer.strategy.broadcast(measured)
         own_scores = {f"val/{name}": value for name, value in measured.items()}
         self.failed = [name for name, value in own_scores.items() if value is None]
-        scores |= {name: value for name, value in own_scores.items() if value is not None}
-        trainer.callback_metrics.update(
-            {name: torch.tensor(value) for name, value in scores.items()}
-        )
+        for name, value in [*scores.items(), *own_scores.items()]:
+            if value is not None:
+                trainer.callback_metrics[name] = torch.tensor(value)
 
     def _translate(self, trainer: pl.Trainer, module: TranslationModule) -> list[str]:
         """Translates each rank's share of the sentences; all ranks get all translations.
@@ -104,8 +103,7 @@ class Validate(StepCallback):
     SHOWN = 5
 
     def __init__(self, run: RunSpec, services: RunServices, scores: ValidationScores):
-        super().__init__(run)
-        self.services = services
+        super().__init__(run, services)
         self.scores = scores
         self.repeated = False  # a validation before the first step of this start
         self.plateaus: list[LRSchedulerConfig] = []
@@ -152,7 +150,7 @@ class Validate(StepCallback):
         """Validates the step at which a callback or `max_time` ends the training, unless that is
         done.
         """
-        if self.run.config.trainer.limit_val_batches > 0 and not self._is_due(step):
+        if self.settings.limit_val_batches > 0 and not self._is_due(step):
             with self.services.clock.paused(), suppress(ValidationInterrupted):
                 self._validate(trainer, module, step)
 
@@ -167,7 +165,7 @@ class Validate(StepCallback):
             plateau.step(float(trainer.callback_metrics[schedule.monitor]))
 
     def _is_due(self, step: int) -> bool:
-        settings = self.run.config.trainer
+        settings = self.settings
         return settings.limit_val_batches > 0 and due(step, settings.val_every, settings.max_steps)
 
     def _validate(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
