@@ -120,24 +120,24 @@ class PackedBatch(Counted):
     @property
     def src(self) -> Tensor:
         """Returns (1, N) ids."""
-        return self._row(Slot.SRC)
+        return self.slots[Slot.SRC][None]
 
     @property
     def tgt_in(self) -> Tensor:
-        return self._row(Slot.TGT_IN)
+        return self.slots[Slot.TGT_IN][None]
 
     @property
     def tgt_out(self) -> Tensor:
-        return self._row(Slot.TGT_OUT)
+        return self.slots[Slot.TGT_OUT][None]
 
     @property
     def src_positions(self) -> Tensor:
         """Returns each token's position in its sentence, from 0: (1, N)."""
-        return self._row(Slot.SRC_POSITION)
+        return self.slots[Slot.SRC_POSITION][None]
 
     @property
     def tgt_positions(self) -> Tensor:
-        return self._row(Slot.TGT_POSITION)
+        return self.slots[Slot.TGT_POSITION][None]
 
     @property
     def src_ranges(self) -> tuple[Tensor, ...]:
@@ -173,9 +173,6 @@ class PackedBatch(Counted):
         ids = self.src[:, :source], self.tgt_in[:, :target], self.tgt_out[:, :target]
         return Batch(self.number, *ids, (src, tgt), self.step_tokens)
 
-    def _row(self, slot: Slot) -> Tensor:
-        return self.slots[slot][None]
-
 
 TrainingBatch = Batch | PackedBatch
 
@@ -188,11 +185,6 @@ class SourceBatch(Pinned):
 
     lines: list[int]  # line numbers of the B sources, from 0
     src: Tensor  # (B, S) int64, rows end with eos
-
-    @property
-    def src_mask(self) -> Tensor:
-        """Returns (B, 1, 1, S), True = may attend."""
-        return source_mask(self.src)
 
 
 def source_mask(src: Tensor) -> Tensor:
@@ -254,36 +246,40 @@ def pack(
     (src, src_lengths), (tgt, tgt_lengths) = (
         _with_end_marks(side, micro_batch.pairs) for side in (split.src, split.tgt)
     )
+    src_ends, tgt_ends = src_lengths.cumsum(), tgt_lengths.cumsum()
+    src_starts, tgt_starts = src_ends - src_lengths, tgt_ends - tgt_lengths
     n_tokens = max(len(src), len(tgt))
     if n_tokens > n_slots:
         n_slots = SLOTS_UNIT * math.ceil(n_tokens / SLOTS_UNIT)
-    src_starts, tgt_starts = (lengths.cumsum() - lengths for lengths in (src_lengths, tgt_lengths))
-    src_ends, tgt_ends = src_starts + src_lengths, tgt_starts + tgt_lengths
-    slot_numbers = np.arange(n_slots, dtype=np.int32)
-    slots = np.empty((len(Slot), n_slots), np.int32)
-
-    def fill(slot: Slot, values: np.ndarray, empty: np.ndarray | int) -> None:
-        slots[slot] = empty
-        slots[slot, : len(values)] = values
-
-    fill(Slot.SRC, src, PAD_ID)
-    fill(Slot.TGT_OUT, tgt, PAD_ID)
-    fill(Slot.TGT_IN, np.roll(tgt, 1), PAD_ID)
+    here = np.arange(n_slots, dtype=np.int32)
+    slots = np.full((len(Slot), n_slots), PAD_ID, np.int32)
+    slots[Slot.SRC, : len(src)] = src
+    slots[Slot.TGT_IN, : len(tgt)] = np.roll(tgt, 1)
     slots[Slot.TGT_IN, tgt_starts] = BOS_ID
-    fill(Slot.SRC_START, np.repeat(src_starts, src_lengths), slot_numbers)
-    fill(Slot.SRC_END, np.repeat(src_ends, src_lengths), slot_numbers + 1)
-    fill(Slot.TGT_START, np.repeat(tgt_starts, tgt_lengths), slot_numbers)
-    fill(Slot.TGT_END, np.repeat(tgt_ends, tgt_lengths), slot_numbers + 1)
+    slots[Slot.TGT_OUT, : len(tgt)] = tgt
+    slots[Slot.HERE] = here
+    slots[Slot.NEXT] = here + 1
+
+    def fill(slot: Slot, bounds: np.ndarray, lengths: np.ndarray, empty: np.ndarray | int) -> None:
+        slots[slot] = empty
+        slots[slot, : lengths.sum()] = bounds.repeat(lengths)
+
+    fill(Slot.SRC_START, src_starts, src_lengths, here)
+    fill(Slot.SRC_END, src_ends, src_lengths, here + 1)
+    fill(Slot.TGT_START, tgt_starts, tgt_lengths, here)
+    fill(Slot.TGT_END, tgt_ends, tgt_lengths, here + 1)
+    fill(Slot.SRC_START_OF_TGT, src_starts, tgt_lengths, len(src))
+    fill(Slot.SRC_END_OF_TGT, src_ends, tgt_lengths, len(src))
+    fill(Slot.TGT_START_OF_SRC, tgt_starts, src_lengths, len(tgt))
+    fill(Slot.TGT_END_OF_SRC, tgt_ends, src_lengths, len(tgt))
     # 0 where a slot is empty: it starts with itself
-    slots[Slot.SRC_POSITION] = slot_numbers - slots[Slot.SRC_START]
-    slots[Slot.TGT_POSITION] = slot_numbers - slots[Slot.TGT_START]
-    slots[Slot.HERE] = slot_numbers
-    slots[Slot.NEXT] = slot_numbers + 1
-    fill(Slot.SRC_START_OF_TGT, np.repeat(src_starts, tgt_lengths), len(src))
-    fill(Slot.SRC_END_OF_TGT, np.repeat(src_ends, tgt_lengths), len(src))
-    fill(Slot.TGT_START_OF_SRC, np.repeat(tgt_starts, src_lengths), len(tgt))
-    fill(Slot.TGT_END_OF_SRC, np.repeat(tgt_ends, src_lengths), len(tgt))
-    counts = (src_lengths, tgt_lengths), micro_batch.step_tokens
+    slots[Slot.SRC_POSITION] = here - slots[Slot.SRC_START]
+    slots[Slot.TGT_POSITION] = here - slots[Slot.TGT_START]
     return PackedBatch(
-        number, torch.from_numpy(slots), *counts, max_length, micro_batch.micro_batches
+        number,
+        torch.from_numpy(slots),
+        (src_lengths, tgt_lengths),
+        micro_batch.step_tokens,
+        max_length,
+        micro_batch.micro_batches,
     )

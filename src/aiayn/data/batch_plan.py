@@ -26,7 +26,6 @@ turn, so that all have about the same size.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -103,20 +102,19 @@ class BatchPlan:
                 f"{self.parts} parts"
             )
         self.micro_batches = micro_batches
-        vars(self).pop("n_slots", None)
 
     def micro_batch(self, number: int) -> MicroBatch:
         """Returns micro-batch `number` of the run."""
         step, index = divmod(number, self.micro_batches)
         parts = self.step(step)
-        tokens = max(1, int(sum(self.tgt_lengths[part].sum() for part in parts)))
+        tokens = max(1, int(self.tgt_lengths[np.concatenate(parts)].sum()))
         return MicroBatch(self._piece(parts, self.micro_batches, index), tokens, self.micro_batches)
 
     def step(self, step: int) -> list[np.ndarray]:
         """Returns the pairs of each of the P parts of a step, shorter parts first."""
         epoch, step_of_epoch = divmod(step, self.steps_per_epoch)
-        order, cuts, dealt = self._drawn(epoch)
-        return [order[cuts[part] : cuts[part + 1]] for part in dealt[:, step_of_epoch]]
+        order, cuts, parts_of_step = self._drawn(epoch)
+        return [order[cuts[part] : cuts[part + 1]] for part in parts_of_step[:, step_of_epoch]]
 
     def _drawn(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns an epoch's order of all pairs, the cuts between its parts, and the parts of each
@@ -124,21 +122,19 @@ class BatchPlan:
         """
         if self._epoch is None or self._epoch[0] != epoch:
             rng = np.random.default_rng([self.seed, epoch])
-            orders, cuts, dealt, n_steps, n_pairs = [], [], [], 0, 0
+            orders, cuts, parts_of_step, n_steps, n_pairs = [], [], [], 0, 0
             for order, steps in self._sections(epoch, rng):
                 rng.shuffle(order)
                 order = order[np.argsort(self._longer[order], kind="stable")]
-                tokens = np.cumsum(
-                    self.src_lengths[order] + self.tgt_lengths[order], dtype=np.int64
-                )
-                total, parts = tokens[-1] if len(tokens) else 0, steps * self.parts
+                tokens = (self.src_lengths[order] + self.tgt_lengths[order]).cumsum(dtype=np.int64)
+                total, parts = tokens[-1:].sum(), steps * self.parts
                 cuts.append(n_pairs + np.searchsorted(tokens, total * np.arange(parts) / parts))
                 drawn = rng.permuted(np.arange(parts).reshape(self.parts, -1), axis=1)
-                dealt.append(n_steps * self.parts + drawn)
+                parts_of_step.append(n_steps * self.parts + drawn)
                 orders.append(order)
                 n_steps, n_pairs = n_steps + steps, n_pairs + len(order)
-            cuts.append(np.array([n_pairs]))
-            self._epoch = epoch, np.concatenate(orders), np.concatenate(cuts), np.hstack(dealt)
+            bounds = np.concatenate([*cuts, [n_pairs]])
+            self._epoch = epoch, np.concatenate(orders), bounds, np.hstack(parts_of_step)
         return self._epoch[1:]
 
     def _sections(self, epoch: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
@@ -169,13 +165,7 @@ class BatchPlan:
         first epoch.
         """
         are_single_pairs = micro_batches >= self.parts * len(self.src_lengths)
-        return are_single_pairs or self._largest(micro_batches) <= max_tokens_per_device
-
-    def _largest(self, micro_batches: int) -> int:
-        """Returns the positions of the largest side of a micro-batch in the first epoch."""
-        sides = self.src_lengths, self.tgt_lengths
-        sample = self._sample(micro_batches)
-        return max(self._positions(side[pairs]) for pairs in sample for side in sides)
+        return are_single_pairs or self._sampled(micro_batches)[1].max() <= max_tokens_per_device
 
     def _piece(self, parts: list[np.ndarray], micro_batches: int, index: int) -> np.ndarray:
         """Returns the pairs of micro-batch `index` of a step that is computed in
@@ -189,40 +179,39 @@ class BatchPlan:
         pieces = micro_batches // len(parts)
         return np.array_split(parts[index // pieces], pieces)[index % pieces]
 
-    @cached_property
+    @property
     def n_slots(self) -> int:
         """Returns the number of token slots per side that suffices for every packed micro-batch,
         except rare ones of later epochs.
         """
-        return SLOTS_UNIT * math.ceil(SLOTS_SPARE * self._largest(self.micro_batches) / SLOTS_UNIT)
-
-    def _positions(self, lengths: np.ndarray) -> int:
-        """Returns how many positions the sentences of a side take in a micro-batch."""
-        return int(lengths.sum()) if self.packed else int(lengths.max()) * len(lengths)
+        largest = self._sampled(self.micro_batches)[1].max()
+        return SLOTS_UNIT * math.ceil(SLOTS_SPARE * largest / SLOTS_UNIT)
 
     @property
     def padding(self) -> np.ndarray:
         """Returns the share of padding among the source and target positions of micro-batches of
         the first epoch, (n,).
         """
-        shares = []
-        for pairs in self._sample(self.micro_batches):
-            sides = self.src_lengths[pairs], self.tgt_lengths[pairs]
-            shares.append(1 - sum(side.sum() for side in sides) / sum(map(self._positions, sides)))
-        return np.array(shares)
+        tokens, positions = self._sampled(self.micro_batches).sum(2)
+        return 1 - tokens / positions
 
-    def _sample(self, micro_batches: int) -> Iterator[np.ndarray]:
-        """Yields the pairs of micro-batches of up to `SAMPLED` steps of the first epoch, without
-        empty ones.
+    def _sampled(self, micro_batches: int) -> np.ndarray:
+        """Returns the tokens and the positions of the sides of micro-batches of up to `SAMPLED`
+        steps of the first epoch, without empty ones: (2, n, 2).
         """
         # The step with the longest pairs needs the most memory; there are few steps like it.
         longest = int(np.argmax(self._drawn(0)[2][-1]))
         steps = self.steps_per_epoch
         spread = np.linspace(0, steps - 1, min(SAMPLED, steps), dtype=int)
+        tokens, positions = [], []
         for step in {longest, *spread.tolist()}:
             parts = self.step(step)
-            pieces = (self._piece(parts, micro_batches, index) for index in range(micro_batches))
-            yield from filter(len, pieces)
+            for index in range(micro_batches):
+                if len(pairs := self._piece(parts, micro_batches, index)):
+                    sides = self.src_lengths[pairs], self.tgt_lengths[pairs]
+                    tokens.append([int(side.sum()) for side in sides])
+                    positions.append([int(side.max()) * len(pairs) for side in sides])
+        return np.array([tokens, tokens if self.packed else positions])
 
 
 def evaluation_batches(lengths: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:

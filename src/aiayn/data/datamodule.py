@@ -28,7 +28,6 @@ from aiayn.config.stored import as_option
 from aiayn.config.training import limited
 from aiayn.data.batch import (
     Batch,
-    PackedBatch,
     SourceBatch,
     TrainingBatch,
     collate,
@@ -86,6 +85,10 @@ class TranslationDataModule(pl.LightningDataModule):
         self.prepare_data_per_node = self.config.prepare_per_node
         self.seed = seed
         self.devices = devices
+        # padded tokens of a side
+        self._max_tokens = config.max_tokens_per_device
+        if self._max_tokens is None:
+            self._max_tokens = max(MAX_TOKENS_PER_DEVICE, config.max_length + 1)
         # whether training sentences lie one after the other, unpadded, in a `PackedBatch`
         self.packed = False
         # batches of all ranks together, or a share of them
@@ -129,20 +132,19 @@ class TranslationDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         """Returns this rank's micro-batches of an epoch, from the Trainer's present step on."""
         trainer, plan = self.trainer, self.plan
-        count, train = plan.steps_per_epoch * plan.micro_batches, self.corpus.train
-        make: Callable[[int], TrainingBatch] = partial(_padded_batch, train, plan)
-        if plan.packed:  # the number of slots is computed here, once for all loader processes
-            make = partial(_packed_batch, train, plan, plan.n_slots, self.config.max_length + 1)
+        # The number of slots is computed here, once for all loader processes.
+        sizes = (plan.n_slots, self.config.max_length + 1) if plan.packed else None
+        make = partial(_training_batch, self.corpus.train, plan, sizes)
         if trainer:
-            batches = limited_batches(plan, trainer)
-            if batches % trainer.accumulate_grad_batches:
+            batches, parts = limited_batches(plan, trainer), trainer.accumulate_grad_batches
+            if batches % parts:
                 raise ConfigError(
                     f"Trainer(limit_train_batches={trainer.limit_train_batches}), which "
                     f"overfit_batches and fast_dev_run also set: {batches} batches end within a "
-                    f"step; set a multiple of accumulate_grad_batches="
-                    f"{trainer.accumulate_grad_batches}"
+                    f"step; set a multiple of accumulate_grad_batches={parts}"
                 )
         numbers = (lambda: numbers_from(plan, trainer, trainer.global_step)) if trainer else None
+        count = plan.steps_per_epoch * plan.micro_batches
         return self._loader(count, make, numbers, self.config.num_workers)
 
     def val_dataloader(self) -> DataLoader:
@@ -162,7 +164,7 @@ class TranslationDataModule(pl.LightningDataModule):
         sources = self._test.src
         lines = np.flatnonzero(sources.lengths > 1)
         lengths = [sources.lengths[lines]]
-        batches = [lines[batch] for batch in evaluation_batches(lengths, self._max_tokens())]
+        batches = [lines[batch] for batch in evaluation_batches(lengths, self._max_tokens)]
         return self._loader(len(batches), partial(_source_batch, sources, batches))
 
     # For inspection.
@@ -187,10 +189,6 @@ class TranslationDataModule(pl.LightningDataModule):
             raise RuntimeError('call setup("fit") first')
         return self._plan
 
-    def _max_tokens(self) -> int:
-        limit = self.config.max_tokens_per_device
-        return max(MAX_TOKENS_PER_DEVICE, self.config.max_length + 1) if limit is None else limit
-
     def _training_plan(self) -> BatchPlan:
         """Returns a plan whose steps have as many micro-batches as the Trainer takes; without a
         Trainer, as memory requires.
@@ -198,7 +196,8 @@ class TranslationDataModule(pl.LightningDataModule):
         Raises ConfigError for a Trainer whose devices and accumulation do not fit.
         """
         trainer, config, train = self.trainer, self.config, self.corpus.train
-        micro_batches = trainer.accumulate_grad_batches * trainer.world_size if trainer else None
+        devices = trainer.world_size if trainer else self.devices
+        micro_batches = trainer.accumulate_grad_batches * devices if trainer else None
         if self._plan is not None and micro_batches in (None, self._plan.micro_batches):
             return self._plan
         plan = BatchPlan(
@@ -208,22 +207,22 @@ class TranslationDataModule(pl.LightningDataModule):
             parts=config.parts_per_step,
             seed=self.seed,
             micro_batches=config.micro_batches,
-            devices=trainer.world_size if trainer else self.devices,
-            max_tokens_per_device=self._max_tokens(),
+            devices=devices,
+            max_tokens_per_device=self._max_tokens,
             repetitions=repetitions(self.corpus, config.temperature, config.weights),
             packed=self.packed,
         )
-        count, parts, limit = plan.micro_batches, plan.parts, self._max_tokens()
-        if trainer is None or micro_batches in (None, count):
+        count, parts, limit = plan.micro_batches, plan.parts, self._max_tokens
+        if micro_batches in (None, count):
             return plan
         uneven = not plan.packed and micro_batches % parts and parts % micro_batches
         if config.micro_batches or uneven or not plan.fits(micro_batches, limit):
             raise ConfigError(
-                f"Trainer(accumulate_grad_batches={trainer.accumulate_grad_batches}) on "
-                f"{trainer.world_size} devices: cuts a step into {micro_batches} micro-batches, "
+                f"Trainer(accumulate_grad_batches={micro_batches // devices}) on {devices} "
+                f"devices: cuts a step into {micro_batches} micro-batches, "
                 f"but data.tokens_per_step={config.tokens_per_step}, data.parts_per_step={parts} "
                 f"and data.micro_batches or data.max_tokens_per_device={limit} need {count}; set "
-                f"accumulate_grad_batches={-(-count // trainer.world_size)}"
+                f"accumulate_grad_batches={-(-count // devices)}"
             )
         plan.cut_into(micro_batches)
         return plan
@@ -241,7 +240,7 @@ class TranslationDataModule(pl.LightningDataModule):
         return PreparedSplit(Path(), "test", *ids)
 
     def _evaluation_loader(self, split: PreparedSplit, limit: int | float = 1.0) -> DataLoader:
-        batches = evaluation_batches([split.src.lengths, split.tgt.lengths], self._max_tokens())
+        batches = evaluation_batches([split.src.lengths, split.tgt.lengths], self._max_tokens)
         count = limited(limit, len(batches))
         # A limited share still has batches of all lengths.
         batches = [batches[number * len(batches) // count] for number in range(count)]
@@ -331,14 +330,13 @@ class StepLoader(DataLoader):
         """Does nothing: a loader has no state."""
 
 
-def _padded_batch(split: PreparedSplit, plan: BatchPlan, number: int) -> Batch:
-    return collate(split, plan.micro_batch(number), number)
-
-
-def _packed_batch(
-    split: PreparedSplit, plan: BatchPlan, n_slots: int, max_length: int, number: int
-) -> PackedBatch:
-    return pack(split, plan.micro_batch(number), number, n_slots, max_length)
+def _training_batch(
+    split: PreparedSplit, plan: BatchPlan, sizes: tuple[int, int] | None, number: int
+) -> TrainingBatch:
+    micro_batch = plan.micro_batch(number)
+    return (
+        pack(split, micro_batch, number, *sizes) if sizes else collate(split, micro_batch, number)
+    )
 
 
 def _evaluation_batch(split: PreparedSplit, batches: list[np.ndarray], number: int) -> Batch:

@@ -295,7 +295,8 @@ class TranslationModule(pl.LightningModule):
         if not batch.lines:
             return []
         search = self.config.search
-        hypotheses = beam_search(self.model, batch.src, batch.src_mask, search, self._constraint())
+        mask = source_mask(batch.src)
+        hypotheses = beam_search(self.model, batch.src, mask, search, self._constraint())
         return list(zip(batch.lines, hypotheses, strict=True))
 
     def _constraint(self) -> Constraint | None:
