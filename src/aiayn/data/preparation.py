@@ -40,8 +40,7 @@ from aiayn.data.sources import FileText, text_of
 from aiayn.data.survey import Survey, check_sides, remarks
 from aiayn.data.tokenizer import (
     Tokenizer,
-    check_given_tokenizer,
-    given_tokenizer,
+    existing_tokenizer,
     learn_tokenizer,
     supported_vocab_size,
 )
@@ -170,9 +169,7 @@ def _specify(config: DataOptions, tokenizer: Tokenizer | None) -> CorpusSpec:
     Raises DataError for text or a tokenizer that cannot be read, and for options that the tokenizer
     contradicts.
     """
-    tokenizer = tokenizer or given_tokenizer(config)
-    if tokenizer:
-        check_given_tokenizer(tokenizer, config)
+    tokenizer = existing_tokenizer(config, tokenizer)
     known_tags("data.val", config.val, tokenizer.symbols if tokenizer else config.all_symbols)
     splits = SPLITS if config.test is None else (*SPLITS, "test")
     texts = {split: text_of(config, split) for split in splits}

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from aiayn import phrasebook
 from aiayn.config.data import DataOptions
 from aiayn.config.rules import listed, tagged
 from aiayn.data.cleaning import normalise
@@ -119,19 +120,17 @@ class FileText(RawText):
 
     def identity(self) -> Any:
         identities = []
-        for tag, paths in self.files:
-            names = [tag] if tag else []
-            if len(paths) == 1:
-                names.append(suffix(paths[0].name))
-            identities.append(names + [self._scan(path)[1] for path in paths])
+        for tag, (path, *others) in self.files:
+            names = [tag, "" if others else suffix(path.name)]
+            digests = [self._scan(file)[1] for file in (path, *others)]
+            identities.append([*filter(None, names), *digests])
         return identities
 
     def count(self) -> int:
-        total = 0
-        for _, (path, *others) in self.files:
-            rows = () if others else _read_pair_file(path, *self.langs)
-            total += self._scan(path)[0] if others else sum(1 for _ in rows)
-        return total
+        return sum(
+            self._scan(path)[0] if others else sum(1 for _ in _read_pair_file(path, *self.langs))
+            for _, (path, *others) in self.files
+        )
 
     def untagged(self) -> list[RawText]:
         return [
@@ -213,8 +212,6 @@ class PhrasebookText(RawText):
     """The generated English-German corpus that comes with the program."""
 
     def pairs(self) -> Iterator[RawPair]:
-        from aiayn import phrasebook
-
         if set(self.langs) != {"en", "de"}:
             raise DataError(
                 f"data.src_lang={self.langs[0]}, data.tgt_lang={self.langs[1]}: the phrasebook "
@@ -225,8 +222,6 @@ class PhrasebookText(RawText):
             yield RawPair(self.option, number, src.encode(), tgt.encode())
 
     def identity(self) -> Any:
-        from aiayn import phrasebook
-
         return ["phrasebook", phrasebook.VERSION]
 
 
@@ -242,53 +237,44 @@ class HubText(RawText):
         super().__init__(key, names, (config.src_lang, config.tgt_lang))
         self.hub_path = config.hub_path or ""  # DataOptions requires it with data.source=hub
         self.hub_name, self.revision = config.hub_name, config.hub_revision
+        folder = Path(self.hub_path).expanduser()
+        self.folder = folder if folder.is_dir() else None  # of a local data set
+        if self.folder is None and re.match(r"[/.~]|.*/.*/", self.hub_path):
+            raise DataError(f"data.hub_path={self.hub_path}: no such folder")
+        if self.folder and self.hub_name and (folder / self.hub_name).is_dir():
+            # A local copy of WMT14 has a folder for each configuration.
+            self.folder, self.hub_name = folder / self.hub_name, None
 
     def pairs(self) -> Iterator[RawPair]:
         rows = self._rows([self._load(name) for name in self.names])
         return (RawPair(self.option, number, src, tgt) for number, (src, tgt) in enumerate(rows, 1))
 
     def identity(self) -> Any:
-        folder, config = self._place()
-        if folder is None:
-            return [self.names, self.hub_path, config, self.revision]
+        if self.folder is None:
+            return [self.names, self.hub_path, self.hub_name, self.revision]
         visible = []
-        for path in sorted(folder.rglob("*")):
-            name = path.relative_to(folder).as_posix()
+        for path in sorted(self.folder.rglob("*")):
+            name = path.relative_to(self.folder).as_posix()
             if path.is_file() and not name.startswith("."):
                 visible.append([name, scan(path, is_text=False)[1]])
-        return [self.names, visible, *([config] if config else [])]
-
-    def _place(self) -> tuple[Path | None, str | None]:
-        """Returns the folder of a local data set, or None for a name on the hub, and the
-        configuration to read.
-        """
-        folder = Path(self.hub_path).expanduser()
-        if folder.is_dir():
-            # A local copy of WMT14 has a folder for each configuration.
-            config_folder = folder / (self.hub_name or "")
-            return (config_folder, None) if config_folder.is_dir() else (folder, self.hub_name)
-        if self.hub_path.startswith(("/", ".", "~")) or self.hub_path.count("/") > 1:
-            raise DataError(f"data.hub_path={self.hub_path}: no such folder")
-        return None, self.hub_name
+        return [self.names, visible, *([self.hub_name] if self.hub_name else [])]
 
     def _load(self, name: str) -> Any:
         """Opens one split with the library `datasets`. Raises DataError if that fails."""
-        folder, config = self._place()
         try:
             import datasets.config
         except ImportError as error:
             raise DataError(f"data.source=hub needs `pip install datasets`; or {REMEDY}") from error
         try:
-            if folder is None:
+            if self.folder:  # read in place, without a second copy in the library's cache
+                source, options = str(self.folder), {"streaming": True}
+            else:
                 _look_only_into_the_cache_if_offline(self.hub_path)
-                return datasets.load_dataset(
-                    self.hub_path, config, revision=self.revision, split=name
-                )
-            # Read in place, without a second copy in the library's cache.
-            return datasets.load_dataset(str(folder), config, split=name, streaming=True)
+                source, options = self.hub_path, {"revision": self.revision}
+            return datasets.load_dataset(source, self.hub_name, split=name, **options)
         except Exception as error:  # datasets, pyarrow and the file system raise many kinds
             reason, remedy = summary_of(error), REMEDY
-            if folder:
+            if self.folder:
                 remedy = "the folder must have the same layout as on the hub"
             elif datasets.config.HF_HUB_OFFLINE:
                 reason = "no connection to the hub, and not in its local cache"

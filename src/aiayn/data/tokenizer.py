@@ -46,13 +46,11 @@ BYTE_OF_CHARACTER |= {chr(256 + n): byte for n, byte in enumerate(_UNPRINTED)}
 CHARACTER, BETWEEN_SPACES = r"[\s\S]", " ?[^ ]+"
 
 # `cleaning.canonical` in the library's file format.
-CANONICAL = [
-    *(
-        {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content}
-        for pattern, content in REPLACED
-    ),
-    {"type": "NFC"},
+CANONICAL: list[dict[str, Any]] = [
+    {"type": "Replace", "pattern": {"Regex": pattern.pattern}, "content": content}
+    for pattern, content in REPLACED
 ]
+CANONICAL.append({"type": "NFC"})
 
 # The library's threads do not survive a fork. Setting the variable keeps threads on in this process
 # without a warning at every fork; children (data workers, ranks) use one thread instead of waiting
@@ -117,9 +115,9 @@ class Tokenizer:
 
         Raises UnsupportedSizeError, for `option`, if the text has too few distinct words.
         """
-        between_spaces = BETWEEN_SPACES if pretokenized else None
-        core = _untrained(CHARACTER if algorithm == "characters" else between_spaces, lowercase)
-        texts = ([canonical(line) for line in batch] for batch in batches)
+        pattern = BETWEEN_SPACES if pretokenized else None
+        core = _untrained(CHARACTER if algorithm == "characters" else pattern, lowercase)
+        texts = (list(map(canonical, batch)) for batch in batches)
         settings: dict[str, Any] = {
             "vocab_size": vocab_size - len(symbols),
             "special_tokens": list(SPECIAL_IDS),
@@ -132,7 +130,8 @@ class Tokenizer:
         else:
             trainer = trainers.BpeTrainer(**settings)
         core.train_from_iterator(texts, trainer)
-        _add(core, symbols)
+        # Normalised, because a word has its space, and a line's first word gets one
+        core.add_tokens([tokenizers.AddedToken(word, normalized=True) for word in symbols])
         learned = core.get_vocab_size()
         if learned > vocab_size:
             raise DataError(
@@ -161,8 +160,8 @@ class Tokenizer:
             lowercase = {"type": "Lowercase"} in fields["normalizer"]["normalizers"]
             steps = fields["pre_tokenizer"].get("pretokenizers", [])[:1]
             patterns = [step["pattern"]["Regex"] for step in steps]
-            between_spaces = BETWEEN_SPACES if patterns else None
-            core = _untrained(CHARACTER if patterns == [CHARACTER] else between_spaces, lowercase)
+            pattern = BETWEEN_SPACES if patterns else None
+            core = _untrained(CHARACTER if CHARACTER in patterns else pattern, lowercase)
             if model["type"] == "Unigram":
                 vocabulary = [(piece, score) for piece, score in model["vocab"]]
                 pieces = [piece for piece, score in vocabulary if piece and math.isfinite(score)]
@@ -173,8 +172,12 @@ class Tokenizer:
                 merges = [(left, right) for left, right in model["merges"]]
                 core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
             core.add_special_tokens(list(SPECIAL_IDS))
-            _add(
-                core, [token["content"] for token in fields["added_tokens"] if not token["special"]]
+            core.add_tokens(
+                [
+                    tokenizers.AddedToken(token["content"], normalized=True)
+                    for token in fields["added_tokens"]
+                    if not token["special"]
+                ]
             )
             source = cls.from_json(json.dumps(fields["source"])) if "source" in fields else None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -221,10 +224,6 @@ class Tokenizer:
         ]
 
     @property
-    def is_lowercase(self) -> bool:
-        return self.decode(self.encode(["A"])) == ["a"]
-
-    @property
     def vocab_size(self) -> int:
         return self._core.get_vocab_size()
 
@@ -251,9 +250,7 @@ class Tokenizer:
         special ids.
         """
         # The library writes every byte as one character.
-        return [
-            0 if number in SPECIAL_IDS.values() else len(self.subword(number)) for number in ids
-        ]
+        return [0 if number in TOKEN else len(self.subword(number)) for number in ids]
 
     def tokens(self, ids: list[int]) -> list[str]:
         """Returns a readable subword for each id, for plots: `▁` is a space, and bytes that are
@@ -293,13 +290,6 @@ def _untrained(pattern: str | None, lowercase: bool) -> tokenizers.Tokenizer:
         core.pre_tokenizer = pre_tokenizers.Sequence([words, core.pre_tokenizer])
     core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     return core
-
-
-def _add(core: tokenizers.Tokenizer, symbols: Sequence[str]) -> None:
-    """Makes each symbol a subword; normalised, because a word has its space, and a line's first
-    word gets one.
-    """
-    core.add_tokens([tokenizers.AddedToken(symbol, normalized=True) for symbol in symbols])
 
 
 def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[str, int]:
@@ -384,20 +374,20 @@ def _batches(config: DataOptions, text: RawText, sides: tuple[str, ...]) -> Iter
     report.check(text, config)
 
 
-def given_tokenizer(config: DataOptions) -> Tokenizer | None:
-    """Reads the file that `data.tokenizer` names; None if a tokenizer is to be learned."""
-    if config.tokenizer in ("bpe", *OTHER_ALGORITHMS):
-        return None
-    try:
-        return Tokenizer.from_json(Path(config.tokenizer).expanduser().read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, DataError) as error:
-        raise DataError(
-            f"data.tokenizer={config.tokenizer}: {error}; name the tokenizer.json of a corpus"
-        ) from error
-
-
-def check_given_tokenizer(tokenizer: Tokenizer, config: DataOptions) -> None:
-    """Raises DataError for options that a tokenizer contradicts."""
+def existing_tokenizer(config: DataOptions, tokenizer: Tokenizer | None) -> Tokenizer | None:
+    """Returns this tokenizer, else that of the file that `data.tokenizer` names; None if one is to
+    be learned. Raises DataError for another file, and for options that the tokenizer contradicts.
+    """
+    if tokenizer is None:
+        if config.tokenizer in ("bpe", *OTHER_ALGORITHMS):
+            return None
+        try:
+            text = Path(config.tokenizer).expanduser().read_text("utf-8")
+            tokenizer = Tokenizer.from_json(text)
+        except (OSError, UnicodeDecodeError, DataError) as error:
+            raise DataError(
+                f"data.tokenizer={config.tokenizer}: {error}; name the tokenizer.json of a corpus"
+            ) from error
     unknown = [symbol for symbol in config.all_symbols if symbol not in tokenizer.symbols]
     if unknown:
         raise DataError(
@@ -408,7 +398,7 @@ def check_given_tokenizer(tokenizer: Tokenizer, config: DataOptions) -> None:
     stored = {
         "vocab_size": tokenizer.vocab_size,
         "src_vocab_size": tokenizer.source.vocab_size if has_two else None,
-        "lowercase": tokenizer.is_lowercase,
+        "lowercase": tokenizer.decode(tokenizer.encode(["A"])) == ["a"],
     }
     for name, value in stored.items():
         option = getattr(config, name)
@@ -417,3 +407,4 @@ def check_given_tokenizer(tokenizer: Tokenizer, config: DataOptions) -> None:
                 f"data.{name}={as_option(option)}: set {as_option(value)}, as in the given "
                 "tokenizer"
             )
+    return tokenizer
