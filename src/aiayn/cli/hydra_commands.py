@@ -69,6 +69,12 @@ def _train_row(file: Path) -> None:
 def _train_checked(options: Config, chosen: Collection[str]) -> None:
     refuse_windows()
     check_typed_options(options)
+    trainer = options.trainer
+    if trainer.accelerator == "gpu" or (trainer.accelerator == "auto" and trainer.world_size > 1):
+        # Before text, which may have to be downloaded; only torch knows which GPUs there are.
+        from aiayn.hardware import choose_hardware
+
+        choose_hardware(trainer)
     # With init_from the prepared corpus depends on that run's tokenizer, and is checked later.
     if options.init_from is None:
         from aiayn.data.preparation import check_text
