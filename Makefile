@@ -26,9 +26,11 @@ else
 VENV = $(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 # Without bytecode, as with uv: it is written as modules are loaded, and that of all takes half of the time.
 PIP := $(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt
-# Everywhere but on Linux there is only one build.
-TORCH_BUILD = $(if $(filter cpu-Linux,$(TORCH)-$(shell uname)),--retries 1 --extra-index-url https://download.pytorch.org/whl/cpu)
+TORCH_BUILD = $(if $(CPU_BUILD),--retries 1 --extra-index-url https://download.pytorch.org/whl/cpu)
 endif
+# PyPI has builds for CUDA only: +cpu is never taken from there. Everywhere but on Linux there is only one build.
+CPU_BUILD := $(if $(filter cpu-Linux,$(TORCH)-$(shell uname)),+cpu)
+NO_CPU_BUILD = no build of torch for CPUs was installed; put its wheel into a folder and set PIP_FIND_LINKS=FOLDER, or take PyPI's build for CUDA, about 3 GB: make $(MAKECMDGOALS) TORCH=cuda
 SIZE = $(if $(filter cpu,$(TORCH)),about 0.2 GB to download,about 3 GB to download; without a GPU: make install TORCH=cpu)
 # A translation below each source.
 BELOW = awk 'NR == FNR {source[NR] = $$0; next} {print "  " source[FNR]; print "    " $$0}'
@@ -112,7 +114,7 @@ $(INSTALLED): pyproject.toml constraints.txt $(if $(OTHER_BUILD),anew)
 	@$(PYTHON) -c 'import sys; sys.exit("error: $(PYTHON) is Python %d.%d, 3.11 or newer is needed; make PYTHON=PATH" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@$(VENV)
 	@echo "installing into .venv: $$(grep '^torch==' constraints.txt) for $(TORCH), $(SIZE)"
-	@$(PIP) $(TORCH_BUILD) "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) $(TORCH_BUILD) "$$(grep '^torch==' constraints.txt)$(CPU_BUILD)"$(if $(CPU_BUILD), || { echo "error: $(NO_CPU_BUILD)" >&2; exit 1; })
 	@echo 'installing into .venv: the other packages for training and translation'
 	@$(PIP) -e .
 	@echo $(TORCH) > $@

@@ -106,6 +106,34 @@ def test_make_names_the_activation_wherever_it_ends(installed):
         assert "source .venv/bin/activate" in lines.partition("next:")[2]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="there is one build of torch")
+def test_where_torch_for_cpus_is_missing_make_stops_before_it_takes_the_build_for_cuda(
+    clone, tmp_path
+):
+    """pip is a stand-in that finds no build of torch for CPUs, as where only PyPI is reached."""
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/log\ncase "$*" in *+cpu) exit 1;; esac\n'
+    )
+    python.chmod(0o755)
+
+    def install(build: str) -> tuple[subprocess.CompletedProcess[str], int]:
+        answer = subprocess.run(
+            ["make", "install", f"TORCH={build}", f"BIN={tmp_path}", "UV="],
+            cwd=clone,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return answer, (tmp_path / "log").read_text().count(" install ")
+
+    stopped, n_installed = install("cpu")
+    assert (stopped.returncode != 0, n_installed) == (True, 1)
+    assert "error: no build of torch for CPUs" in stopped.stderr
+    assert "make install TORCH=cuda" in stopped.stderr
+    assert install("cuda")[1] == 3  # torch, and the other packages
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_readme_run_in_order_in_an_empty_environment(tmp_path):
     """Only the repository's address is replaced. Data sets and weeks of training are not on every
