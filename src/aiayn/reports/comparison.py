@@ -56,8 +56,10 @@ def compare_parts(
     for number, table in enumerate(tables[1:], start=2):
         table.name += f"_{number}"
     if len(tables) > 1:
-        why = "scores of other languages, other text or another signature must not be compared."
-        tables[0].before.insert(0, f"{len(tables)} tables: {why}")
+        tables[0].before = [
+            f"{len(tables)} tables: scores of other languages, other text or another signature "
+            "must not be compared."
+        ]
     return tables
 
 
@@ -73,8 +75,7 @@ def chosen_metrics(
         return [metric for metric in usual_metrics(runs) if metric.split in (None, *splits)]
     metrics = []
     for name in names:
-        key = ALIASES.get(name, name)
-        candidates = [Metric(key), *(Metric(key, split) for split in splits)]
+        candidates = [Metric(ALIASES.get(name, name), split) for split in (None, *splits)]
         measured = [
             metric for metric in candidates if any(metric.of(run) is not None for run in runs)
         ]
@@ -95,17 +96,6 @@ def usual_metrics(runs: Sequence[MeasuredRun]) -> list[Metric]:
     """Return validation perplexity, and the score to report of every split."""
     names = sorted({TASKS[run.task].metric for run in runs})
     return [Metric("val/ppl"), *(Metric(name, split) for name in names for split in SPLITS)]
-
-
-def record_keys(metrics: Sequence[Metric]) -> dict[Metric, str]:
-    """Return each metric's key in the records of a table: a series may have the name of a score,
-    such as val/f1.
-    """
-    scores = {metric.key for metric in metrics if metric.split}
-    return {
-        metric: metric.key + " (series)" * (metric.split is None and metric.key in scores)
-        for metric in metrics
-    }
 
 
 def compare_groups(
@@ -131,10 +121,10 @@ def best_first(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[Group
     last.
     """
     for metric in metrics:
-        if any(group.sample(metric) for group in groups):
-            sign = 1 if metric.entry.lower_is_better else -1
-            samples = {group.path: group.sample(metric) for group in groups}
-            ranks = {path: sign * sample.mean for path, sample in samples.items() if sample}
+        samples = {group.path: group.sample(metric) for group in groups}
+        sign = 1 if metric.entry.lower_is_better else -1
+        ranks = {path: sign * sample.mean for path, sample in samples.items() if sample}
+        if ranks:
             return sorted(groups, key=lambda group: ranks.get(group.path, math.inf))
     return [*groups]
 
@@ -144,7 +134,7 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
     if base not in groups:
         base = None
     metrics = [metric for metric in metrics if any(group.sample(metric) for group in groups)]
-    differences: dict[Metric, dict[str, Difference]] = {}
+    differences = {}
     remarks = []
     if base:
         # The correction also counts the usual metrics: choosing fewer must not make a difference
@@ -176,10 +166,16 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
     columns = [Column("group", "run"), *option_columns(options), Column("n")]
     records: list[Record] = []
     for group in groups:
-        record = {"group": group.name} | group.record()
+        record = {"group": group.name, **group.record()}
         record |= {key: option_text(group.options[key]) for key in options if key in group.options}
-        records.append(record | ({"baseline": True} if group is base else {}))
-    for metric, key in record_keys(metrics).items():
+        if group is base:
+            record["baseline"] = True
+        records.append(record)
+    scores = {metric.key for metric in metrics if metric.split}
+    for metric in metrics:
+        key = metric.key
+        if metric.split is None and key in scores:  # as val/f1 may be
+            key += " (series)"
         columns.append(Column(key, metric.title, metric.entry.decimals))
         ratio = metric.ratio
         if ratio and any(group.sample(ratio) for group in groups):

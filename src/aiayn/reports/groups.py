@@ -130,11 +130,10 @@ def group_runs(runs: Sequence[MeasuredRun], by: Sequence[str] = ()) -> list[Grou
         {split: scoring_options(run, split) for split in SPLITS if split in run.evaluations}
         for run in runs
     ]
+    within = [str(sorted(training.items(), key=str)) for training in trainings]
+    keys = [{split: str(scoring[split]) for split in scoring} for scoring in scorings]
     groups = []
-    for numbers in _alike(
-        [str(sorted(training.items(), key=str)) for training in trainings],
-        [{split: str(scoring[split]) for split in scoring} for scoring in scorings],
-    ):
+    for numbers in _alike(within, keys):
         members = [runs[number] for number in numbers]
         stored = members[0].options
         options = {key: stored[key] for key in TEXT_LOCATION} | trainings[numbers[0]]
@@ -248,9 +247,11 @@ def differing_options(groups: Sequence[Group]) -> list[str]:
     """
     keys = differing([group.options for group in groups])
     options = [key for key in keys if key not in (TEXT, TOKENIZER)]
-    distinct = {str([group.options.get(key) for key in options]) for group in groups}
-    is_told = len(distinct) == len(groups) and any(key.startswith("data.") for key in options)
-    return options if is_told else keys
+    if any(key.startswith("data.") for key in options):
+        distinct = {str([group.options.get(key) for key in options]) for group in groups}
+        if len(distinct) == len(groups):
+            return options
+    return keys
 
 
 def differing(options: Sequence[Record]) -> list[str]:
@@ -259,9 +260,10 @@ def differing(options: Sequence[Record]) -> list[str]:
     """
     keys = []
     for key in dict.fromkeys(key for record in options for key in record):
-        is_scoring = key.startswith(("val ", "test "))
-        values = {str(record.get(key)) for record in options if key in record or not is_scoring}
-        if len(values) > 1:
+        holders = options
+        if key.startswith(("val ", "test ")):
+            holders = [record for record in options if key in record]
+        if len({str(record.get(key)) for record in holders}) > 1:
             keys.append(key)
     return keys
 

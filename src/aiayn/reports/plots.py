@@ -99,7 +99,7 @@ def panels(groups: Mapping[str, Runs]) -> list[Panel]:
     steps that all of them logged.
     """
     all_panels = []
-    for chart in [*CHARTS, *_other_charts(groups)]:
+    for chart in _charts(groups):
         if len(groups) == 1:
             [runs] = groups.values()
             curves = {key: _curve(runs, key) for key in chart.keys}
@@ -107,24 +107,24 @@ def panels(groups: Mapping[str, Runs]) -> list[Panel]:
             all_panels.append(Panel(chart.title, chart, logged))
             continue
         for key in chart.keys:
-            part = "training" if key.startswith("train/") else "validation"
-            title = chart.title + f" ({part})" * (len(chart.keys) > 1)
+            title = chart.title
+            if len(chart.keys) > 1:
+                title += " (training)" if key.startswith("train/") else " (validation)"
             curves = {name: _curve(runs, key) for name, runs in groups.items()}
             all_panels.append(Panel(title, chart, curves))
     return [panel for panel in all_panels if any(map(len, panel.curves.values()))]
 
 
-def _other_charts(groups: Mapping[str, Runs]) -> list[Chart]:
-    """Return a chart for each series that CHARTS lacks, such as those of extensions."""
-    known = {key for chart in CHARTS for key in chart.keys}.union(NOT_DRAWN)
+def _charts(groups: Mapping[str, Runs]) -> list[Chart]:
+    """Return CHARTS, and one for each other series, such as those of extensions."""
+    charts = {key: chart for chart in CHARTS for key in chart.keys}
     records = [record for runs in groups.values() for _, records in runs for record in records]
-    charts = []
-    for key in dict.fromkeys(key for record in records for key in record if key not in known):
+    for key in dict.fromkeys(key for record in records for key in record):
         _, slash, name = key.partition("/")
-        if slash:
+        if slash and key not in NOT_DRAWN:
             title = name.replace("_", " ").capitalize()
-            charts.append(Chart(title, f"Logged as {key}.", (key,)))
-    return charts
+            charts.setdefault(key, Chart(title, f"Logged as {key}.", (key,)))
+    return [*dict.fromkeys(charts.values())]
 
 
 def _curve(runs: Runs, key: str) -> Any:
@@ -140,14 +140,13 @@ def _curve(runs: Runs, key: str) -> Any:
 def corpus_svgs(corpus: Record) -> tuple[str, str]:
     """Return the lengths of sentences and the padding of micro-batches as SVG."""
     sides = [corpus["lengths"][side] for side in ("src", "tgt")]
+    lengths = _histogram(sides, -0.5, 1, "subwords of a sentence", "sentences")
     paddings = [*corpus["padding_of_parts"]]
     width = 100 / len(paddings)
     while len(paddings) > 1 and not paddings[-1]:
         del paddings[-1]
-    lengths = _histogram(sides, -0.5, 1, "subwords of a sentence", "sentences")
-    return lengths, _histogram(
-        [paddings], 0, width, "padding of a micro-batch (%)", "micro-batches"
-    )
+    title = "padding of a micro-batch (%)"
+    return lengths, _histogram([paddings], 0, width, title, "micro-batches")
 
 
 def _histogram(

@@ -7,7 +7,7 @@ import difflib
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -102,24 +102,25 @@ def _run_page(folder: RunFolder) -> str:
     last = [sample for sample in samples if sample["step"] == samples[-1]["step"]]
     scored = {}
     for split in run.evaluations:
-        if lines := read_samples(folder.evaluation(split).samples):
-            scored[split] = readable_samples(run.task, lines)
-    drawn = [
-        (panel, panel_svg(panel, step)) for panel in panels({run.name: [(run.seed, run.records)]})
-    ]
+        lines = read_samples(folder.evaluation(split).samples)
+        scored[split] = readable_samples(run.task, lines)
+    attention = None
+    if folder.attention_picture.is_file():
+        attention = base64.b64encode(folder.attention_picture.read_bytes()).decode()
     evolution = _by_sentence((f"{sample['step']:,}", sample) for sample in samples)
-    return render_page(
+    return _rendered(
         "run.html",
+        {run.name: [(run.seed, run.records)]},
+        step,
         title=run.options["name"] or folder.path.resolve().name,
         about=_about(run, step),
         tiles=_tiles(run),
         scores=_table_of_scores(run),
-        panels=drawn,
         scored=scored,
         last=last,
         evolution=evolution,
         task=run.task,
-        attention=data_uri(folder.attention_picture),
+        attention=attention,
         corpus=_corpus(run.corpus),
         machine=_facts(run.machine),
         config=folder.config.read_text(encoding="utf-8"),
@@ -244,27 +245,24 @@ def _sweep_page(folder: Path) -> str:
         best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
         curves_of = f" of the best {len(best)} groups"
     curves = _curves(best, groups, names)
-    steps = max(last_step(run.records) for run in runs)
-    drawn = [(panel, panel_svg(panel, steps)) for panel in panels(curves)]
     are_few = len(runs) <= MANY
     sampled = runs if are_few else [group.runs[0] for group in best]
     samples = (
         (names[run.name], sample) for run in sampled for sample in read_samples(run.folder.samples)
     )
     facts = ((names[run.name], ", ".join(_facts(run.machine))) for run in runs if run.machine)
-    sizes = f"{counted(len(runs), 'run')} in {counted(len(groups), 'group')}"
-    measured_tables = [table for table in tables if len(table.columns) > 3]
-    return render_page(
+    return _rendered(
         "sweep.html",
+        curves,
+        max(last_step(run.records) for run in runs),
         title=folder.resolve().name,
-        about=[sizes],
-        groups=measured_tables,
+        about=[f"{counted(len(runs), 'run')} in {counted(len(groups), 'group')}"],
+        groups=[table for table in tables if len(table.columns) > 3],
         runs=[_runs_table(members, names, varied) for members in parts],
         n_runs=len(runs),
         few=are_few,
-        names=[*curves] if len(groups) > 1 and drawn else [],
+        names=[*curves] if len(groups) > 1 else [],
         curves_of=curves_of,
-        panels=drawn,
         samples=_by_sentence(samples),
         notes=notes,
         machines=gathered(facts),
@@ -282,7 +280,9 @@ def _runs_table(runs: Sequence[MeasuredRun], names: dict[str, str], varied: Sequ
     for run in runs:
         name = names[run.name]
         page = run.folder.report
-        record: Record = {"run": link(f"{name}/{page.name}", name) if page.exists() else name}
+        target = quote(os.fsencode(f"{name}/{page.name}"))
+        link = Markup('<a href="{}">{}</a>').format(target, name)
+        record: Record = {"run": link if page.exists() else name}
         record |= {title: metric.of(run) for title, metric in measured.items()}
         record |= {key: option_text(run.options.get(key)) for key in varied}
         records.append(record | {"step": last_step(run.records)})
@@ -300,8 +300,7 @@ def _curves(
     all_names = [group.name for group in groups]
     curves: dict[str, Runs] = {}
     for group in curved:
-        is_unique = all_names.count(group.name) == 1
-        name = group.name if is_unique else names[group.path]
+        name = group.name if all_names.count(group.name) == 1 else names[group.path]
         if len(group.seeds) > 1:
             name += f" ({len(group.seeds)} seeds)"
         curves[name] = [(run.seed, run.records) for run in group.runs]
@@ -345,22 +344,10 @@ PAGE = Style(
 )
 
 
-def link(target: str, text: str) -> Markup:
-    """Returns a cell that leads to another file, for a table that is only shown on a page."""
-    return Markup('<a href="{}">{}</a>').format(quote(os.fsencode(target)), text)
-
-
-def data_uri(png: Path) -> str | None:
-    """Returns a data: URI with the content of a PNG; None without the file."""
-    return (
-        f"data:image/png;base64,{base64.b64encode(png.read_bytes()).decode()}"
-        if png.is_file()
-        else None
-    )
-
-
-def render_page(template: str, **content: Any) -> str:
-    return TEMPLATES.get_template(template).render(content)
+def _rendered(template: str, curves: Mapping[str, Runs], steps: int, **content: Any) -> str:
+    """Return a page with these curves of groups, which reach to `steps`."""
+    drawn = [(panel, panel_svg(panel, steps)) for panel in panels(curves)]
+    return TEMPLATES.get_template(template).render(content, panels=drawn)
 
 
 TEMPLATES = Environment(
