@@ -69,16 +69,14 @@ def score(
     if tgt is None:
         sources, targets = FileText("SRC", [str(src)], translator.languages).read()
     log_prob, tokens = 0.0, 0
-    with show_progress(len(sources)) as progress:
+    with show_progress(len(sources)) as progress_of:
         for start in range(0, len(sources), FILE_LINES):
             chunk = slice(start, start + FILE_LINES)
-            on_batch = progress and (
-                lambda n_scored, _, start=start: progress(start + n_scored, len(sources))
-            )
-            pairs = translator.score(sources[chunk], targets[chunk], on_batch, start + 1)
+            texts = sources[chunk], targets[chunk]
+            on_batch = progress_of(start, len(texts[0]))
+            pairs = translator.score(*texts, on_batch, start + 1)
             lines = []
-            texts = zip(sources[chunk], targets[chunk], pairs, strict=True)
-            for index, (source, target, pair) in enumerate(texts, start):
+            for index, (source, target, pair) in enumerate(zip(*texts, pairs, strict=True), start):
                 if options.style == "text":
                     value = per_token(pair) if options.per_token else pair.log_prob
                     lines.append(f"{value:.6f}")

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 from aiayn.errors import DataError, counted
 
 if TYPE_CHECKING:
-    from aiayn.evaluation.progress import TranslationProgress
-    from aiayn.search.line_translator import LineTranslator
+    from aiayn.search.line_translator import LineTranslator, Progress
     from aiayn.search.translations import Translation
 
 FILE_LINES = 2000  # translated at once from a file
@@ -129,21 +128,29 @@ def column_chunks(chunks: Iterable[Chunk], column: int) -> Iterator[Chunk]:
 
 
 @contextmanager
-def show_progress(lines: int) -> "Iterator[TranslationProgress | None]":
-    """Shows progress while a file of `lines` lines is turned into another file, to which standard
+def show_progress(total: int) -> "Iterator[Callable[[int, int], Progress | None]]":
+    """Shows progress while a file of `total` lines is turned into another file, to which standard
     output goes.
 
-    Only then: what reads a pipe may write to the same terminal.
+    Only then: what reads a pipe may write to the same terminal. Gives a function of the lines that
+    are done, and of those that are next: it returns the progress to be called with shares of these,
+    which may be counted in sentences.
     """
-    is_shown = lines and sys.stderr.isatty()
+    is_shown = total and sys.stderr.isatty()
     if not is_shown or not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
-        yield None
+        yield lambda lines_done, count: None
         return
     from aiayn.evaluation.progress import TranslationProgress
 
     progress = TranslationProgress()
     try:
-        yield progress
+        yield (
+            lambda lines_done, count: (
+                lambda n_texts_done, n_texts: progress(
+                    lines_done + n_texts_done * count // max(n_texts, 1), total
+                )
+            )
+        )
     finally:
         progress.finish()
 

@@ -184,15 +184,12 @@ def translate(
                         "add --format text"
                     )
                 count, chunks = texts.file_chunks(file)
-            with show_progress(count) as progress:
-                lines_done = 0
+            lines_done = 0
+            with show_progress(count) as progress_of:
                 for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
-                    on_batch = _within(progress, lines_done, len(chunk.lines), count)
-                    write_lines(
-                        _translated(
-                            translator, output, drawing, chunk, lines_done, counts, on_batch
-                        )
-                    )
+                    on_batch = progress_of(lines_done, len(chunk.lines))
+                    how = (output, drawing, chunk, lines_done, counts, on_batch)
+                    write_lines(_translated(translator, *how))
                     lines_done += len(chunk.lines)
         if output.markup or any(counts.values()):
             total = counts.total() - counts["removed"]
@@ -293,10 +290,10 @@ def _write_document(
         file, langs, output.markup, fuzzy=not output.reviewed, attributes=output.attributes
     )
     parts_done, total = 0, len(document.parts)
-    with show_progress(total) as progress:
+    with show_progress(total) as progress_of:
         for group in document.groups(FILE_LINES):
             count = len(list(parts_of(group)))
-            on_batch = _within(progress, parts_done, count, total)
+            on_batch = progress_of(parts_done, count)
             paragraphs = output.paragraphs or document.is_prose
             how = (document.markup, paragraphs, on_batch, parts_done + 1, output.tag)
             [text], text_counts = translate_texts(translator, [group], *how)
@@ -366,16 +363,3 @@ def _translated(
             for line, text in zip(chunk.lines, translations, strict=True)
         ]
     return chunk.written(translations)
-
-
-def _within(
-    progress: "Progress | None", lines_before: int, count: int, total: int
-) -> "Progress | None":
-    """Returns the progress within `count` lines that come after others; what it counts may be
-    sentences.
-    """
-    return progress and (
-        lambda n_translated, n_texts: progress(
-            lines_before + n_translated * count // max(n_texts, 1), total
-        )
-    )
