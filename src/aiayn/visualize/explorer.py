@@ -62,31 +62,23 @@ def explorer_page(
     decoder = _attention("Decoder self-attention", tgt_out, tgt_in, maps.decoder_self)
     decoder["keysTitle"] = "looks back at"
     cross = _attention("Cross-attention", tgt_out, src, maps.cross)
-    score = _with_minus_sign(maps.translation.score)
-    log_prob = _with_minus_sign(maps.translation.log_prob)
+    scores = maps.translation.score, maps.translation.log_prob
+    score, log_prob = (f"{number:.3f}".replace("-", "−") for number in scores)
     kinds = {"encoder": encoder, "decoder": decoder, "cross": cross}
     tables = [_positions(title, table) for title, table in positions.items()]
+    depth = f"{config.n_layers}"
+    if config.decoder_layers != config.n_layers:
+        depth += f" and {config.decoder_layers}"
+    widths = f"d_model {config.d_model}, d_k {config.d_k}, d_v {config.d_v}"
     return TEMPLATES.get_template("explorer.html").render(
         run=name,
-        model=_sizes(config),
+        model=f"{depth} layers, {config.n_heads} heads, {widths}",
         maps=maps,
         score=f"{score} (log-probability {log_prob}, divided by the search's length penalty)",
         layers=max(len(maps.encoder_self), len(maps.cross)),
         heads=maps.cross.size(1),
         data={"kinds": kinds, "positions": tables},
     )
-
-
-def _sizes(config: ModelConfig) -> str:
-    depth = f"{config.n_layers}"
-    if config.decoder_layers != config.n_layers:
-        depth += f" and {config.decoder_layers}"
-    widths = f"d_model {config.d_model}, d_k {config.d_k}, d_v {config.d_v}"
-    return f"{depth} layers, {config.n_heads} heads, {widths}"
-
-
-def _with_minus_sign(number: float) -> str:
-    return f"{number:.3f}".replace("-", "−")
 
 
 def _attention(title: str, queries: list[str], keys: list[str], weights: Tensor) -> dict[str, Any]:

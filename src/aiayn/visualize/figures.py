@@ -131,19 +131,19 @@ def draw_paper_figures(maps: AttentionMaps, folder: Path, word: int | None = Non
     pair = sorted(set(sharpest))
     numbers = " and ".join(str(head + 1) for head in pair)
     pair_title = f"only {sharp_word}, {'head' if len(pair) == 1 else 'heads'} {numbers}"
-    figures = {
-        "figure_3": [one_word(far_title, range(len(weights)), far)],
-        "figure_4": [whole_head(sharpest[0]), one_word(pair_title, pair, sharp)],
-        "figure_5": [whole_head(head) for head in dict.fromkeys(unlike_heads(weights))],
-    }
+    figures = {"figure_3": [one_word(far_title, range(len(weights)), far)]}
+    figures["figure_4"] = [whole_head(sharpest[0]), one_word(pair_title, pair, sharp)]
+    figures["figure_5"] = [whole_head(head) for head in dict.fromkeys(unlike_heads(weights))]
     paths = []
     for name, panels in figures.items():
-        paths += _draw_figure(folder / name, tokens, panels)
+        figure_paths = [folder / f"{name}.png", folder / f"{name}.svg"]
+        save_figure(_drawn(tokens, panels), *figure_paths)
+        paths += figure_paths
     return paths
 
 
-def _draw_figure(path: Path, tokens: list[str], panels: Sequence[AttentionPanel]) -> list[Path]:
-    """Draws panels below each other. Returns the files."""
+def _drawn(tokens: list[str], panels: Sequence[AttentionPanel]) -> Any:
+    """Returns a figure of panels below each other."""
     # In inches. A token takes less room in a long sentence, so that the picture stays one that
     # viewers open.
     width = min(max(0.3 * len(tokens) + 0.6, 6), 20)
@@ -172,9 +172,7 @@ def _draw_figure(path: Path, tokens: list[str], panels: Sequence[AttentionPanel]
             handlelength=1,
             columnspacing=1,
         )
-    paths = [path.with_suffix(".png"), path.with_suffix(".svg")]
-    save_figure(figure, *paths)
-    return paths
+    return figure
 
 
 def _write_words(axis: Any, tokens: list[str], panel: AttentionPanel, font_size: int) -> None:

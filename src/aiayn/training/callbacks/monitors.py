@@ -165,9 +165,8 @@ class ThroughputMonitor(StepCallback):
         self.loss_sum = self.loss_sum + outputs["loss_sum"].double()
         self.real += batch.n_src_tokens + batch.n_tokens
         self.padded += batch.n_positions
-        if batch.n_tokens and self.flops is not None:
-            flops = self.module.flops(batch)
-            self.flops = None if flops is None else self.flops + flops
+        if self.peak_rate and batch.n_tokens:
+            self.flops += self.module.flops(batch) or math.nan  # unknown of this loss or model
 
     def on_step_end(
         self, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch, step: int
@@ -208,10 +207,9 @@ class ThroughputMonitor(StepCallback):
 
     def _begin_interval(self, step: int, time: float) -> None:
         self.last_step, self.last_time = step, time
-        # Of this rank: tokens without and with padding, and useful FLOPs; None: not known of this
-        # device, loss or model
+        # Of this rank: tokens without and with padding, and useful FLOPs
         self.real = self.padded = 0
-        self.flops: float | None = 0.0 if self.peak_rate else None
+        self.flops = 0.0
 
     def _loss_of_all_ranks(self, trainer: pl.Trainer) -> float:
         """Returns the loss of the interval; a collective call."""
@@ -221,7 +219,7 @@ class ThroughputMonitor(StepCallback):
 
     def _measure(self, trainer: pl.Trainer, step: int, seconds: float) -> dict[str, float]:
         """Measures the work of the interval, on all ranks; a collective call."""
-        work = [self.flops or 0.0, self.real, self.padded]
+        work = [self.flops, self.real, self.padded]
         work = torch.tensor(work, dtype=torch.float64, device=self.module.device)
         flops, real, padded = trainer.strategy.reduce(work, reduce_op="sum").tolist()
         metrics = {
@@ -233,7 +231,7 @@ class ThroughputMonitor(StepCallback):
             "perf/padding": 1 - real / padded,
             "perf/memory_gb": peak_memory(self.module.device) / 1e9,
         }
-        if self.flops is not None and self.peak_rate:
+        if self.peak_rate:
             metrics["perf/mfu"] = flops / (seconds * self.peak_rate * trainer.world_size)
         return metrics
 
