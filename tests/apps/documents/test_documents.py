@@ -584,6 +584,12 @@ def test_links_by_a_name_that_is_their_words_are_written_as_before_if_it_stays()
     assert translated("a.md", text) == f"{shown}{names}"
 
 
+def test_code_before_a_bracket_escapes_none_and_its_ending_goes_into_the_link_around_it():
+    text = "see (`\\`) and [`Cat`][]s\n\n[`Cat`]: x.org\n"
+    expected = text.replace("[`Cat`][]s", "[`Cat`s][`Cat`]")
+    assert translated("a.md", text, shout=False) == expected
+
+
 @pytest.mark.parametrize("line", UNKNOWN)
 def test_a_line_of_an_unknown_dialect_stays_and_is_counted(line):
     text = f"a cat\n\n{line}\nthe house\n\n{line}\n\nthe end\n"

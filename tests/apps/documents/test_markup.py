@@ -176,6 +176,22 @@ def test_words_of_two_elements_are_two_and_a_tag_within_a_word_leaves_it_one(tex
     assert [part.text for part in parts_of(text)] == [words]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "is 2<sup>31</sup>-1 H<sub>2</sub>O",
+        "<b>t</b>ag <b>La</b>2<i>Te</i>x<wbr>y",
+        "<b>a x<i>y</i>z</b> and <i>b</i>",
+    ],
+)
+def test_an_element_of_a_part_of_a_word_stays_there_if_the_word_is_copied(text):
+    def copied(source: str) -> Translated:
+        return source, np.eye(len(words_of(source)))
+
+    assert restored(parse_markup(text), copied) == text
+    assert translated("the 2<sup>nd</sup> cat") == "THE <sup>2ND</sup> CAT"
+
+
 def test_html_is_read_and_written_as_html():
     text = (
         "<p>R&amp;D <b>costs</b> &lt; 3&nbsp;%</p>\n<script>if (a < b) x()</script><pre>keep  "

@@ -278,7 +278,7 @@ def _escape(special: set[str], tokens: list[Token]) -> Callable[[str], str]:
     word is. What stands in the tokens as text, such as in `a[0]`, may stand in the translation.
     What is always escaped in them stays so, because a dialect may need it.
     """
-    raw = "".join(raw for token_type, _, raw in tokens if token_type == "text")
+    raw = "\n".join(raw for token_type, _, raw in tokens if token_type == "text")
     plain, escaped = set(ESCAPED.sub("", raw)), set(ESCAPED.findall(raw))
     special = special - plain | special & escaped | escaped - plain
     patterns = [re.escape(character) for character in special - {"_"} | escaped - plain]

@@ -4,7 +4,7 @@ each other.
 
 import re
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -41,7 +41,8 @@ ZERO_WIDTH_SPACE = "\u200b"  # divides two placeholders where a blank does not
 # Of a translated sentence: lengths in bytes of its subwords and of the source's, and their
 # attention (T, S), if any.
 Attention = tuple[list[int], list[int], Any]
-ENDS, GAP, BEGINS, UNIT_ITSELF = range(4)  # in this order, what stands before and at a unit
+BEHIND = -1  # behind the word before, where others stand before a character of a word
+WHOLE = -1  # the part, in place of the number of an element
 
 
 class Word(NamedTuple):
@@ -54,14 +55,22 @@ class Word(NamedTuple):
     is_new: bool  # the model did not write it
 
 
-class Event(NamedTuple):
-    """A piece of the text to write; pieces are written in the order of these fields."""
+class PlacedTag(NamedTuple):
+    """A tag of a translation; tags are written in the order of these fields."""
 
-    unit: int  # that it stands at
-    order: int  # ENDS, GAP, BEGINS or UNIT_ITSELF
+    word: int
+    character: int  # of that word, before which it stands; or BEHIND the word before
     depth: float  # outer elements begin first and end last
-    tag: int  # its number in the source
-    text: str
+    number: int  # in the source
+    raw: str
+
+
+class Element(NamedTuple):
+    """The words of a translation that an element is around or in."""
+
+    start: int
+    stop: int
+    parent: int  # number of the opening tag of the element around it, or WHOLE
 
 
 def unit_weights(
@@ -153,13 +162,13 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
     """
     words = sorted(_fixed_words(part, text, weights, placement_counts), key=lambda word: word[:2])
     word_weights = np.array([word.weights for word in words]).reshape(len(words), weights.shape[1])
-    events = list(_tags(part, words, word_weights, placement_counts))
-    cuts: dict[int, set[int]] = {}  # in words where a tag stands
-    for event in events:
-        if event.order == UNIT_ITSELF:
-            cuts.setdefault(event.unit, set()).add(round(event.depth + 0.5))
+    tags_at: defaultdict[int, dict[int, str]] = defaultdict(dict)  # by word and character
+    for tag in TagPlacer(part, words, word_weights, placement_counts).place():
+        tags = tags_at[tag.word]
+        tags[tag.character] = tags.get(tag.character, "") + tag.raw
+    pieces: list[str] = []
     previous_text, done, was_new = "", 0, False
-    for unit, word in enumerate(words):
+    for number, word in enumerate(words):
         gap = text[done : word.start]
         # What follows `&lt;` would be a tag's name, and a `&gt;` far behind it the tag's end.
         begins_tag = (
@@ -183,13 +192,14 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
                 ),
                 ZERO_WIDTH_SPACE,
             )
-        events.append(Event(unit, GAP, 0, 0, gap))
-        for start, stop in pairwise([0, *sorted(cuts.get(unit, ())), len(word.text)]):
-            events.append(Event(unit, UNIT_ITSELF, start, 0, word.text[start:stop]))
+        tags = tags_at[number]
+        pieces += [tags.pop(BEHIND, ""), gap, tags.get(0, "")]
+        for start, stop in pairwise(sorted({0, *tags, len(word.text)})):
+            pieces += [word.text[start:stop], tags.get(stop, "")]
         previous_text = f"{previous_text}{gap}{word.text}"[-MARK_LENGTH:]
         done, was_new = word.stop, word.is_new
     blanks_at_end = "" if text[done:].strip() else text[done:]
-    return "".join(event.text for event in sorted(events)) + blanks_at_end
+    return "".join([*pieces, *tags_at[len(words)].values(), blanks_at_end])
 
 
 def _fixed_words(
@@ -260,77 +270,118 @@ def _units_in(text: str, starts: list[int], stops: list[int]) -> Iterator[tuple[
     yield from zip(firsts.tolist(), lasts.tolist(), strict=True)
 
 
-def _tags(
-    part: Part, words: list[Word], weights: np.ndarray, placement_counts: Counter[str]
-) -> Iterator[Event]:
-    """Yields the tags of a part, whose elements are in each other as they were.
+class TagPlacer:
+    """Places the tags of a part in its translation, whose elements are in each other as they were.
 
-    An element is around the units that attend to what it was around, as far as the one around it
-    and those before it leave them free. Other tags are put beside the unit that attends to the word
-    that they stood before or after; one within a word, such as `<wbr>`, into that word if it is
-    copied.
+    An element is around the words that attend to what it was around, as far as the one around it
+    and those before it leave them free. Other tags are put beside the word that attends to the word
+    that they stood before or after. A tag within a word, such as `<wbr>`, or an element of a part
+    of a word, such as `2<sup>31</sup>`, is put into that word if it is copied.
     """
-    source = [*UNIT.finditer(part.text)]
-    texts = np.array([word.text for word in words], dtype=object)
-    sums = np.pad(weights.cumsum(1), ((0, 0), (1, 0)))
-    # By number of the opening tag; -1: the part
-    owners, spans = (
-        np.full(len(weights) + 1, -1),
-        {-1: (0, len(weights))},
-    )
-    parents, around, alone = {}, [-1], []
-    ranges = _units_in(
-        part.text,
-        [tag.offset for tag in part.tags],
-        [part.tags[tag.partner].offset for tag in part.tags],
-    )
-    for number, (tag, (first, last)) in enumerate(zip(part.tags, ranges, strict=True)):
-        if tag.partner < number:
-            if tag.partner in spans:
-                around.pop()
-            continue
-        closing = part.tags[tag.partner].raw.strip(" ")
-        gain, start, stop = -np.inf, 0, 0
+
+    def __init__(
+        self, part: Part, words: list[Word], weights: np.ndarray, placement_counts: Counter[str]
+    ):
+        self._part, self._weights, self._counts = part, weights, placement_counts
+        self._source = list(UNIT.finditer(part.text))
+        self._texts = np.array([word.text for word in words], dtype=object)
+        self._elements = {WHOLE: Element(0, len(words), WHOLE)}  # by number of the opening tag
+        self._owners = np.full(len(words) + 1, WHOLE)  # the innermost element of each word
+        self._divided: dict[tuple[int, int], int] = {}  # copies, by unit of the source and parent
+        self._placed: list[PlacedTag] = []
+
+    def place(self) -> list[PlacedTag]:
+        """Returns all tags in the order in which they are written."""
+        tags, around, alone = self._part.tags, [WHOLE], []
+        sums = np.pad(self._weights.cumsum(1), ((0, 0), (1, 0)))
+        offsets = [tag.offset for tag in tags]
+        ranges = _units_in(self._part.text, offsets, [offsets[tag.partner] for tag in tags])
+        for number, (tag, (first, last)) in enumerate(zip(tags, ranges, strict=True)):
+            parent = around[-1]
+            if tag.partner < number:
+                around.pop() if tag.partner == parent else None
+            elif tag.partner == number:
+                alone.append((number, parent, first))
+            elif tag.partner > number + 1 or not self._put_into_word(number, parent, first):
+                if self._surround(number, parent, sums[:, last] - sums[:, first]):
+                    around.append(number)
+                else:
+                    alone.append((number, parent, first))
+        for number, parent, unit in alone:
+            if not self._put_into_word(number, parent, unit):
+                self._put_beside(number, parent, unit)
+        return sorted(self._placed)
+
+    def _put_into_word(self, number: int, parent: int, unit: int) -> bool:
+        """Puts a tag, or an element without tags, into the copy of the word that it was in.
+
+        Returns False if it was in none, or the parent has no copy of it.
+        """
+        if unit == len(self._source):
+            return False
+        tag, source_word = self._part.tags[number], self._source[unit][0]
+        closing = self._part.tags[tag.partner]
+        start, stop = (max(0, one.offset - self._source[unit].start()) for one in (tag, closing))
+        if stop > len(source_word) or (start == 0 and stop in (0, len(source_word))):
+            return False
+        copies = (self._texts == source_word) & (self._owners[:-1] == parent)
+        copy = self._divided.get((unit, parent))
+        if copy is None and not copies.any():
+            return False
+        if copy is None:
+            copy = int(np.where(copies, self._weights[:, unit], -1).argmax())
+        self._counts["by_alignment"] += 1
+        self._placed.append(PlacedTag(copy, start, number, number, tag.raw.strip(" ")))
         if tag.partner > number:
-            gain, start, stop = best_interval(
-                sums[:, last] - sums[:, first] - 0.5, owners[:-1] == around[-1]
-            )
-        if gain < -1:  # it is beside a unit
-            alone.append((number, around[-1], first, tag.raw + closing * (tag.partner > number)))
-            continue
-        parents[number], spans[number] = around[-1], (start, stop)
-        owners[start:stop] = number
-        around.append(number)
-        placement_counts["by_alignment" if gain > SURE - 0.5 else "guessed"] += 1
-        yield Event(start, BEGINS, number, number, tag.raw.strip(" "))
-        yield Event(stop, ENDS, -number, number, closing)
-    for number, parent, unit, raw in alone:
-        begin, end = spans[parent]
-        if unit < len(source) and (cut := part.tags[number].offset - source[unit].start()) > 0:
-            copies = (texts == source[unit][0]) & (owners[:-1] == parent)
-            if copies.any():
-                placement_counts["by_alignment"] += 1
-                copy = int(np.where(copies, weights[:, unit], -1).argmax())
-                yield Event(copy, UNIT_ITSELF, cut - 0.5, number, raw.strip(" "))
-                continue
+            raw = closing.raw.strip(" ")
+            self._placed.append(PlacedTag(copy, stop, -number, number, raw))
+            self._divided[unit, parent], self._owners[copy] = copy, number
+            self._elements[number] = Element(copy, copy + 1, parent)
+        return True
+
+    def _surround(self, number: int, parent: int, mass: np.ndarray) -> bool:
+        """Puts an element around the free words that attend most to its own, or returns False.
+
+        mass (words,): the attention to what it was around.
+        """
+        gain, start, stop = best_interval(mass - 0.5, self._owners[:-1] == parent)
+        if gain < -1:
+            return False
+        self._elements[number] = Element(start, stop, parent)
+        self._owners[start:stop] = number
+        self._counts["by_alignment" if gain > SURE - 0.5 else "guessed"] += 1
+        opening = self._part.tags[number]
+        raw, closing_raw = opening.raw.strip(" "), self._part.tags[opening.partner].raw.strip(" ")
+        self._placed += [
+            PlacedTag(start, 0, number, number, raw),
+            PlacedTag(stop, BEHIND, -number, number, closing_raw),
+        ]
+        return True
+
+    def _put_beside(self, number: int, parent: int, unit: int) -> None:
+        """Puts a tag, or an element without words, before or after a word of its parent."""
+        tag, (begin, end, _) = self._part.tags[number], self._elements[parent]
+        raw = tag.raw
+        if tag.partner > number:
+            raw += self._part.tags[tag.partner].raw.strip(" ")
         follows = unit == 0 or raw.endswith(" ") > raw.startswith(" ")
         # Of nothing, at the ends of the source
-        mass = weights[begin:end, unit - follows : unit - follows + 1].sum(1)
+        mass = self._weights[begin:end, unit - follows : unit - follows + 1].sum(1)
         is_sure = mass.max(initial=0) >= SURE
-        placement_counts[
-            "by_alignment" if is_sure or unit in (0, weights.shape[1]) else "guessed"
-        ] += 1
+        is_at_end = unit in (0, self._weights.shape[1])
+        self._counts["by_alignment" if is_sure or is_at_end else "guessed"] += 1
         if is_sure:
-            neighbour = begin + int(mass.argmax())
+            word = begin + int(mass.argmax())
         else:
-            neighbour, follows = (begin, False) if unit == 0 else (end - 1, True)
-        (start, stop), owner = (neighbour, neighbour + 1), owners[neighbour]
+            word, follows = (begin, False) if unit == 0 else (end - 1, True)
+        start, stop, owner = word, word + 1, self._owners[word]
         while owner != parent:  # it is in another, which it goes before or after
-            (start, stop), owner = spans[owner], parents[owner]
-        if follows or neighbour > start:
-            yield Event(stop, ENDS, -parent - 0.5, number, raw.rstrip(" "))
+            start, stop, owner = self._elements[owner]
+        if follows or word > start:
+            placed = PlacedTag(stop, BEHIND, -parent - 0.5, number, raw.rstrip(" "))
         else:
-            yield Event(start, BEGINS, parent + 0.5, number, raw.lstrip(" "))
+            placed = PlacedTag(start, 0, parent + 0.5, number, raw.lstrip(" "))
+        self._placed.append(placed)
 
 
 def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, int, int]:
