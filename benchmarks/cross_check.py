@@ -52,11 +52,7 @@ from aiayn.search.translator import Translator
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 from aiayn.training.module import TranslationModule
 
-RESULTS, PAGE, PICTURE = (
-    ROOT / "results/cross_check.jsonl",
-    ROOT / "docs/results/cross-check.md",
-    "../images/cross_check.png",
-)
+RESULTS, PAGE = ROOT / "results/cross_check.jsonl", ROOT / "docs/results/cross-check.md"
 ARMS = ("here", "joeynmt", "joeynmt-batches")
 # float32, and JoeyNMT's epsilon of Adam, which its configuration does not offer.
 EQUAL = (
@@ -491,12 +487,13 @@ def tables(found: dict[str, dict[int, dict]]) -> str:
     return "\n".join(lines)
 
 
-def draw_curves(found: dict[str, dict[int, dict]]) -> None:
+def draw_curves(path: Path) -> None:
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot as plt
 
+    runs_of_arms = read("captions")
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     [*_, exact] = [line for line in read_jsonl(RESULTS) if line["text"] == "curves"]
     for arm, style in (("here", "-"), ("joeynmt", ":")):
@@ -507,13 +504,13 @@ def draw_curves(found: dict[str, dict[int, dict]]) -> None:
         ylabel="loss per token (nats)",
     )
     for arm, style in zip(ARMS, ("-", ":", "--"), strict=True):
-        if found[arm]:
-            tens = np.array([run["losses"] for run in found[arm].values()]).mean(axis=0)
+        if runs_of_arms[arm]:
+            tens = np.array([run["losses"] for run in runs_of_arms[arm].values()]).mean(axis=0)
             right.plot(10 * np.arange(1, len(tens) + 1), tens, style, label=arm)
     right.set(title="as compared: mean over seeds", xlabel="step")
     left.legend(frameon=False)
     right.legend(frameon=False)
-    figure.savefig(PAGE.parent / PICTURE, dpi=110)
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:
@@ -545,7 +542,6 @@ def main() -> None:
                     flush=True,
                 )
     if chosen.report:
-        draw_curves(read("captions"))
         PAGE.write_text(replaced(PAGE.read_text("utf-8"), blocks()), "utf-8")
 
 

@@ -7,6 +7,7 @@ it changes nothing outside the marked blocks of the page.
 """
 
 import math
+from pathlib import Path
 
 from pages import ROOT, publish, wrapped
 from studies import published
@@ -19,7 +20,6 @@ from aiayn.reports.runs import Metric
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record
 
-PICTURE = ROOT / "docs/images/how_much_text.png"
 PAGE = ROOT / "docs/your-own-text.md"
 BLEU = Metric("sacrebleu", "test")
 MEANS = {"ratio": BLEU.ratio, "chrf": Metric("chrf", "test"), "ppl": Metric("perplexity", "test")}
@@ -87,7 +87,7 @@ def blocks() -> dict[str, str]:
     return {"pairs": markdown([Table("", COLUMNS, shown)]).strip(), "pairs-basis": spread}
 
 
-def draw(found: Record) -> None:
+def draw(found: Record, path: Path) -> None:
     figure = new_figure(6, 3.6, layout="constrained")
     axis = figure.subplots()
     pairs, means = (
@@ -105,12 +105,11 @@ def draw(found: Record) -> None:
     axis.minorticks_off()
     axis.set(xlabel="training pairs", ylabel="test sacreBLEU", ylim=(0, None))
     axis.grid(alpha=0.3)
-    save_figure(figure, PICTURE)
+    save_figure(figure, path)
 
 
 def main() -> None:
     publish(PAGE, blocks())
-    draw(facts())
 
 
 if __name__ == "__main__":

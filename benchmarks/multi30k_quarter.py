@@ -9,9 +9,10 @@ ROW_seed-N.
     python benchmarks/multi30k_quarter.py
 """
 
+from pathlib import Path
 from statistics import mean
 
-from pages import ROOT, publish, wrapped
+from pages import publish, wrapped
 from studies import published
 from table3_quarter import PAGE, answer, cell
 
@@ -23,7 +24,6 @@ from aiayn.reports.runs import MeasuredRun, Metric
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record, series
 
-PICTURE = ROOT / "docs/images/multi30k_quarter.png"
 EPOCHS = 30
 NAMES = {
     "base": "base",
@@ -144,7 +144,7 @@ def _changes(record: Record) -> Record:
     return {name: cell(record[name]) if name in record else "" for name in METRICS}
 
 
-def draw() -> None:
+def draw(path: Path) -> None:
     figure = new_figure(7, 4, layout="constrained")
     axis = figure.subplots()
     for number, (row, group) in enumerate(groups().items()):
@@ -154,12 +154,11 @@ def draw() -> None:
     axis.set(xlabel="epoch", ylabel="dev perplexity", ylim=(5.5, 20), xlim=(0, EPOCHS + 0.5))
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
-    save_figure(figure, PICTURE)
+    save_figure(figure, path)
 
 
 def main() -> None:
     publish(PAGE, blocks())
-    draw()
 
 
 if __name__ == "__main__":

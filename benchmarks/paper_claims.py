@@ -3,8 +3,8 @@
     python benchmarks/paper_claims.py [--pairs 20000] [--keys 64] [--out FOLDER]
 
 Footnote 4: the variance of q.k by d_k, and the slope of the softmax with and without the factor.
-Section 3.5: PE(pos + k) as a linear function of PE(pos), drawn. Figures 1 and 2: drawn from what a
-model calls while it computes one batch.
+tools/pictures.py draws the others: section 3.5, PE(pos + k) as a linear function of PE(pos), and
+Figures 1 and 2 from what a model calls while it computes one batch.
 """
 
 import math
@@ -290,14 +290,18 @@ def _finish(axis: Any, figure: Any, width: tuple[float, float], height: float, p
     figure.savefig(path, dpi=110)
 
 
+def draw(folder: Path) -> None:
+    """Draws Figures 1 and 2 from what a base model calls, and the line of section 3.5."""
+    model = Transformer(ModelConfig(), 1000).eval()
+    called = calls(model, torch.randint(4, 1000, (2, 7)), torch.randint(4, 1000, (2, 9)))
+    draw_figure_1(called, model.config.n_layers, folder / "figure_1.png")
+    draw_figure_2(model, folder / "figure_2.png")
+    draw_positions(folder / "positions_linear.png")
+
+
 def main(arguments: list[str] | None = None) -> None:
     options = parse_options(__doc__, arguments, pairs=20_000, keys=64)
     report("paper_claims", list(scaling(options.pairs, options.keys)), options.out)
-    model = Transformer(ModelConfig(), 1000).eval()
-    found = calls(model, torch.randint(4, 1000, (2, 7)), torch.randint(4, 1000, (2, 9)))
-    draw_figure_1(found, model.config.n_layers, options.out / "figure_1.png")
-    draw_figure_2(model, options.out / "figure_2.png")
-    draw_positions(options.out / "positions_linear.png")
 
 
 if __name__ == "__main__":

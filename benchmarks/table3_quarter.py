@@ -25,7 +25,6 @@ from aiayn.runs.run_folder import Record
 
 PAGE = ROOT / "docs/results/table3-quarter.md"
 STUDIES = ("table3_quarter", "table3_quarter_cpu")
-PICTURE = ROOT / "docs/images/table3_quarter.png"
 NAMES = {
     **{"a_h1": "(A) 1 head of 128", "a_h4": "(A) 4 heads of 32", "a_h16": "(A) 16 heads of 8"},
     **{"a_h32": "(A) 32 heads of 4", "b_dk16": "(B) `d_k` 4", "b_dk32": "(B) `d_k` 8"},
@@ -226,8 +225,6 @@ def draw_differences(table: Table, path: Path) -> None:
 
 def main() -> None:
     publish(PAGE, blocks())
-    _, changes = tables_of_study()
-    draw_differences(changes, PICTURE)
 
 
 if __name__ == "__main__":

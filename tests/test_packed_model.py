@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from applications import ROOT
+from PIL import Image, ImageChops
 
 import aiayn
 from aiayn.visualize.maps import attention_maps
@@ -69,14 +70,23 @@ def test_what_its_use_leaves_in_examples_is_ignored_by_git():
     assert ignored.stdout.split() == left
 
 
-@pytest.mark.slow
-def test_the_picture_of_readme_is_what_one_command_draws_and_names_a_commit(tmp_path, monkeypatch):
-    from PIL import Image, ImageChops
+@pytest.mark.parametrize(
+    "picture", sorted((ROOT / "docs/images").glob("*.png")), ids=lambda p: p.stem
+)
+def test_every_picture_of_the_pages_names_the_commit_that_drew_or_stored_it(picture):
+    with Image.open(picture) as stored:
+        [commit] = [stored.text[key] for key in ("commit", "stored by") if key in stored.text]
+    assert re.fullmatch(r"[0-9a-f]{7,40}", commit)
 
+
+@pytest.mark.slow
+def test_the_pictures_are_what_one_command_draws(tmp_path, monkeypatch):
+    """Two of them: fonts of figures may differ between machines, and many small marks."""
     monkeypatch.syspath_prepend(ROOT / "tools")
     import pictures
 
-    with Image.open(pictures.draw(tmp_path)) as drawn, Image.open(pictures.PICTURE) as stored:
-        difference = ImageChops.difference(drawn.convert("RGB"), stored.convert("RGB"))
+    pictures.draw_attention(tmp_path)
+    for name in ("attention_map.png", "attention_figure_3.png"):
+        with Image.open(tmp_path / name) as drawn, Image.open(pictures.PICTURES / name) as stored:
+            difference = ImageChops.difference(drawn.convert("RGB"), stored.convert("RGB"))
         assert max(high for _, high in difference.getextrema()) < 64
-        assert re.fullmatch(r"[0-9a-f]{7,40}", stored.text["commit"])
