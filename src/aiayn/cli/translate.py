@@ -279,16 +279,16 @@ def _write_document(
     translator: "LineTranslator", file: Path, output: OutputOptions, counts: Counter[str]
 ) -> None:
     """Writes a document's translation; everything but text is copied."""
-    from aiayn.apps.documents.document import read_document
+    from aiayn.apps.documents.document import parse_document
     from aiayn.apps.documents.markup import parts_of
     from aiayn.apps.documents.texts import translate_texts
+    from aiayn.apps.encodings import read_whole
     from aiayn.data.languages import target_language
 
     source, target = translator.languages
     langs = source, target_language([output.tag or ""], target)
-    document = read_document(
-        file, langs, output.markup, fuzzy=not output.reviewed, attributes=output.attributes
-    )
+    options = (output.markup, not output.reviewed, output.attributes)
+    document = parse_document(file, read_whole(file), langs, *options)
     parts_done, total = 0, len(document.parts)
     with show_progress(total) as progress_of:
         for group in document.groups(FILE_LINES):

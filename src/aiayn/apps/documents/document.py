@@ -30,7 +30,7 @@ from aiayn.apps.documents.markup import (
     parts_of,
     read_parts,
 )
-from aiayn.apps.encodings import decode_document, read_whole
+from aiayn.apps.encodings import decode_document
 from aiayn.apps.localisation.catalogue import Message, quoted, read_messages
 from aiayn.apps.localisation.exchange import read_memory, read_xliff
 from aiayn.apps.localisation.formats import Format, format_of
@@ -88,11 +88,10 @@ class Source:
         """Notes for the user that a unit which begins in this line stays as it was."""
         self.left.setdefault((noun, reason), []).append(line)
 
-    def is_no_text(self, text: str) -> bool:
-        """Returns whether a message is one of ICU; if so, adds a remark for the user."""
+    def leaves_message(self, text: str, line: int) -> bool:
+        """Returns whether a text is a message of ICU, which then stays as it is."""
         if is_message := MESSAGE.search(text) is not None:
-            shown = " ".join(text.split())
-            self.remarks.append(f"{self.path}: an ICU message is not translated: {shown:.60}")
+            self.leave("ICU message", "not translated", line)
         return is_message
 
     def field(self, text: str, write: Callable[[str], str]) -> Pieces:
@@ -171,19 +170,6 @@ class Document:
                 f"{character!r}, which the translation needs; convert the file to UTF-8, and "
                 "correct what it says of itself"
             ) from None
-
-
-def read_document(
-    path: Path,
-    langs: tuple[str, str],
-    markup: bool = False,
-    fuzzy: bool = True,
-    attributes: bool = False,
-) -> Document:
-    """Reads a file with one of the suffixes of `READERS`, plain or compressed. Raises what
-    `parse_document` raises.
-    """
-    return parse_document(path, read_whole(path), langs, markup, fuzzy, attributes)
 
 
 def parse_document(
@@ -295,7 +281,10 @@ def _catalogue(source: Source) -> Pieces:
         names = [
             name
             for name, text in message.targets.items()
-            if not text and not source.is_no_text(message_format.outside(message.source(name)))
+            if not text
+            and not source.leaves_message(
+                message_format.outside(message.source(name)), message.line
+            )
         ]
         if not names:
             continue
@@ -358,7 +347,8 @@ def _xliff(source: Source) -> Pieces:
                 f"{source.path}: line {unit.line} is {file_direction}, but the model translates "
                 f"{model_direction}"
             )
-        if unit.is_kept or unit.translation or not unit.text or source.is_no_text(unit.text):
+        is_done = unit.is_kept or unit.translation or not unit.text
+        if is_done or source.leaves_message(unit.text, unit.line):
             continue
         opening, closing = unit.tags
         pieces += [
@@ -551,7 +541,8 @@ def _json_lines(source: Source) -> Pieces:
     """Translates each object that lacks the target language's text, into its place or the last."""
     src, tgt = source.langs
     pieces: Pieces = []
-    texts, without_text = 0, list[int]()
+    record = f'a JSON object with a text, {{"{src}": "..."}}'
+    has_texts = False
     for number, line in enumerate(source.text.split("\n"), 1):
         pieces.append("\n" * (number > 1))
         if not line.strip():
@@ -559,10 +550,10 @@ def _json_lines(source: Source) -> Pieces:
             continue
         text_and_span = _json_field(line, src, tgt, f"{source.path}: line {number}")
         if text_and_span is None:
-            without_text.append(number)
+            source.leave("line", f"left unchanged, not {record}", number)
             pieces.append(line)
             continue
-        texts += 1
+        has_texts = True
         text, (start, stop) = text_and_span
         if line[start:stop].strip(' \t"') not in ("", "null"):  # it has a translation
             pieces.append(line)
@@ -571,14 +562,9 @@ def _json_lines(source: Source) -> Pieces:
             raise DataError(f"{source.path}: line {number} contains a lone surrogate; correct it")
         name = f", {json.dumps(tgt)}: " if start == stop else ""
         pieces += [f'{line[:start]}{name}"', *source.field(text, _in_json), f'"{line[stop:]}']
-    if without_text:
-        record = f'a JSON object with a text, {{"{src}": "..."}}'
-        if not texts:
-            raise DataError(f"{source.path}: line {without_text[0]} is not {record}; correct it")
-        source.remarks.append(
-            f"{source.path}: {counted(len(without_text), 'line')} left unchanged, not {record}; "
-            f"the first is line {without_text[0]}"
-        )
+    if source.left and not has_texts:
+        [[first, *_]] = source.left.values()
+        raise DataError(f"{source.path}: line {first} is not {record}; correct it")
     return pieces
 
 
@@ -645,13 +631,13 @@ def _memory(source: Source) -> Pieces:
         f'creationtoolversion="{__version__}" segtype="sentence" o-tmf="aiayn" adminlang="en" '
         f'srclang={quoteattr(src)} datatype="plaintext"/>\n<body>\n'
     ]
-    left_out = kept_units = 0
+    has_units = False
     for unit in read_memory(source.path, io.BytesIO(source.content), source.langs):
         text = unit.texts.get(src)
         if not text or unit.flaw:
-            left_out += 1
+            source.leave("unit", f"left out, without exactly one text in {src}", unit.line)
             continue
-        kept_units += 1
+        has_units = True
         name = f" tuid={quoteattr(unit.name)}" if unit.name else ""
         pieces += [
             f"<tu{name}><tuv xml:lang={quoteattr(src)}><seg>{_in_xml(text)}</seg></tuv>",
@@ -659,15 +645,10 @@ def _memory(source: Source) -> Pieces:
             *([_in_xml(unit.texts[tgt])] if unit.texts.get(tgt) else source.field(text, _in_xml)),
             "</seg></tuv></tu>\n",
         ]
-    if not kept_units:
+    if not has_units:
         raise DataError(
             f"{source.path}: no unit has exactly one text in {src}; check the file and its "
             "languages"
-        )
-    if left_out:
-        source.remarks.append(
-            f"{source.path}: {counted(left_out, 'unit')} left out, without exactly one text in "
-            f"{src}"
         )
     return [*pieces, "</body></tmx>\n"]
 

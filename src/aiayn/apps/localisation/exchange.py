@@ -145,7 +145,7 @@ def _segment_text(seg: etree._Element) -> str:
 class Node:
     """An element of XML, and where it is in the file's bytes."""
 
-    name: str  # without its prefix
+    tag: str
     attributes: dict[str, str]
     line: int
     start: int  # of its opening tag
@@ -153,6 +153,11 @@ class Node:
     stop: int = 0  # before its closing tag
     end: int = 0  # after that; an empty element ends where its one tag does
     children: list["Node"] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Returns the tag without its prefix."""
+        return self.tag.rpartition(":")[2]
 
     def child(self, name: str) -> "Node | None":
         return next((child_node for child_node in self.children if child_node.name == name), None)
@@ -212,7 +217,7 @@ def _parse_xml(content: bytes, path: Path) -> Node:
 
     def start(name: str, attributes: dict[str, str]) -> None:
         line, byte_index = parser.CurrentLineNumber, parser.CurrentByteIndex
-        node = Node(name.rpartition(":")[2], attributes, line, byte_index, after_tag(byte_index))
+        node = Node(name, attributes, line, byte_index, after_tag(byte_index))
         open_nodes[-1].children.append(node)
         if len(open_nodes) > MAX_DEPTH:
             raise DataError(
@@ -257,18 +262,11 @@ def _xliff_unit(
     if target is None:
         preceding = content[max(source.start - 200, 0) : source.start]
         blank = preceding[len(preceding.rstrip()) :].decode()
-        name = (
-            content[source.start + 1 : source.inner]
-            .decode()
-            .split(">")[0]
-            .split()[0]
-            .replace("source", "target")
-        )
+        name = source.tag.removesuffix("source") + "target"
         span, tags = (segments.end, segments.end), (f"{blank}<{name}>", f"</{name}>")
     elif target.inner == target.end:  # <target/>
         opening = content[target.start : target.end].decode()
-        name = opening[1:].rstrip("/>").split()[0]
-        span, tags = (target.start, target.end), (f"{opening[:-2].rstrip()}>", f"</{name}>")
+        span, tags = (target.start, target.end), (f"{opening[:-2].rstrip()}>", f"</{target.tag}>")
     else:
         span, tags = (target.inner, target.stop), ("", "")
     tokens, text = list(_coded_tokens(segments, content)), _text_without_codes(source, content)
