@@ -3,6 +3,7 @@ grouping.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -71,9 +72,9 @@ class Group:
         """
         if metric is None:
             return None
-        values: dict[int, list[Any]] = {}
+        values = defaultdict(list)
         for run in self.measured(metric):
-            values.setdefault(run.seed, []).append(metric.of(run))
+            values[run.seed].append(metric.of(run))
         return Sample({seed: fmean(values[seed]) for seed in values}) if values else None
 
     def is_comparable(self, other: "Group", metric: Metric) -> bool:
@@ -110,7 +111,7 @@ def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[l
 
     A run that was not scored joins the part that most runs of its language are in.
     """
-    units: list[dict[str, str]] = []
+    units = []
     for run in runs:
         scores = [metric for metric in metrics if metric.split and metric.of(run) is not None]
         units.append({metric.key: str(metric.unit(run)) for metric in scores})
@@ -229,7 +230,7 @@ def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
     for key in by:
         if not any(key in group.options for group in groups):
             raise ConfigError(f"{option}: no option of these runs is called {key}")
-    first_of: dict[str, Group] = {}
+    first_of = {}
     for group in groups:
         first = first_of.setdefault(str([group.options.get(key) for key in by]), group)
         if first is not group:

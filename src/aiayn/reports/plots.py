@@ -133,8 +133,8 @@ def _curve(runs: Runs, key: str) -> Any:
     seeds = [seed for seed, _ in runs]
     measured: Any = pd.DataFrame([dict(series(records, key)) for _, records in runs], index=seeds)
     by_seed = measured.groupby(level=0).mean().T.dropna()  # (steps, seeds)
-    over_seeds = by_seed.mean(axis=1), by_seed.min(axis=1), by_seed.max(axis=1)
-    return pd.concat(over_seeds, axis=1, keys=["mean", "lowest", "highest"])
+    lowest, highest = by_seed.min(axis=1), by_seed.max(axis=1)
+    return pd.DataFrame({"mean": by_seed.mean(axis=1), "lowest": lowest, "highest": highest})
 
 
 def corpus_svgs(corpus: Record) -> tuple[str, str]:

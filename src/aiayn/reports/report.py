@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import pairwise
@@ -20,7 +21,7 @@ from markupsafe import Markup, escape
 
 from aiayn.config import program
 from aiayn.config.tasks import METRICS, TASKS, VAL_METRICS
-from aiayn.errors import ConfigError, RefusedError, counted, writing
+from aiayn.errors import RefusedError, counted, writing
 from aiayn.files import atomic_write
 from aiayn.parsing.task import readable_samples
 from aiayn.reports.comparison import (
@@ -43,8 +44,8 @@ from aiayn.reports.runs import (
     read_runs,
 )
 from aiayn.reports.tables import Column, Style, Table, shown
-from aiayn.runs.results import best_and_last, last_step, read_samples, runs_within
-from aiayn.runs.run_folder import Record, RunFolder, series, similar_run
+from aiayn.runs.results import best_and_last, last_step, read_samples
+from aiayn.runs.run_folder import Record, RunFolder, series
 
 SIZES = ("n_layers", "n_decoder_layers", "d_model", "d_ff", "n_heads", "d_k", "d_v", "dropout")
 SCORE_COLUMNS = (
@@ -78,14 +79,7 @@ def write_report(folder: Path) -> Path:
     configuration, ResourceError where the page cannot be written.
     """
     run = RunFolder(folder)
-    if run.config.is_file():
-        page = _run_page(run)
-    elif any(runs_within(folder)):
-        page = _sweep_page(folder)
-    else:
-        raise ConfigError(
-            f"{folder}: neither a run nor a folder of runs (no config.yaml){similar_run(folder)}"
-        )
+    page = _run_page(run) if run.config.is_file() else _sweep_page(folder)
     with writing(run.report, "make room and run again"):
         # JSON and file names may hold a lone surrogate
         atomic_write(run.report, page.encode(errors="replace"))
@@ -214,10 +208,9 @@ def _by_sentence(
     samples: Iterable[tuple[str, Record]],
 ) -> dict[tuple[str, str], dict[str, str]]:
     """Return the translations of every source and reference by the labels of the samples."""
-    sentences: dict[tuple[str, str], dict[str, str]] = {}
+    sentences = defaultdict(dict)
     for label, sample in samples:
-        of_sentence = sentences.setdefault((sample["source"], sample["reference"]), {})
-        of_sentence[label] = sample["hypothesis"]
+        sentences[sample["source"], sample["reference"]][label] = sample["hypothesis"]
     return sentences
 
 
@@ -298,7 +291,7 @@ def _curves(
     one name.
     """
     all_names = [group.name for group in groups]
-    curves: dict[str, Runs] = {}
+    curves = {}
     for group in curved:
         name = group.name if all_names.count(group.name) == 1 else names[group.path]
         if len(group.seeds) > 1:

@@ -1,5 +1,6 @@
 """Reads what was measured from the folder of a run, even if it is unfinished or damaged."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,7 +199,7 @@ def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
     """Return every run among these folders and within them once. Raises ConfigError for a folder
     without any.
     """
-    runs: dict[Path, RunFolder] = {}
+    runs = {}
     for folder in folders:
         within = list(runs_within(folder))
         if not within:
@@ -264,9 +265,9 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
 
 def gathered(notes: Iterable[tuple[str, str]]) -> list[str]:
     """Return a line for each note: the names that have it, the first few, then the note."""
-    names_of: dict[str, list[str]] = {}
+    names_of = defaultdict(list)
     for name, note in notes:
-        names_of.setdefault(note, []).append(name)
+        names_of[note].append(name)
     lines = []
     for note, names in names_of.items():
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -98,7 +99,7 @@ def make_jobs(
     rows = list(dict.fromkeys(points))
     names = job_names(rows, fixed.values())
     with_seeds = job_names(rows, [fixed[key] for key in fixed if key != "seed"])
-    resolved, choices, mistakes = [], [], {}
+    resolved, choices, mistakes = [], [], defaultdict(list)
     for name, overrides in zip(names, rows, strict=True):
         try:
             with hydra_errors_explained(Config):
@@ -106,7 +107,7 @@ def make_jobs(
                 choices.append(composed.hydra.runtime.choices)
                 resolved.append(resolve_options(without_hydra(composed), choices[-1], overrides))
         except ConfigError as error:
-            mistakes.setdefault(str(error), []).append(name)
+            mistakes[str(error)].append(name)
     _refuse(mistakes, len(rows), ConfigError)
     sweep = resolved[0].sweep or _sweep_name(choices)
     jobs = {}
@@ -217,7 +218,7 @@ def asked_scores(requested: Sequence[str]) -> dict[str, str]:
     """Returns the checkpoint for each split of hydra.launcher.score=[val,test:last]. Raises
     ConfigError for others.
     """
-    checkpoints: dict[str, str] = {}
+    checkpoints = {}
     for text in requested:
         split, _, checkpoint = text.partition(":")
         is_known = split in SCORED and checkpoint in ("", "last", "averaged", "best")
@@ -234,8 +235,7 @@ def check_texts(jobs: Sequence[SweepJob]) -> None:
     """Raises DataError if the text of an unfinished job is missing, or the test set that it is to
     be scored on.
     """
-    mistakes: dict[str, list[str]] = {}
-    checked_texts = []
+    mistakes, checked_texts = defaultdict(list), []
     for job in jobs:
         if job.config.data in checked_texts or job.config.init_from or is_finished(job):
             continue
@@ -248,7 +248,7 @@ def check_texts(jobs: Sequence[SweepJob]) -> None:
             if "test" in job.scored:
                 next(text_of(job.config.data, "test").pairs(), None)
         except DataError as error:
-            mistakes.setdefault(str(error), []).append(job.name)
+            mistakes[str(error)].append(job.name)
     _refuse(mistakes, len(checked_texts), DataError)
 
 

@@ -87,17 +87,12 @@ class GraphedModule(TranslationModule):
     def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
         """Does nothing: `training_step` has computed the gradients."""
 
-    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+    def optimizer_zero_grad(self, *arguments: Any) -> None:
         """Does nothing: `training_step` zeroes the gradients in place at the beginning of a
         step.
         """
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
+    def configure_gradient_clipping(self, *arguments: Any, **settings: Any) -> None:
         """Does nothing: `_update` clips."""
 
     @property

@@ -8,7 +8,7 @@ import secrets
 from functools import cache
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5
 
-WandbMode = Literal["online", "offline", "disabled", "shared"]
-
 
 def wandb_logger(config: Config, folder: Path) -> WandbLogger:
     """Starts the run there, and logs what leaves this machine, and where it goes. Raises
@@ -40,8 +38,10 @@ def wandb_logger(config: Config, folder: Path) -> WandbLogger:
         log.info("wandb    nothing is sent (disabled)")
         return WandbLogger(experiment=experiment)
     sent = ["curves", "options", "machine"]
+    no_text = "; no text (logger.samples=true sends validation sentences)"
     if logger.samples:
         sent.append("validation sentences with translations and attention")
+        no_text = ""
     if logger.upload:
         sent.append("the final checkpoint")
     destination = (
@@ -49,8 +49,7 @@ def wandb_logger(config: Config, folder: Path) -> WandbLogger:
     )
     if experiment.url:
         destination = f"sent to {experiment.url}"
-    text = "; no text (logger.samples=true sends validation sentences)"
-    log.info("wandb    %s are %s%s", ", ".join(sent), destination, "" if logger.samples else text)
+    log.info("wandb    %s are %s%s", ", ".join(sent), destination, no_text)
     return WandbLogger(experiment=experiment)
 
 
@@ -149,14 +148,14 @@ def _start_client(config: Config, folder: Path) -> Any:
     return run
 
 
-def wandb_mode(chosen: str) -> WandbMode:
+def wandb_mode(chosen: str) -> Any:
     """Returns online, offline or disabled: WANDB_MODE if it is set, else what was chosen; auto is
-    online if there is a key.
+    online if there is a key. The client refuses any other mode.
     """
     mode = os.environ.get("WANDB_MODE") or chosen
     if mode == "auto":
         return "online" if _has_wandb_key() else "offline"
-    return cast(WandbMode, mode)  # the client refuses others
+    return mode
 
 
 @cache
