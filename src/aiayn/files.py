@@ -102,6 +102,13 @@ def fsync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def cores() -> int:
+    """Returns how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def sha256(path: Path) -> str:
     """Returns the SHA-256 of a file's content, in hexadecimal."""
     with open(path, "rb") as file:

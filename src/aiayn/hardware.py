@@ -17,7 +17,7 @@ from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.training import TrainerOptions, TrainingPrecision
 from aiayn.errors import ConfigError, counted
-from aiayn.files import source_commit
+from aiayn.files import cores, source_commit
 
 # Tokens of a micro-batch by the GPU memory (bytes) that they need at least. A step of 25,000 tokens
 # took 17 to 19 GB with big in bfloat16, 8 to 10 with base (docs/results/gpu.md).
@@ -289,9 +289,7 @@ def describe_machine(device: torch.device, precision: str, devices: int) -> dict
         "devices": devices,
         "device": gpu.name if gpu else _processor(),
         "precision": precision,
-        "cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cores": cores(),
         "threads": torch.get_num_threads(),
         "memory_gb": round(machine_memory() / 1e9, 1),
         "gpu_memory_gb": round(gpu.total_memory / 1e9, 1) if gpu else None,

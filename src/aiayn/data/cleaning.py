@@ -187,12 +187,8 @@ def clean(
         report.read_by_file[pair.file] += 1
         src, src_changed, src_flaw = _usable(pair.src)
         tgt, tgt_changed, tgt_flaw = _usable(pair.tgt)
-        reason = pair.flaw or src_flaw or tgt_flaw
-        for fault, is_faulty in () if reason else rules:
-            if is_faulty(src, tgt):
-                reason = fault
-                break
-        if reason:
+        faults = (fault for fault, is_faulty in rules if is_faulty(src, tgt))
+        if reason := pair.flaw or src_flaw or tgt_flaw or next(faults, None):
             report.drop(pair, reason)
             continue
         is_normalised = src_changed or tgt_changed

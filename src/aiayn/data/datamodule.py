@@ -86,9 +86,8 @@ class TranslationDataModule(pl.LightningDataModule):
         self.seed = seed
         self.devices = devices
         # padded tokens of a side
-        self._max_tokens = config.max_tokens_per_device
-        if self._max_tokens is None:
-            self._max_tokens = max(MAX_TOKENS_PER_DEVICE, config.max_length + 1)
+        usual = max(MAX_TOKENS_PER_DEVICE, config.max_length + 1)
+        self._max_tokens = config.max_tokens_per_device or usual
         # whether training sentences lie one after the other, unpadded, in a `PackedBatch`
         self.packed = False
         # batches of all ranks together, or a share of them

@@ -20,6 +20,7 @@ from aiayn.data.raw_text import RawText, with_progress
 from aiayn.data.survey import Survey
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ResourceError
+from aiayn.files import cores
 
 # Encoded at once; the second limits memory for long lines
 CHUNK_PAIRS, CHUNK_CHARACTERS = 20_000, 8_000_000
@@ -147,9 +148,7 @@ def encode(
 
     Raises ResourceError if a process is killed, as for want of memory.
     """
-    processes = processes or (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    processes = processes or cores()
     chunks = grouped(pairs, CHUNK_PAIRS, CHUNK_CHARACTERS)
     src, tgt = _cached(tokenizer)
     for chunk in islice(chunks, SEVERAL if processes > 1 else None):

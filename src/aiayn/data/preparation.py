@@ -336,18 +336,17 @@ def warn_of_leakage(
             (src, tgt) for _, src, tgt in encode(pairs, prepared.tokenizer, processes=1)
         ]
     wanted = np.concatenate([_signatures(*part) for parts in held_out.values() for part in parts])
-    learned = set()
-    for begin in range(0, len(prepared.train), PAIRS_AT_ONCE):
+    learned, train = set(), prepared.train
+    for begin in range(0, len(train), PAIRS_AT_ONCE):
         bounds = slice(begin, begin + PAIRS_AT_ONCE + 1)
-        src, tgt = (
-            Sentences(side.flat, side.starts[bounds])
-            for side in (prepared.train.src, prepared.train.tgt)
-        )
+        src, tgt = (Sentences(side.flat, side.starts[bounds]) for side in (train.src, train.tgt))
         similar = np.flatnonzero(np.isin(_signatures(src, tgt), wanted))
-        learned |= {_ids(src, tgt, number) for number in similar.tolist()}
+        learned |= {(src[n].tobytes(), tgt[n].tobytes()) for n in similar.tolist()}
     overlaps = []
     for split, parts in held_out.items():
-        pairs = {_ids(src, tgt, number) for src, tgt in parts for number in range(len(src))}
+        pairs = {
+            (src[n].tobytes(), tgt[n].tobytes()) for src, tgt in parts for n in range(len(src))
+        }
         if leaked := pairs & learned:
             overlaps.append(f"{len(leaked):,} of {len(pairs):,} of {texts[split].option}")
     if summary := ", ".join(overlaps):
@@ -355,14 +354,10 @@ def warn_of_leakage(
             "warning: train/test leakage: %s are also training pairs; scores on them say little",
             summary,
         )
-    train = texts["train"]
-    files = list(map(str, train.identity())) if isinstance(train, FileText) else []
+    text = texts["train"]
+    files = list(map(str, text.identity())) if isinstance(text, FileText) else []
     if len(set(files)) < len(files):
-        log.warning("warning: %s: the same text is listed twice", train.option)
-
-
-def _ids(src: Sentences, tgt: Sentences, number: int) -> tuple[bytes, bytes]:
-    return src[number].tobytes(), tgt[number].tobytes()
+        log.warning("warning: %s: the same text is listed twice", text.option)
 
 
 def _signatures(src: Sentences, tgt: Sentences) -> np.ndarray:

@@ -82,7 +82,7 @@ class FileText(RawText):
             raise DataError(f"{self.key}={name}: {remedy}")
         if is_pair_file(name):
             return (Path(name).expanduser(),)
-        src, tgt = (_language_file(name, lang, self.langs, self.key) for lang in self.langs)
+        src, tgt = (self._language_file(name, lang) for lang in self.langs)
         n_src, n_tgt = self._scan(src)[0], self._scan(tgt)[0]
         if n_src != n_tgt:
             for path in (src, tgt):
@@ -92,6 +92,28 @@ class FileText(RawText):
                 "line N of one must translate line N of the other (only LF ends a line)"
             )
         return src, tgt
+
+    def _language_file(self, prefix: str, lang: str) -> Path:
+        """Returns the file of a language. Raises DataError that says what stands there instead."""
+        plain = Path(f"{prefix}.{lang}").expanduser()
+        candidates = [Path(f"{plain}{ending}") for ending in ("", *OPENERS)]
+        for path in candidates:
+            if path.exists():
+                return path
+        names = {path.name.casefold(): path for path in plain.parent.glob("*")}
+        similar = [path for path in candidates if path.name.casefold() in names]
+        codes, endings = ("|".join(map(re.escape, values)) for values in (self.langs, OPENERS))
+        if Path(prefix).expanduser().is_dir():
+            fault = f"is a folder; name the files in it, without .{lang}"
+        elif similar:
+            existing = names[similar[0].name.casefold()]
+            fault = f"no file {similar[0]}, but {existing} exists; rename it, or change the option"
+        elif extension := re.search(rf"\.({codes})({endings})?$", prefix):
+            rest = prefix[: extension.start()]
+            fault = f"leave out {extension[0]}; {self.key}={rest} names the files of both languages"
+        else:
+            fault = f"no file {plain} or {plain}.gz; {self.key} is the file name without .{lang}"
+        raise DataError(f"{self.key}={prefix}: {fault}")
 
     def _scan(self, path: Path) -> tuple[int, str]:
         return scan(path, max_expansion=self._max_expansion)
@@ -185,29 +207,6 @@ OTHER_FORMATS = {
 }
 
 
-def _language_file(prefix: str, lang: str, langs: tuple[str, str], key: str) -> Path:
-    """Returns the file of a language. Raises DataError that says what stands there instead."""
-    plain = Path(f"{prefix}.{lang}").expanduser()
-    candidates = [Path(f"{plain}{ending}") for ending in ("", *OPENERS)]
-    for path in candidates:
-        if path.exists():
-            return path
-    names = {path.name.casefold(): path for path in plain.parent.glob("*")}
-    similar = [path for path in candidates if path.name.casefold() in names]
-    codes, endings = ("|".join(map(re.escape, values)) for values in (langs, OPENERS))
-    if Path(prefix).expanduser().is_dir():
-        fault = f"is a folder; name the files in it, without .{lang}"
-    elif similar:
-        existing = names[similar[0].name.casefold()]
-        fault = f"no file {similar[0]}, but {existing} exists; rename it, or change the option"
-    elif extension := re.search(rf"\.({codes})({endings})?$", prefix):
-        rest = prefix[: extension.start()]
-        fault = f"leave out {extension[0]}; {key}={rest} names the files of both languages"
-    else:
-        fault = f"no file {plain} or {plain}.gz; {key} is the file name without .{lang}"
-    raise DataError(f"{key}={prefix}: {fault}")
-
-
 class PhrasebookText(RawText):
     """The generated English-German corpus that comes with the program."""
 
@@ -261,17 +260,14 @@ class HubText(RawText):
 
     def _load(self, name: str) -> Any:
         """Opens one split with the library `datasets`. Raises DataError if that fails."""
-        try:
-            import datasets.config
-        except ImportError as error:
-            raise DataError(f"data.source=hub needs `pip install datasets`; or {REMEDY}") from error
+        import datasets.config
+
+        path, config = self.hub_path, self.hub_name
         try:
             if self.folder:  # read in place, without a second copy in the library's cache
-                source, options = str(self.folder), {"streaming": True}
-            else:
-                _look_only_into_the_cache_if_offline(self.hub_path)
-                source, options = self.hub_path, {"revision": self.revision}
-            return datasets.load_dataset(source, self.hub_name, split=name, **options)
+                return datasets.load_dataset(str(self.folder), config, split=name, streaming=True)
+            _look_only_into_the_cache_if_offline(path)
+            return datasets.load_dataset(path, config, split=name, revision=self.revision)
         except Exception as error:  # datasets, pyarrow and the file system raise many kinds
             reason, remedy = summary_of(error), REMEDY
             if self.folder:
@@ -296,8 +292,6 @@ class HubText(RawText):
                     sides = [self._texts(table, lang) for lang in self.langs]
                     empty = empty and not sides[0]
                     yield from zip(*sides, strict=True)
-            except DataError:
-                raise
             except Exception as error:  # `datasets` raises many kinds, as in _load
                 raise DataError(
                     f"data.hub_path={self.hub_path}: cannot be read ({summary_of(error)})"
@@ -319,9 +313,7 @@ class HubText(RawText):
             fields = [f.name for f in columns["translation"].type]
             columns = dict(zip(fields, columns["translation"].flatten(), strict=True))
         if lang not in columns:
-            raise DataError(
-                f"data.hub_path={self.hub_path}: no column {lang} among {', '.join(columns)}"
-            )
+            raise KeyError(f"no column {lang} among {', '.join(columns)}")
         # A sentence is one line: a line feed inside it would become two lines when hypotheses are
         # written.
         texts = pc.fill_null(columns[lang], "").cast(pa.large_binary()).to_pylist()

@@ -9,7 +9,7 @@ are about.
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from math import log10, sqrt
@@ -111,7 +111,11 @@ def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
                 continue
             profile = _profile(text)
             if min(profile.pairs, dev.pairs) >= FEWEST_PAIRS:
-                _compare(profile, dev, config)
+                if fault := next(_faults(profile, dev, config), None):
+                    raise DataError(
+                        f"{text.option}: {fault}; correct the names of the files or of the "
+                        "columns, or set data.check_sides=false"
+                    )
             elif is_table:
                 log.warning(
                     "warning: %s: too few pairs (%d, and %d of %s) to tell whether its sides are "
@@ -127,15 +131,14 @@ def _profile(text: RawText) -> TextProfile:
     return TextProfile(text.option, len(pairs), first, *sides)
 
 
-def _compare(text: TextProfile, dev: TextProfile, config: DataOptions) -> None:
-    """Raises DataError unless each side of a text is more like its side of the development text
+def _faults(text: TextProfile, dev: TextProfile, config: DataOptions) -> Iterator[str]:
+    """Yields what is wrong unless each side of a text is more like its side of the development text
     than like the other.
     """
     src_ratio = text.src.likeness(dev.tgt) / max(text.src.likeness(dev.src), 1e-6)
     tgt_ratio = text.tgt.likeness(dev.src) / max(text.tgt.likeness(dev.tgt), 1e-6)
-    faults = []
     if src_ratio * tgt_ratio > EXCHANGED_PAIR and min(src_ratio, tgt_ratio) > 1:
-        faults.append(f"source and target are swapped compared with {dev.option}")
+        yield f"source and target are swapped compared with {dev.option}"
     # Words in common grow with both texts: those of one language had 0.05 to 0.24 or more, those of
     # two 0.08 to 0.15 or less, of 100 and of 1,000 pairs each.
     is_large = min(text.pairs, dev.pairs) >= FOREIGN_PAIRS
@@ -147,18 +150,9 @@ def _compare(text: TextProfile, dev: TextProfile, config: DataOptions) -> None:
         words = max(overlap(side.words, other.words) for other in (dev.src, dev.tgt))
         letters = max(overlap(side.trigrams, other.trigrams) for other in (dev.src, dev.tgt))
         if words < least and letters < SAME_LETTERS:
-            faults.append(
-                f"its {name} side should be {lang}, but is in neither language of {dev.option}"
-            )
+            yield f"its {name} side should be {lang}, but is in neither language of {dev.option}"
         if ratio > EXCHANGED_SIDE:
-            faults.append(
-                f"its {name} side is in the language of the {opposite} side of {dev.option}"
-            )
-    if faults:
-        raise DataError(
-            f"{text.option}: {faults[0]}; correct the names of the files or of the columns, or set "
-            "data.check_sides=false"
-        )
+            yield f"its {name} side is in the language of the {opposite} side of {dev.option}"
 
 
 @dataclass

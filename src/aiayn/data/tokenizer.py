@@ -169,8 +169,16 @@ class Tokenizer:
                     raise ValueError("a vocabulary without special tokens or bytes")
                 core.model = models.Unigram(vocabulary, UNK_ID, False)
             else:
+                # The ids as the trainer gives them: special tokens, the 256 bytes, then what each
+                # merge makes, which is in the file: forged ones could double the text without limit
+                pieces = [*SPECIAL_IDS, *sorted(_ALPHABET)]
+                ids = {piece: number for number, piece in enumerate(pieces)}
                 merges = [(left, right) for left, right in model["merges"]]
-                core.model = models.BPE(vocab=_vocabulary(merges, model["vocab"]), merges=merges)
+                for left, right in merges:
+                    if left not in ids or right not in ids or left + right not in model["vocab"]:
+                        raise ValueError("a merge of unknown subwords")
+                    ids.setdefault(left + right, len(ids))
+                core.model = models.BPE(vocab=ids, merges=merges)
             core.add_special_tokens(list(SPECIAL_IDS))
             core.add_tokens(
                 [
@@ -290,21 +298,6 @@ def _untrained(pattern: str | None, lowercase: bool) -> tokenizers.Tokenizer:
         core.pre_tokenizer = pre_tokenizers.Sequence([words, core.pre_tokenizer])
     core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     return core
-
-
-def _vocabulary(merges: list[tuple[str, str]], stored: dict[str, int]) -> dict[str, int]:
-    """Returns the ids as the trainer gives them: special tokens, the 256 bytes, then what each
-    merge makes.
-
-    Raises ValueError for merges whose result is not `stored`: forged ones could double the text
-    without limit.
-    """
-    ids = {piece: number for number, piece in enumerate([*SPECIAL_IDS, *sorted(_ALPHABET)])}
-    for left, right in merges:
-        if left not in ids or right not in ids or left + right not in stored:
-            raise ValueError("a merge of unknown subwords")
-        ids.setdefault(left + right, len(ids))
-    return ids
 
 
 def supported_vocab_size(config: DataOptions, text: RawText, size: int) -> int:

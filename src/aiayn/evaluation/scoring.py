@@ -79,8 +79,8 @@ def score(
     are none, ConfigError where the tokenizer of the language is not installed.
     """
     assert set(kinds) <= set(METRIC_KINDS), kinds
-    untouched = [hypotheses, *_same_lines(hypotheses, references)]
-    texts = [[composed(line) for line in text] for text in untouched]
+    untouched = _same_lines(hypotheses, references)
+    texts = [list(map(composed, text)) for text in untouched]
     lang = _language_of(tgt_lang, texts[1:])
     metrics: dict[str, float | None] = dict.fromkeys(METRIC_KINDS)
     signatures: dict[str, str | None] = dict.fromkeys(METRIC_KINDS)
@@ -89,7 +89,7 @@ def score(
         if not kind_applies(metric_name, lang):
             continue
         metric, prepare, tokens = _metric_of(metric_name, lang)
-        lines, *prepared = ([prepare(line) for line in text] for text in texts)
+        lines, *prepared = (list(map(prepare, text)) for text in texts)
         corpus_score: Any = metric.corpus_score(lines, prepared)
         metrics[metric_name] = corpus_score.score
         signatures[metric_name] = str(metric.get_signature()).replace("tok:none", tokens)
@@ -102,7 +102,9 @@ def score(
                 "reference_tokens": corpus_score.ref_len,
             }
             if metric_name == "bleu_compound_split":
-                counts |= _bare_script(texts)
+                # That of get_ende_bleu.sh, without straightened quotes
+                bare, *others = (list(map(bare_compound_split, text)) for text in texts)
+                counts["bare_script"] = _multi_bleu().corpus_score(bare, others).score
             details[metric_name] = counts
     changed = [
         sum(map(str.__ne__, text, in_nfc)) for text, in_nfc in zip(untouched, texts, strict=True)
@@ -184,10 +186,9 @@ def output(
     """Returns the output in one kind of score, and the signature of that kind. Raises as `score`
     does.
     """
-    untouched = [hypotheses, *_same_lines(hypotheses, references)]
-    texts = [[composed(line) for line in text] for text in untouched]
+    texts = [list(map(composed, text)) for text in _same_lines(hypotheses, references)]
     metric, prepare, tokens = _metric_of(metric_name, _language_of(tgt_lang, texts[1:]))
-    lines, *prepared = ([prepare(line) for line in text] for text in texts)
+    lines, *prepared = (list(map(prepare, text)) for text in texts)
     statistics: Any = metric._extract_corpus_statistics(lines, prepared)
     signature = str(metric.get_signature()).replace("tok:none", tokens)
     score_of: Any = metric._compute_score_from_stats
@@ -235,12 +236,6 @@ def _tokens(text: str, lang: str) -> str:
     # As tokenizer.perl: a full stop that ends the line is a token, after numbers and abbreviations
     # as well.
     return re.sub(r"(?<=[^\s.])\.$", " .", tokens)
-
-
-def _bare_script(texts: list[list[str]]) -> dict[str, Any]:
-    """Returns the score of get_ende_bleu.sh without straightened quotes."""
-    hypotheses, *references = ([bare_compound_split(line) for line in text] for text in texts)
-    return {"bare_script": _multi_bleu().corpus_score(hypotheses, references).score}
 
 
 def _metric_of(metric_name: str, lang: str) -> tuple[Metric, Callable[[str], str], str]:
@@ -304,7 +299,7 @@ def _moses(lang: str) -> _Moses:
 
 
 def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) -> list[list[str]]:
-    """Returns the references as lists, each with one line per hypothesis.
+    """Returns hypotheses and references as lists, with one line per hypothesis each.
 
     Raises DataError unless the counts agree: sacreBLEU silently compares the lines of the shorter
     side.
@@ -319,4 +314,4 @@ def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) 
             )
     if not hypotheses:
         raise DataError("0 hypotheses and 0 references: nothing to score")
-    return [list(stream) for stream in streams]
+    return [list(text) for text in (hypotheses, *streams)]

@@ -13,7 +13,7 @@ their steps (Kasai et al. 2022; most toolkits use p = 1).
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,11 +24,14 @@ from aiayn.errors import ConfigError, NonFiniteOutputError
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
+if TYPE_CHECKING:
+    from aiayn.model.transformer import Transformer
+    from aiayn.search.ensemble import Ensemble
+
 # A check whether sentences are done waits for the GPU, so it is not made at every step there. A
 # late check changes no result: a done sentence stays done.
 STEPS_PER_CHECK = {"cpu": 1}
 ROWS = 512  # hypotheses whose logits are in memory at once, 76 MB with 37,000 subwords
-
 
 # An extension's limit on the output of a search: required or forbidden words, lengths, a grammar.
 # Takes source ids (N, S), prefixes (N, K, T) without bos, and log-probabilities (N, K, V) of the
@@ -66,18 +69,7 @@ class Constrained(NamedTuple):
         return self._replace(src=self.src[sentences], prefixes=self.prefixes[sentences])
 
 
-class Decoder(Protocol):
-    """The methods of a Transformer that a search calls; `search/ensemble.py` makes one decoder of
-    several.
-    """
-
-    def encode(self, src: Tensor, src_mask: Tensor) -> Any: ...
-    def init_cache(self, memory: Any, src_mask: Tensor, beam_size: int) -> Any: ...
-    def step(self, tokens: Tensor, cache: Any) -> Tensor: ...
-    def project(self, states: Tensor) -> Tensor: ...
-
-
-def log_probs_of(model: Decoder, projected: Tensor) -> Tensor:
+def log_probs_of(model: "Transformer | Ensemble", projected: Tensor) -> Tensor:
     """Returns log-probabilities (..., V) for the output of `project`: logits, or an ensemble's
     log-probabilities.
     """
@@ -106,7 +98,7 @@ class Beams(NamedTuple):
 
 @torch.inference_mode()
 def beam_search(
-    model: Decoder,
+    model: "Transformer | Ensemble",
     src: Tensor,
     src_mask: Tensor,
     config: SearchConfig,
@@ -178,7 +170,7 @@ def beam_search(
 
 
 def best_continuations(
-    model: Decoder,
+    model: "Transformer | Ensemble",
     states: Tensor,
     log_probs: Tensor,
     n_best: int,
@@ -297,21 +289,11 @@ def _collect(beams: Beams, hypotheses: list[list[Hypothesis]]) -> None:
     )
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for sentence, tokens, parents, *finished in rows:
-        hypotheses[sentence] = [
-            Hypothesis(_tokens_of(tokens, parents, *divmod(start, len(tokens))), score, log_prob)
-            for start, score, log_prob in zip(*finished, strict=True)
-            if score > -torch.inf
-        ]
-
-
-def _tokens_of(
-    tokens: list[list[int]], parents: list[list[int]], length: int, beam: int
-) -> list[int]:
-    """Returns the tokens of the hypothesis `beam` among those alive after `length` steps; both
-    lists are (K, L).
-    """
-    reversed_tokens = []
-    for step in reversed(range(length)):
-        reversed_tokens.append(tokens[beam][step])
-        beam = parents[beam][step]
-    return reversed_tokens[::-1]
+        for start, score, log_prob in zip(*finished, strict=True):
+            if score > -torch.inf:
+                length, beam = divmod(start, len(tokens))
+                reversed_tokens = []
+                for step in reversed(range(length)):
+                    reversed_tokens.append(tokens[beam][step])
+                    beam = parents[beam][step]
+                hypotheses[sentence].append(Hypothesis(reversed_tokens[::-1], score, log_prob))

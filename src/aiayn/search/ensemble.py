@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,18 +27,18 @@ class Ensemble(nn.Module):
         self.models = cast(Sequence[Transformer], nn.ModuleList(models))
         self.training = models[0].training
 
-    def encode(self, src: Tensor, src_mask: Tensor) -> list[Tensor]:
+    def encode(self, src: Tensor, src_mask: Tensor) -> Any:
         """Encodes src (B, S). Returns the memory (B, S, D) of every model."""
         return [model.encode(src, src_mask) for model in self.models]
 
-    def init_cache(self, memory: list[Tensor], src_mask: Tensor, beam_size: int) -> "EnsembleCache":
+    def init_cache(self, memory: Any, src_mask: Tensor, beam_size: int) -> Any:
         """Returns an empty cache for `step`, as `Transformer.init_cache` does."""
         pairs = zip(self.models, memory, strict=True)
         return EnsembleCache(
             [model.init_cache(memory, src_mask, beam_size) for model, memory in pairs]
         )
 
-    def step(self, tokens: Tensor, cache: "EnsembleCache") -> Tensor:
+    def step(self, tokens: Tensor, cache: Any) -> Tensor:
         """Decodes one more position; tokens (N, K). Returns the states of all models side by side,
         (N, K, M * D).
         """

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import TOKEN, Tokenizer
 from aiayn.errors import NonFiniteOutputError
-from aiayn.files import sha256
+from aiayn.files import cores, sha256
 from aiayn.runs.run_folder import read_checksum
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
 from aiayn.search.translations import Hypothesis, length_penalty
@@ -104,6 +104,8 @@ class FastTranslator(LineTranslator):
         parallel: dict[str, Any] = {"inter_threads": devices}
         if device == "cuda":
             parallel = {"device_index": list(range(devices))}
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        n_cores = (int(threads) if threads.isdecimal() else 0) or cores()
         # Where torch is loaded, both have one OpenMP, and CTranslate2 sets its threads.
         torch = sys.modules.get("torch")
         n_threads = torch.get_num_threads() if torch else 0
@@ -111,7 +113,7 @@ class FastTranslator(LineTranslator):
             str(folder),
             device,
             compute_type=COMPUTE_TYPES[precision],
-            intra_threads=max(1, _threads() // devices),
+            intra_threads=max(1, n_cores // devices),
             **parallel,
         )
         if torch:
@@ -239,14 +241,3 @@ class FastTranslator(LineTranslator):
             hypotheses.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
             ranked.append(hypotheses[: self.search.beam_size])
         return ranked
-
-
-def _threads() -> int:
-    """Returns how many threads products may take: OMP_NUM_THREADS, or as many as there are cores
-    for this process.
-    """
-    chosen = os.environ.get("OMP_NUM_THREADS", "")
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return int(chosen) if chosen.isdecimal() and int(chosen) else cores

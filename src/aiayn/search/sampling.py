@@ -7,15 +7,20 @@ on what was drawn before.
 """
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from aiayn.config.search import SamplingConfig, SearchConfig
 from aiayn.errors import NonFiniteOutputError
-from aiayn.search.beam_search import Decoder, length_limits, log_probs_of
+from aiayn.search.beam_search import length_limits, log_probs_of
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
+
+if TYPE_CHECKING:
+    from aiayn.model.transformer import Transformer
+    from aiayn.search.ensemble import Ensemble
 
 
 def uniform(seed: int, line: int, position: int) -> float:
@@ -26,7 +31,7 @@ def uniform(seed: int, line: int, position: int) -> float:
 
 @torch.inference_mode()
 def sample(
-    model: Decoder,
+    model: "Transformer | Ensemble",
     src: Tensor,
     src_mask: Tensor,
     lines: list[int],

@@ -84,13 +84,11 @@ class Translator(LineTranslator):
     def find(
         self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
     ) -> list[list[Hypothesis]]:
-        def search(batch: list[int]) -> list[list[Hypothesis]]:
-            src = self.padded(src_ids, batch)
-            mask = source_mask(src)
+        def search(batch: list[int], src: Tensor, mask: Tensor) -> list[list[Hypothesis]]:
             of_lines = beam_search(self.model, src, mask, self.search, self.constraint)
             return [hypotheses[:n] for hypotheses in of_lines]
 
-        return self.in_batches(src_ids, self.search.beam_size, search, list, first_line, on_batch)
+        return self.in_batches(src_ids, search, list, first_line, on_batch, self.search.beam_size)
 
     def sample(
         self,
@@ -113,13 +111,11 @@ class Translator(LineTranslator):
         )
         src_ids = self.sources(lines, first_line)
 
-        def draw(batch: list[int]) -> list[Translation]:
-            src = self.padded(src_ids, batch)
+        def draw(batch: list[int], src: Tensor, mask: Tensor) -> list[Translation]:
             numbers = [first_line + number for number in batch]
-            mask = source_mask(src)
             return self.to_text(sample(self.model, src, mask, numbers, sampling, self.search))
 
-        return self.in_batches(src_ids, 1, draw, Translation, first_line, on_batch)
+        return self.in_batches(src_ids, draw, Translation, first_line, on_batch)
 
     def score(
         self,
@@ -146,9 +142,9 @@ class Translator(LineTranslator):
         longer = [max(pair, key=len) for pair in zip(src_ids, tgt_ids, strict=True)]
         self.refuse_long(longer, first_line, self.max_positions and self.max_positions - 1)
 
-        def force(batch: list[int]) -> list[ScoredPair]:
-            src, tgt = self.padded(src_ids, batch), self.padded(tgt_ids, batch)
-            log_probs, likeliest = force_decode(self.models, src, source_mask(src), tgt)
+        def force(batch: list[int], src: Tensor, mask: Tensor) -> list[ScoredPair]:
+            tgt = self.padded(tgt_ids, batch)
+            log_probs, likeliest = force_decode(self.models, src, mask, tgt)
             rows = zip(batch, log_probs.tolist(), likeliest.sum(1).tolist(), strict=True)
             pairs = []
             for number, row, count in rows:
@@ -159,7 +155,7 @@ class Translator(LineTranslator):
                 pairs.append(ScoredPair(tokens, of_tokens, total, score, count))
             return pairs
 
-        return self.in_batches(longer, 1, force, ScoredPair, first_line, on_batch)
+        return self.in_batches(src_ids, force, ScoredPair, first_line, on_batch, longer=longer)
 
     def padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
         """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""
@@ -167,19 +163,21 @@ class Translator(LineTranslator):
 
     def in_batches(
         self,
-        ids: list[list[int]],
-        beams: int,
-        decode: Callable[[list[int]], list[T]],
+        src_ids: list[list[int]],
+        decode: Callable[[list[int], Tensor, Tensor], list[T]],
         blank: Callable[[], T],
         first_line: int,
         on_batch: Progress | None,
+        beams: int = 1,
+        longer: list[list[int]] | None = None,
     ) -> list[T]:
-        """Returns what `decode` finds for each line; it gets the indices of a batch. For blank
-        lines: `blank()`.
+        """Returns what `decode` finds for each line; it gets the indices of a batch, their sources,
+        and the mask of these. For blank lines: `blank()`. `longer`: the longer side of each pair.
 
         A batch has `batch_tokens` padded positions x beams, and half as many whenever memory runs
         out. The longest lines come first, so that this shows at once.
         """
+        ids = longer or src_ids
         outputs = [blank() for _ in ids]
         order = longest_first(ids)
         start, blanks = 0, len(ids) - len(order)
@@ -188,7 +186,8 @@ class Translator(LineTranslator):
                 width = len(ids[order[start]]) + 1
                 batch = order[start : start + max(1, self.batch_tokens // (width * beams))]
                 try:
-                    decoded = decode(batch)
+                    src = self.padded(src_ids, batch)
+                    decoded = decode(batch, src, source_mask(src))
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
