@@ -100,12 +100,11 @@ def test_the_defaults_of_the_schema_are_the_values_of_conf(base):
     "experiment-quickstart",
     "experiment-table3",
     "ablation-e_learned",
-    "data-",
-    "model-",
-    "trainer-",
-    "optim-",
-    "search-",
-    "logger-",
+    "data-files",
+    "data-treebank",
+    "model-big",
+    "optim-auto",
+    "logger-none",
 )
 @pytest.mark.parametrize(
     ("group", "choice"), [(group, choice) for group in GROUPS for choice in GROUPS[group]]

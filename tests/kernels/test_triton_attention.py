@@ -46,20 +46,20 @@ def ranges_of(layout, queries, keys, n_queries, n_keys):
     ranges = Ranges(first, last, first, last)
     return within_window(ranges, n_queries, 9) if layout == "window" else ranges
 
-for layout in ("own", "causal", "cross", "window"):
-    for d_k, d_v in ((8, 8), (20, 40)):
-        queries = [5, 1, 70, 30, 12]
-        keys = [3, 66, 9, 40, 2] if layout == "cross" else queries
-        n_queries, n_keys = sum(queries) + 13, sum(keys) + (5 if layout == "cross" else 13)
-        ranges = ranges_of(layout, queries, keys, n_queries, n_keys)
-        q, k, v = torch.randn(n_queries, 2, d_k), torch.randn(n_keys, 2, d_k), torch.randn(n_keys, 2, d_v)
-        grad_out = torch.randn(n_queries, 2, d_v)
-        out, log_sums = forward(q, k, v, ranges.key_start, ranges.key_end)
-        found = out, *backward(q, k, v, out, log_sums, grad_out, ranges)
-        leaves = [x.double().requires_grad_() for x in (q, k, v)]
-        right = attention(*(x.transpose(0, 1)[None] for x in leaves), ranges)[0].transpose(0, 1)
-        expected = right, *torch.autograd.grad(right, leaves, grad_out.double())
-        print(*(float(((a - b).norm() / b.norm()).detach()) for a, b in zip(found, expected)))
+cases = [("own", 8, 8), ("causal", 20, 40), ("cross", 20, 40), ("cross", 8, 8), ("window", 8, 8)]
+for layout, d_k, d_v in cases:
+    queries = [5, 1, 70, 30, 12]
+    keys = [3, 66, 9, 40, 2] if layout == "cross" else queries
+    n_queries, n_keys = sum(queries) + 13, sum(keys) + (5 if layout == "cross" else 13)
+    ranges = ranges_of(layout, queries, keys, n_queries, n_keys)
+    q, k, v = torch.randn(n_queries, 2, d_k), torch.randn(n_keys, 2, d_k), torch.randn(n_keys, 2, d_v)
+    grad_out = torch.randn(n_queries, 2, d_v)
+    out, log_sums = forward(q, k, v, ranges.key_start, ranges.key_end)
+    found = out, *backward(q, k, v, out, log_sums, grad_out, ranges)
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    right = attention(*(x.transpose(0, 1)[None] for x in leaves), ranges)[0].transpose(0, 1)
+    expected = right, *torch.autograd.grad(right, leaves, grad_out.double())
+    print(*(float(((a - b).norm() / b.norm()).detach()) for a, b in zip(found, expected)))
 """
 
 
@@ -70,7 +70,7 @@ def test_the_kernels_compute_equation_1_and_its_gradients_among_packed_sentences
         [sys.executable, "-c", ERRORS], env=interpreted, capture_output=True, text=True, check=True
     )
     errors = [[*map(float, line.split(" "))] for line in ended.stdout.split("\n")[:-1]]
-    assert [len(row) for row in errors] == [4] * 8
+    assert [len(row) for row in errors] == [4] * 5
     assert max(max(row) for row in errors) < 1e-6, errors
 
 

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -136,9 +135,10 @@ def test_every_flipped_bit_is_noticed(original, tmp_path):
     checkpoints.save(path, original)
     content = path.read_bytes()
     draw = random.Random(0)
-    anywhere = [(draw.randrange(len(content)), draw.randrange(8)) for _ in range(200)]
-    checksum = list(itertools.product(range(len(content) - 100, len(content)), range(8)))
-    for place, bit in anywhere + checksum:
+    anywhere = [draw.randrange(len(content)) for _ in range(60)]
+    checksum = range(len(content) - 100, len(content))
+    for place in [*anywhere, *checksum]:
+        bit = draw.randrange(8)
         path.write_bytes(
             content[:place] + bytes([content[place] ^ (1 << bit)]) + content[place + 1 :]
         )

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from applications import slow_but
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -237,8 +238,8 @@ def test_fused_in_a_triton_kernel_it_is_the_loss_of_all_logits_at_once():
 
 
 @needs_triton
-@pytest.mark.parametrize("capability", [75, 80, 90, 100, 120])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("capability", slow_but([75, 90, 120], [75, 80, 90, 100, 120]))
+@pytest.mark.parametrize("dtype", slow_but([torch.bfloat16], [torch.bfloat16, torch.float32]))
 def test_the_triton_kernel_is_compiled_for_a_gpu_into_vectors_for_any_vocabulary(
     capability, dtype, tmp_path, monkeypatch
 ):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from applications import slow_but
 
 from aiayn.apps.documents.document import Document, parse_document
 from aiayn.apps.documents.markup import Checked, Part
@@ -227,7 +228,9 @@ def test_msgfmt_accepts_what_was_translated(tmp_path):
         assert (check.returncode, errors) == (0, [])
 
 
-@pytest.mark.parametrize("flag", ["", "c-format", "python-brace-format", "java-format"])
+@pytest.mark.parametrize(
+    "flag", slow_but(["", "c-format"], ["", "c-format", "python-brace-format", "java-format"])
+)
 @pytest.mark.parametrize(
     "repeated", ["``a ", ":a:`", "|a", "*a", "%1", "{", "{0", "a_", "&a", "[#"]
 )

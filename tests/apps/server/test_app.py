@@ -761,7 +761,8 @@ def test_a_document_that_takes_too_long_is_ended_and_health_answers_meanwhile(tr
             assert http.get("/health").status_code == 200
             seconds.append(perf_counter() - start)
         assert {upload.result().status_code for upload in uploads} == {503}
-        assert max(seconds) < 1
+        # In the server's own process each upload would have held it up for minutes.
+        assert max(seconds) < 10
         answer = http.post("/translate_file", data=PAIR, files={"file": ("d.md", b"the house")})
     assert answer.status_code in (200, 503)  # the next one has its turn
 
