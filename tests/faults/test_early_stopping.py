@@ -20,7 +20,6 @@ from faults.harness import (
     within,
 )
 
-from aiayn.reports.report import summary
 from aiayn.runs import checkpoints
 from aiayn.runs.continuation import ValidationHistory
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
@@ -221,7 +220,6 @@ def test_where_the_average_validates_worse_than_the_best_checkpoint_that_is_the_
     assert end.code == 0, end.said
     assert best < 12
     assert "the average is worse than best.ckpt" in end.said
-    assert f"run={run.path} checkpoint=best" in summary(run.path)
     assert find_checkpoint(run.path, None) == run.best
     assert find_checkpoint(run.path, "averaged") == run.averaged
     run.best.unlink()

@@ -4,18 +4,23 @@ kept.
 
 import logging
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 import yaml
 from applications import SMALL, composed_options, text_in
 
 from aiayn.config import resolve
-from aiayn.config.resolve import CorpusSize, infer_sizes, open_options
+from aiayn.config.resolve import CorpusSize, RunConfig, infer_sizes, open_options
 from aiayn.errors import RefusedError
+from aiayn.hardware import Hardware
 from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.training import log_start
 from aiayn.training.callbacks import monitors
 from aiayn.training.log_start import unusual_options
+from aiayn.training.module import TranslationModule
 from aiayn.training.resume import fill_as_stored
 from aiayn.training.run import train
 
@@ -140,28 +145,61 @@ def test_a_loss_that_stays_at_the_unigram_loss_is_named_once_after_the_warm_up(
     assert any(line.startswith("steps    12, peak learning rate 0.014 at step 3") for line in lines)
 
 
-@pytest.mark.quick("bf16-mixed-True")
+def of_base(*options: str) -> RunConfig:
+    """Base on a large corpus, with these options."""
+    chosen = composed_options(*OPEN, "model=base", *options)
+    return resolve.resolve(infer_sizes(chosen, lambda: 4_500_000), CorpusSize(4_500_000, 3_000))
+
+
+def warnings_at_start(
+    config: RunConfig, precision: str, caplog: pytest.LogCaptureFixture
+) -> list[str]:
+    """What is said of a training on two CPU cores, of sentences of 24 and 26 subwords."""
+    src, tgt = (SimpleNamespace(lengths=np.array([length])) for length in (24, 26))
+    corpus = SimpleNamespace(
+        train=SimpleNamespace(src=src, tgt=tgt), tokenizer=SimpleNamespace(vocab_size=37_000)
+    )
+    log_start.log_hardware(
+        SimpleNamespace(
+            hardware=Hardware("cpu", precision), config=config, corpus=corpus, start_step=0
+        )
+    )
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "days"), [(100_000, ["about 80 days"]), (1_000, ["about 1 day;"]), (500, [])]
+)
+def test_a_training_that_takes_days_on_cpus_is_warned_of(steps, days, caplog, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    said = warnings_at_start(of_base(f"trainer.max_steps={steps}"), "32-true", caplog)
+    assert len(said) == len(days)
+    assert all(time in line for time, line in zip(days, said, strict=True)), said
+
+
 @pytest.mark.parametrize(
     ("precision", "in_hardware", "warned"),
-    [
-        ("bf16-mixed", False, True),
-        ("bf16-mixed", True, False),
-        ("32-true", False, False),
-    ],
+    [("bf16-mixed", False, True), ("bf16-mixed", True, False), ("32-true", False, False)],
 )
-def test_bfloat16_that_is_only_emulated_is_warned_of_before_the_first_step(
-    small, tmp_path, caplog, monkeypatch, precision, in_hardware, warned
+def test_bfloat16_that_is_only_emulated_is_warned_of(
+    caplog, monkeypatch, precision, in_hardware, warned
 ):
     monkeypatch.setattr(log_start, "has_bfloat16", lambda accelerator: in_hardware)
+    config = of_base("trainer.max_steps=9", f"trainer.precision={precision}")
+    said = warnings_at_start(config, precision, caplog)
+    assert len(said) == warned
+    assert all(line.startswith(f"warning  trainer.precision={precision}: ") for line in said)
+    assert all("trainer.precision=auto" in line for line in said)
 
-    train(
-        replace(small, trainer=replace(small.trainer, precision=precision, max_steps=1)), tmp_path
-    )
 
-    emulated = [
-        line
-        for line in caplog.messages
-        if line.startswith(f"warning  trainer.precision={precision}: ")
-    ]
-    assert len(emulated) == warned
-    assert all("trainer.precision=auto" in line for line in emulated)
+@pytest.mark.parametrize(
+    ("rate", "warned"), [("9e-6", True), ("1.1e-5", False), ("4.9e-3", False), ("5.1e-3", True)]
+)
+def test_a_learning_rate_at_which_models_of_this_width_rarely_learn_is_warned_of(
+    rate, warned, caplog
+):
+    config = of_base(f"optim.peak_lr={rate}", "model.n_layers=1")
+    log_start.log_rate(config, TranslationModule(config, 300))
+    said = [line for line in caplog.messages if line.startswith("warning  optim.peak_lr=")]
+    assert len(said) == warned
+    assert all("optim.peak_lr=0.0007" in line for line in said)

@@ -379,9 +379,6 @@ def summary(run: Path) -> str:
     existing = ", ".join(str(path.relative_to(run)) for path in files if path.exists())
     evaluate = f"{program.typed('evaluate')} run={run}"
     translate = f"{program.typed('translate')} {run}"
-    if folder.default_checkpoint() == "best":  # named, because by default the average is used
-        evaluate += " checkpoint=best"
-        translate += " --checkpoint best"
     config = folder.read_config()
     if config.get("model", {}).get("parts"):
         # Without the files that brought its parts the model cannot be loaded.
