@@ -87,7 +87,7 @@ class GraphedModule(TranslationModule):
     def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
         """Does nothing: `training_step` has computed the gradients."""
 
-    def optimizer_zero_grad(self, *arguments: Any) -> None:
+    def optimizer_zero_grad(self, *arguments: Any, **settings: Any) -> None:
         """Does nothing: `training_step` zeroes the gradients in place at the beginning of a
         step.
         """

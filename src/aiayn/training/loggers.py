@@ -220,6 +220,5 @@ class RunArtifacts(Checkpoint):
             wandb_logger.log_table("samples", columns, rows, step=step)
         if tensorboard:
             records_of_step = [record for record in records if record["step"] == step]
-            tensorboard.experiment.add_text(
-                "samples", _markdown(columns[1:], records_of_step), step
-            )
+            table = _markdown(records_of_step, *columns[1:])
+            tensorboard.experiment.add_text("samples", table, step)

@@ -236,14 +236,14 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
     style = {"fontsize": 7 if max(len(src), len(tgt)) <= 60 else 5, "parse_math": False}
     axes = figure.subplots(1, n_layers, squeeze=False)[0]
     for layer, (axis, weights) in enumerate(zip(axes, maps.cross.mean(1), strict=True), start=1):
-        image = axis.imshow(weights.numpy(), "Blues", scale, aspect="auto", interpolation="nearest")
+        axis.imshow(weights.numpy(), "Blues", scale, aspect="auto", interpolation="nearest")
         axis.set_title(f"layer {layer}", fontsize=9)
         axis.set_xlabel("source", fontsize=8)
         axis.set_xticks(range(len(src)), src, rotation=90, **style)
         axis.set_yticks([])
     axes[0].set_yticks(range(len(tgt)), tgt, **style)
     axes[0].set_ylabel("translation", fontsize=8)
-    colours = figure.colorbar(image, ax=axes, aspect=40, pad=0.01)
+    colours = figure.colorbar(axes[0].images[0], ax=axes, aspect=40, pad=0.01)
     colours.set_ticks([0, 0.05, 0.2, 0.5, 1], labels=["0", "0.05", "0.2", "0.5", "1"], fontsize=7)
     colours.set_label("attention weight", fontsize=8)
     save_figure(figure, path)
