@@ -12,7 +12,7 @@ import pytest
 from applications import slow_but
 
 from aiayn.apps.documents.document import Document, parse_document
-from aiayn.apps.documents.markup import Checked, Part
+from aiayn.apps.documents.markup import Part, rendered
 from aiayn.apps.documents.placement import UNIT, written
 
 HEADER = (
@@ -54,15 +54,10 @@ def word_for_word(text: str, spoil: bool, backwards: bool) -> tuple[str, np.ndar
 
 
 def translated(document: Document, spoil: bool = True, backwards: bool = False) -> str:
-    def whole(piece: str | Part | Checked) -> str:
-        if isinstance(piece, Checked):
-            return piece.accept("".join(map(whole, piece.pieces)))
-        if isinstance(piece, Part):
-            translation, weights = word_for_word(piece.text, spoil, backwards)
-            return piece.finish(written(piece, translation, weights, Counter()))
-        return piece
+    def text_of(part: Part) -> str:
+        return written(part, *word_for_word(part.text, spoil, backwards), Counter())
 
-    return "".join(map(whole, document.pieces))
+    return rendered(document.pieces, text_of)
 
 
 def translations(*messages: str, spoil: bool = True, backwards: bool = False) -> list[str]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from aiayn.apps.documents.document import Document, in_lines, parse_document
-from aiayn.apps.documents.markup import Checked, Part, parts_of
+from aiayn.apps.documents.markup import Checked, Part, parts_of, rendered
 from aiayn.apps.documents.placement import UNIT, written
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
@@ -46,15 +46,10 @@ def translated(
 
     def text_of(part: Part) -> str:
         if not found.markup:
-            return part.finish(part.escape(part.text.upper()))
-        return part.finish(written(part, *word_for_word(part.text, shout), Counter()))
+            return part.escape(part.text.upper())
+        return written(part, *word_for_word(part.text, shout), Counter())
 
-    def whole(piece: str | Part | Checked) -> str:
-        if isinstance(piece, Checked):
-            return piece.accept("".join(map(whole, piece.pieces)))
-        return piece if isinstance(piece, str) else text_of(piece)
-
-    text = "".join(map(whole, found.pieces))
+    text = rendered(found.pieces, text_of)
     return text if isinstance(content, str) else found.encode(text)
 
 
@@ -367,25 +362,25 @@ ONE, TWO, THREE = (TIMES.format(second, second) for second in (1, 2, 3))
 )
 def test_a_subtitle_goes_on_until_the_next_one_begins(name, content, texts):
     found = document(name, content)
-    assert [piece.text for piece in found.pieces if isinstance(piece, Part)] == texts.split("|")
+    assert [part.text for part in found.parts] == texts.split("|")
     assert translated(name, content, shout=False) == content
     assert not found.remarks
 
 
 def test_a_sentence_over_two_subtitles_is_divided_in_proportion_and_every_subtitle_stays():
     film = f"1\n{ONE}\nthe very old house\n\n2\n{TWO}\nof the three cats\n"
-    [sentence] = [piece for piece in document("a.srt", film).pieces if isinstance(piece, Part)]
+    [sentence] = [piece for piece in document("a.srt", film).pieces if isinstance(piece, Checked)]
     for text, first, second in (
         ("das sehr alte Haus der drei Katzen", "das sehr alte Haus", "der drei Katzen"),
         ("Katzenhaus", "Katzenhaus", ""),
     ):
-        assert sentence.finish(text) == f"{first}\n\n2\n{TWO}\n{second}"
+        assert sentence.accept(text) == f"{first}\n\n2\n{TWO}\n{second}"
     [sentence] = [
         piece
         for piece in document("a.srt", f"1\n{ONE}\nthe\ncats").pieces
-        if isinstance(piece, Part)
+        if isinstance(piece, Checked)
     ]
-    assert sentence.finish("Katzen") == "Katzen"  # a blank line would end the subtitle
+    assert sentence.accept("Katzen") == "Katzen"  # a blank line would end the subtitle
 
 
 def test_what_stands_in_no_subtitle_is_counted():
@@ -658,7 +653,7 @@ def test_what_would_be_a_mark_in_markdown_is_written_as_text():
 def test_words_that_would_become_marks_leave_a_block_as_it_was(text, translation):
     page = document("a.md", f"a cat\n\n{text}\n")
     checked = [piece for piece in page.pieces if isinstance(piece, Checked)][-1]
-    [part] = parts_of([checked])
+    [part] = page.parts[-1:]
     weights = np.zeros((len(UNIT.findall(translation)), len(UNIT.findall(part.text))))
     kept = checked.accept(written(part, translation, weights, Counter()))
     assert kept in text
@@ -810,7 +805,7 @@ def test_a_character_that_the_encoding_lacks_is_named():
 def test_groups_have_all_pieces_in_order_and_few_parts():
     found = document("a.jsonl", "".join(json.dumps({"en": f"the {n}"}) + "\n" for n in range(7)))
     groups = list(found.groups(3))
-    assert [sum(isinstance(one, Part) for one in group) for group in groups] == [3, 3, 1]
+    assert [len(list(parts_of(group))) for group in groups] == [3, 3, 1]
     assert [one for group in groups for one in group] == found.pieces
 
 
@@ -893,7 +888,7 @@ def test_columns_of_single_letters_are_not_taken_for_utf_16():
     ],
 )
 def test_what_a_page_says_is_not_to_be_translated_and_readings_of_words_stay(page, texts):
-    parts = [piece for piece in document("a.html", page).pieces if isinstance(piece, Part)]
+    parts = document("a.html", page).parts
     assert [part.text for part in parts] == texts.split("|")
     assert translated("a.html", page, shout=False) == page
 
@@ -908,15 +903,13 @@ def test_line_ends_and_columns_of_xliff_stay_where_it_says_so(preserved):
     )
     unit = unit if unit.startswith("<trans") else f"<trans-unit>{unit}"
     page = f'<xliff xml:space="default"><file><body>{unit}</body></file></xliff>'
-    parts = [piece.text for piece in document("a.xlf", page).pieces if isinstance(piece, Part)]
+    parts = [part.text for part in document("a.xlf", page).parts]
     assert parts == ["one two", "three:", "four", "five"]
     assert f">{text.upper().replace('G', 'g').replace('ID', 'id')}</target>" in translated(
         "a.xlf", page
     )
     by_default = document("a.xlf", page.replace("preserve", "default"))
-    assert [piece.text for piece in by_default.pieces if isinstance(piece, Part)] == [
-        "one two three: four five"
-    ]
+    assert [part.text for part in by_default.parts] == ["one two three: four five"]
 
 
 def test_line_ends_of_preserved_xliff_stay_however_they_are_written():
@@ -932,7 +925,7 @@ def test_line_ends_of_preserved_xliff_stay_however_they_are_written():
 def test_records_without_a_text_are_left_and_counted():
     lines = '{"en": "a"}\n{"en": null}\nnull\n{"de": "b"}\n{"en": "c"}\n'
     found = document("a.jsonl", lines)
-    assert [piece.text for piece in found.pieces if isinstance(piece, Part)] == ["a", "c"]
+    assert [part.text for part in found.parts] == ["a", "c"]
     assert translated("a.jsonl", lines) == lines.replace('"a"', '"a", "de": "A"').replace(
         '"c"', '"c", "de": "C"'
     )

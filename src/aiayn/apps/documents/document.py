@@ -11,7 +11,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -98,11 +98,7 @@ class Source:
         """Returns the pieces of a field that holds text; `write` escapes what is written into
         one.
         """
-        pieces = parse_markup(text, self.markup)
-        return [
-            write(piece) if isinstance(piece, str) else replace(piece, finish=write)
-            for piece in pieces
-        ]
+        return [Checked(parse_markup(text, self.markup), write)]
 
 
 Read = Callable[[Source], Pieces]
@@ -236,7 +232,7 @@ def _with_attributes(page: str) -> Pieces:
         texts.append([*text, "\0"])
         return f"{attribute[1]}\0{len(texts) - 1}\0"
 
-    pieces: list[Part | str | Checked] = []
+    pieces: Pieces = []
     tokens = Reader(page.replace("\0", "\ufffd")).tokens
     for piece in read_parts(
         tokens, html_text, escaped_html, edit_tag=partial(ATTRIBUTE.sub, hidden)
@@ -288,7 +284,7 @@ def _catalogue(source: Source) -> Pieces:
         ]
         if not names:
             continue
-        of_forms: list[Part | str] = []
+        of_forms: Pieces = []
         for name in names:
             of_forms += [*message_format.pieces(message.source(name)), END_OF_FORM]
         write = partial(_written_message, source, message, message_format, names)
@@ -428,10 +424,10 @@ def _subtitle_pieces(text: list[SubtitleLine]) -> Pieces:
     if not lines[0].strip() or sum(isinstance(piece, Part) for piece in pieces) != 1:
         # Nothing to translate, or tags that end a sentence
         return [piece for line in text for piece in (line.lead, *parse_markup(line.words))]
-    finish = partial(in_lines, lengths=list(map(len, lines)), ends=[line.lead for line in others])
+    divide = partial(in_lines, lengths=list(map(len, lines)), ends=[line.lead for line in others])
     return [
         text[0].lead,
-        *(piece if isinstance(piece, str) else replace(piece, finish=finish) for piece in pieces),
+        *(Checked([piece], divide) if isinstance(piece, Part) else piece for piece in pieces),
     ]
 
 

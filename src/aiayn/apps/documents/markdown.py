@@ -19,6 +19,7 @@ from markdown_it.token import Token as Mark
 
 from aiayn.apps.documents.markup import (
     Checked,
+    Part,
     Pieces,
     Reader,
     Token,
@@ -114,8 +115,11 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
             begin, end = offsets[0], offsets[-1]
             inline_tokens = _inline_tokens(text, token, offsets, leave)
             special = set("\\`*_[]<" + "|" * in_cell)
-            finish = str if in_cell or opening.markup.startswith("#") else _finish
-            units = read_parts(inline_tokens, _read, _escape(special, inline_tokens), finish)
+            units: Pieces = read_parts(inline_tokens, _read, _escape(special, inline_tokens))
+            if not in_cell and not opening.markup.startswith("#"):
+                units = [
+                    Checked([unit], _finish) if isinstance(unit, Part) else unit for unit in units
+                ]
             leave_block = partial(
                 leave,
                 "block",

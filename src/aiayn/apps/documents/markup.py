@@ -8,7 +8,7 @@ tags that end a sentence is a part to translate, and everything else is copied.
 import html
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
@@ -80,26 +80,36 @@ class Part:
     # Characters, and the element that replaces them
     kept: list[tuple[int, int, str]] = field(default_factory=list)
     escape: Callable[[str], str] = str  # writes text as the document has it
-    finish: Callable[[str], str] = str  # is given the translation, with its tags
 
 
 @dataclass(frozen=True)
 class Checked:
-    """Pieces whose translation is judged as a whole, such as those of a message."""
+    """Pieces whose translation is written as a whole, such as those of a message."""
 
-    pieces: "Sequence[Part | str | Checked]"
-    accept: Callable[[str], str]  # is given the translation; returns it, or what stays instead
-
-
-Pieces = list[Part | str] | list[Part | str | Checked]
+    pieces: "Pieces"
+    accept: Callable[[str], str]  # is given the translation; returns what is written
 
 
-def parts_of(pieces: Iterable[Part | str | Checked]) -> Iterator[Part]:
+Piece = Part | str | Checked
+Pieces = list[Piece]
+
+
+def parts_of(pieces: Iterable[Piece]) -> Iterator[Part]:
     for piece in pieces:
         if isinstance(piece, Checked):
             yield from parts_of(piece.pieces)
         elif isinstance(piece, Part):
             yield piece
+
+
+def rendered(pieces: Iterable[Piece], translate: Callable[[Part], str]) -> str:
+    """Returns pieces as one text, with a translation, tags included, in place of each part."""
+    texts = []
+    for piece in pieces:
+        if isinstance(piece, Checked):
+            piece = piece.accept(rendered(piece.pieces, translate))
+        texts.append(translate(piece) if isinstance(piece, Part) else piece)
+    return "".join(texts)
 
 
 def changes_marks(left: str, right: str) -> bool:
@@ -204,16 +214,15 @@ def read_parts(
     tokens: Iterable[Token],
     read: Callable[[str], str] = plain_text,
     escape: Callable[[str], str] = str,
-    finish: Callable[[str], str] = str,
     edit_tag: Callable[[str], str] = str,
 ) -> Pieces:
     """Returns what is between tokens that end a sentence as parts, and the rest as it is.
 
-    `read` makes text of what is written between tags, and `escape` the other way round; `finish`
-    gets the translation, `edit_tag` every tag that is not in an element that stays as it is.
+    `read` makes text of what is written between tags, and `escape` the other way round; `edit_tag`
+    gets every tag that is not in an element that stays as it is.
     """
     pieces: Pieces = []
-    make = partial(Part, escape=escape, finish=finish)
+    make = partial(Part, escape=escape)
     for is_other, group in groupby(
         _joined(iter(tokens), edit_tag), lambda token: token[0] == "other"
     ):

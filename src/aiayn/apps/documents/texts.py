@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from aiayn.apps.documents.markup import MARK, Checked, Part, Pieces, parse_markup, parts_of
+from aiayn.apps.documents.markup import MARK, Part, Pieces, parse_markup, parts_of, rendered
 from aiayn.apps.documents.placement import UNIT, Attention, unit_weights, written
 from aiayn.data.languages import primary
 from aiayn.data.placeholders import has_letters
@@ -131,8 +131,8 @@ class Texts:
         self.sentences = CutSentences()
         self._texts: list[Pieces] = []
         self._markup = markup
-        # Blank, sentence, blank, ...; which sentences
-        self._cuts: list[tuple[Part, list[str], range]] = []
+        # Of each part blank, sentence, blank, ...; which sentences
+        self._cuts: list[tuple[list[str], range]] = []
         lines = self.sentences.lines
         for number, text in enumerate(texts, first_line):
             text_tag, pieces = tag, text
@@ -151,7 +151,7 @@ class Texts:
                     )
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
                 sentence_numbers = range(len(lines), len(lines) + len(cut) // 2)
-                self._cuts.append((part, cut, sentence_numbers))
+                self._cuts.append((cut, sentence_numbers))
                 start = f"{text_tag} " if text_tag else ""
                 # A blank one is not translated; `restore` copies it.
                 lines += [
@@ -172,28 +172,24 @@ class Texts:
         cuts = iter(self._cuts)
         placement_counts = Counter[str]()
 
-        def translated(piece: Part | str | Checked) -> str:
-            if isinstance(piece, str):
-                return piece
-            if isinstance(piece, Checked):
-                return piece.accept("".join(map(translated, piece.pieces)))
-            part, cut, sentence_numbers = next(cuts)
+        def translated(part: Part) -> str:
+            cut, sentence_numbers = next(cuts)
             pieces = list(cut)
             for number, sentence in enumerate(sentence_numbers):
                 if self.sentences.lines[sentence]:
                     pieces[2 * number + 1] = translations[sentence]
             text = "".join(pieces)
             if not self._markup:
-                return part.finish(part.escape(text))
+                return part.escape(text)
             part_attention = [
                 attention_by_sentence[sentence]
                 for sentence in sentence_numbers
                 if sentence in attention_by_sentence
             ]
             weights = unit_weights(pieces, cut, part_attention)
-            return part.finish(written(part, text, weights, placement_counts))
+            return written(part, text, weights, placement_counts)
 
-        return ["".join(map(translated, pieces)) for pieces in self._texts], placement_counts
+        return [rendered(pieces, translated) for pieces in self._texts], placement_counts
 
 
 def translate_texts(

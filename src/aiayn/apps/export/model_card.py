@@ -15,12 +15,6 @@ from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.results import Evaluation
 
-# Our kinds by the hub's names; all others are kinds of bleu
-HUB_METRICS = {
-    "chrf": "chrf",
-    "ter": "ter",
-}
-
 
 def model_card(
     checkpoint: Checkpoint, name: str, evaluations: Mapping[str, Evaluation], licence: str
@@ -106,7 +100,7 @@ def _hub_result(evaluation: Evaluation, test: str, corpus: DataConfig) -> dict[s
     """Returns one entry of the header's model-index, in the hub's layout."""
     metrics = [
         {
-            "type": HUB_METRICS.get(metric, "bleu"),
+            "type": metric if metric in ("chrf", "ter") else "bleu",  # all others are kinds of it
             "name": metric,
             "value": score,
             "args": {"signature": signature},

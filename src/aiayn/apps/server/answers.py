@@ -24,7 +24,14 @@ from aiayn.apps.server.document_process import (
 )
 from aiayn.apps.server.metrics import Metrics
 from aiayn.apps.server.options import ServeOptions
-from aiayn.apps.server.requests import Fields, count_of, file_of, is_language, line_of, texts_of
+from aiayn.apps.server.requests import (
+    Fields,
+    alternatives_of,
+    file_of,
+    is_language,
+    line_of,
+    texts_of,
+)
 from aiayn.apps.server.service import Service
 from aiayn.data.languages import LANGUAGE_CODES, best_match, short_code, tags_of_targets
 from aiayn.data.text_files import SURROGATE
@@ -92,7 +99,7 @@ class Answers:
         """
         translator = self.service.served.translator
         lines = texts_of(fields)
-        n = 1 + count_of(fields, "alternatives", translator.search.beam_size - 1)
+        n = 1 + alternatives_of(fields, translator.search.beam_size - 1)
         is_html, target = fields.get("format") == "html", _target_of(fields, translator)
         texts = await asyncio.to_thread(
             _cut, lines, translator, is_html, _targets(translator)[target]
@@ -107,16 +114,14 @@ class Answers:
             columns.append(column)
         # Different subwords may spell the same text.
         ranked = [list(dict.fromkeys(of_line)) for of_line in zip(*columns, strict=True)]
-        is_list = isinstance(fields["q"], list)
-        answer: Answer = {
-            "translatedText": [best for best, *_ in ranked] if is_list else ranked[0][0]
-        }
+        answer: dict[str, list] = {"translatedText": [best for best, *_ in ranked]}
         if n > 1:
-            answer["alternatives"] = [others for _, *others in ranked] if is_list else ranked[0][1:]
+            answer["alternatives"] = [others for _, *others in ranked]
         if fields["source"] == "auto":
-            [detected] = _detected(translator)
-            answer["detectedLanguage"] = [detected for _ in lines] if is_list else detected
-        return answer
+            answer["detectedLanguage"] = _detected(translator) * len(lines)
+        if isinstance(fields["q"], list):
+            return {**answer}
+        return {name: of_text for name, [of_text] in answer.items()}
 
     async def translate_file(self, fields: Fields, state: State) -> Answer:
         """Answers LibreTranslate's POST /translate_file, a document, with the address of its
@@ -134,16 +139,16 @@ class Answers:
             self.processes, write_upload, document, [line.text for line in best], attention
         )
         self.metrics.on_markup(placement_counts)
-        # Names and entries count, too: empty files would otherwise gather without limit.
-        sizes = (len(address) + len(content) + ENTRY for address, content in self.files.items())
-        room = MAX_FILES - sum(sizes) - len(translated) - len(document.name) - ENTRY
-        while self.files and room < 0:
-            address, content = self.files.popitem(last=False)
-            room += len(address) + len(content) + ENTRY
         address = f"{secrets.token_urlsafe(16)}.{document.name}"
         self.files[address] = translated
+        while len(self.files) > 1 and self._bytes_of_files() > MAX_FILES:
+            self.files.popitem(last=False)
         answer: Answer = {"translatedFileUrl": f"{state.base_url}download_file/{quote(address)}"}
         return answer | ({"remarks": remarks} if remarks else {})
+
+    def _bytes_of_files(self) -> int:
+        # Names and entries count, too: empty files would otherwise gather without limit.
+        return sum(len(address) + len(content) + ENTRY for address, content in self.files.items())
 
     async def _searched(
         self, translator: LineTranslator, sentences: CutSentences, n: int, state: State

@@ -107,14 +107,14 @@ def line_of(fields: Fields, name: str) -> str:
     return line
 
 
-def count_of(fields: Fields, name: str, most: int) -> int:
-    """Returns a field that must be a whole number up to `most`; 0 without it. Forms send digits.
-    Raises 400.
+def alternatives_of(fields: Fields, most: int) -> int:
+    """Returns the field `alternatives`, a whole number up to `most`; 0 without it. Forms send
+    digits. Raises 400.
     """
-    value = fields.get(name)
-    digits = "0" if value is None or value == "" else str(value)
+    value = fields.get("alternatives")
+    digits = "0" if value in (None, "") else str(value)
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 10 and int(digits) <= most):
-        raise HTTPException(400, f"{name} must be a whole number from 0 to {most}")
+        raise HTTPException(400, f"alternatives must be a whole number from 0 to {most}")
     return int(digits)
 
 
