@@ -167,39 +167,41 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
         tags = tags_at[tag.word]
         tags[tag.character] = tags.get(tag.character, "") + tag.raw
     pieces: list[str] = []
-    previous_text, done, was_new = "", 0, False
+    before, done, was_new = "", 0, False  # the text before a word, up to where text is written
     for number, word in enumerate(words):
         gap = text[done : word.start]
         # What follows `&lt;` would be a tag's name, and a `&gt;` far behind it the tag's end.
         begins_tag = (
             not gap
             and "&gt;" in part.text
-            and previous_text.endswith("&lt;")
+            and before.endswith("&lt;")
             and TAG_NAME.match(word.text)
         )
         if word.is_new or was_new or gap.strip() or begins_tag:  # they were no neighbours
-            next_text = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
-            beside_cjk = any(map(BESIDE_NO_BLANK.match, (previous_text[-1:], next_text)))
-            closes = not word.is_new and next_text[0] in CLOSING
-            opens = not was_new and previous_text[-1:] in OPENING
-            gap = "" if not previous_text or beside_cjk or closes or opens else " "
-            # They and placeholders must not run together.
-            gap = next(
-                (
-                    blank
-                    for blank in (gap, " ")
-                    if not changes_marks(previous_text + blank, next_text)
-                ),
-                ZERO_WIDTH_SPACE,
-            )
+            after = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
+            gap = _gap(before, after, not was_new, not word.is_new)
         tags = tags_at[number]
         pieces += [tags.pop(BEHIND, ""), gap, tags.get(0, "")]
         for start, stop in pairwise(sorted({0, *tags, len(word.text)})):
             pieces += [word.text[start:stop], tags.get(stop, "")]
-        previous_text = f"{previous_text}{gap}{word.text}"[-MARK_LENGTH:]
+        before = f"{before}{gap}{word.text}"[-MARK_LENGTH:]
         done, was_new = word.stop, word.is_new
     blanks_at_end = "" if text[done:].strip() else text[done:]
     return "".join([*pieces, *tags_at[len(words)].values(), blanks_at_end])
+
+
+def _gap(before: str, after: str, may_open: bool, may_close: bool) -> str:
+    """Returns what is put between two texts that were not neighbours: a blank or nothing.
+
+    may_open, may_close: whether punctuation before and after is the translation's own, so that no
+    blank belongs beside it. Tags and placeholders must not run together, not even over a blank.
+    """
+    is_open = may_open and before[-1:] in OPENING
+    is_closed = may_close and after[0] in CLOSING
+    beside_cjk = any(map(BESIDE_NO_BLANK.match, (before[-1:], after)))
+    gap = "" if not before or is_open or is_closed or beside_cjk else " "
+    blanks = (blank for blank in (gap, " ") if not changes_marks(before + blank, after))
+    return next(blanks, ZERO_WIDTH_SPACE)
 
 
 def _fixed_words(
@@ -299,7 +301,8 @@ class TagPlacer:
         for number, (tag, (first, last)) in enumerate(zip(tags, ranges, strict=True)):
             parent = around[-1]
             if tag.partner < number:
-                around.pop() if tag.partner == parent else None
+                if tag.partner == parent:
+                    around.pop()
             elif tag.partner == number:
                 alone.append((number, parent, first))
             elif tag.partner > number + 1 or not self._put_into_word(number, parent, first):
@@ -321,7 +324,7 @@ class TagPlacer:
             return False
         tag, source_word = self._part.tags[number], self._source[unit][0]
         closing = self._part.tags[tag.partner]
-        start, stop = (max(0, one.offset - self._source[unit].start()) for one in (tag, closing))
+        start, stop = (max(0, half.offset - self._source[unit].start()) for half in (tag, closing))
         if stop > len(source_word) or (start == 0 and stop in (0, len(source_word))):
             return False
         copies = (self._texts == source_word) & (self._owners[:-1] == parent)
