@@ -281,11 +281,13 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
         after_code = between in ("kept", "keptclose")
         ending = ENDING.match(words) if token_type == "text" and after_code else None
         if ending and kept and kept[-1][1] == len(text):
-            start, stop, kept_raw = kept[-1]
-            kept[-1] = (start, stop + len(ending[0]), kept_raw + ending[0])
+            start, _, kept_raw = kept[-1]
             text, words = text + ending[0], words[len(ending[0]) :]
-            if between == "keptclose":  # of a link around code: the ending goes into it, too
-                tags[-1].offset = len(text)
+            if between == "kept":
+                kept_raw += ending[0]
+            else:
+                tags[-1].raw, tags[-1].offset = tags[-1].raw + ending[0], len(text)
+            kept[-1] = (start, len(text), kept_raw)
             if not words:
                 continue
         between += "" if token_type == "text" else "alone" if raw[0] == "{" else token_type
