@@ -4,7 +4,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -164,9 +164,13 @@ def translate(
     )
     from aiayn.data.text_files import suffix
 
-    count, chunks = 0, _stream(run)
+    count = 0
     if file and input_format == "lines":
         count, chunks = texts.file_chunks(file)
+    elif sys.stdin.isatty() and sys.stdout.isatty():
+        chunks = texts.prompted_chunks(f"{run}: a line to translate, or Ctrl-D to leave")
+    else:
+        chunks = texts.stream_chunks()
     with model.open(run, devices, "--sample draws in torch" if drawing else None) as (
         translator,
         engine,
@@ -239,12 +243,6 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     if remedy := OTHER_FORMATS.get(ending):
         raise DataError(f"{file}: {remedy}")
     return "unknown"
-
-
-def _stream(run: Path) -> Iterator[Chunk]:
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        return texts.prompted_chunks(f"{run}: a line to translate, or Ctrl-D to leave")
-    return texts.stream_chunks()
 
 
 def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) -> None:

@@ -90,12 +90,10 @@ def make_jobs(
         for line in typed
         if not parser.parse_override(line).is_sweep_override()
     }
-
-    def point_of(job: Sequence[str]) -> tuple[str, ...]:
-        lines = (canonical_override(for_hydra(override, Config)) for override in job)
-        return tuple(fixed.get(key_of(line), line) for line in lines)
-
-    points = list(map(point_of, batch))
+    points = []
+    for job in batch:
+        lines = [canonical_override(for_hydra(override, Config)) for override in job]
+        points.append(tuple(fixed.get(key_of(line), line) for line in lines))
     rows = list(dict.fromkeys(points))
     names = job_names(rows, fixed.values())
     with_seeds = job_names(rows, [fixed[key] for key in fixed if key != "seed"])
