@@ -23,7 +23,7 @@ def trees(
     are removed. Train on them with data=treebank data.train=PREFIX.
     """
     from aiayn.errors import counted
-    from aiayn.parsing.convert import convert
+    from aiayn.parsing.penn_files import convert
 
     converted = convert(files, out)
     print(

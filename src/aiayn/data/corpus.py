@@ -74,13 +74,16 @@ class PreparedCorpus:
 
     @classmethod
     def open(cls, folder: Path) -> "PreparedCorpus":
+        manifest, report, tokenizer = (
+            (folder / f"{name}.json").read_text("utf-8")
+            for name in ("manifest", "report", "tokenizer")
+        )
         return cls(
-            folder=folder,
-            fingerprint=json.loads((folder / "manifest.json").read_text("utf-8"))["fingerprint"],
-            train=PreparedSplit.open(folder, "train"),
-            val=PreparedSplit.open(folder, "val"),
-            report=json.loads((folder / "report.json").read_text("utf-8")),
-            tokenizer=Tokenizer.from_json((folder / "tokenizer.json").read_text("utf-8")),
+            folder,
+            json.loads(manifest)["fingerprint"],
+            Tokenizer.from_json(tokenizer),
+            *(PreparedSplit.open(folder, name) for name in SPLITS),
+            json.loads(report),
         )
 
     def __reduce__(self):

@@ -197,9 +197,7 @@ class TranslationDataModule(pl.LightningDataModule):
         trainer, config, train = self.trainer, self.config, self.corpus.train
         devices = trainer.world_size if trainer else self.devices
         micro_batches = trainer.accumulate_grad_batches * devices if trainer else None
-        if self._plan is not None and micro_batches in (None, self._plan.micro_batches):
-            return self._plan
-        plan = BatchPlan(
+        plan = self._plan or BatchPlan(
             train.src.lengths,
             train.tgt.lengths,
             tokens_per_step=config.tokens_per_step,

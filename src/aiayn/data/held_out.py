@@ -26,31 +26,22 @@ def hold_out(
     for path in chain.from_iterable(files.values()):
         if path.exists():
             raise RefusedError(f"{path}: already exists; choose another folder with --out")
-    text, report = FileText("FILES", names, langs), CleaningReport()
+    text, report, count = FileText("FILES", names, langs), CleaningReport(), sum(sizes)
     pairs, keys = [], []  # as they are written, and what they are compared by
     for pair in clean(text.pairs(), report):
         pairs.append((pair.raw.src.decode(), pair.raw.tgt.decode()))
-        keys.append((folded(pair.src), folded(pair.tgt)))
+        keys.append((f"source {folded(pair.src)}", f"target {folded(pair.tgt)}"))
     report.check_encoding(text)
-    order, held_out, sources, targets = list(range(len(pairs))), [], set[str](), set[str]()
+    order, held_out, held_out_keys = list(range(len(pairs))), [], set[str]()
     random.Random(seed).shuffle(order)
     for number in order:
-        if len(held_out) == sum(sizes):
-            break
-        src, tgt = keys[number]
-        if src not in sources and tgt not in targets:
-            sources.add(src)
-            targets.add(tgt)
+        if len(held_out) < count and held_out_keys.isdisjoint(keys[number]):
+            held_out_keys.update(keys[number])
             held_out.append(pairs[number])
-    train = [
-        pair
-        for pair, (src, tgt) in zip(pairs, keys, strict=True)
-        if src not in sources and tgt not in targets
-    ]
-    if len(held_out) < sum(sizes) or len(train) < sum(sizes):
+    train = [pairs[n] for n, sides in enumerate(keys) if held_out_keys.isdisjoint(sides)]
+    if len(held_out) < count or len(train) < count:
         raise DataError(
-            f"{len(pairs)} usable pairs are too few to hold {sum(sizes)} out; lower --val and "
-            "--test"
+            f"{len(pairs)} usable pairs are too few to hold {count} out; lower --val and --test"
         )
     parts = {"train": train, "val": held_out[: sizes[0]], "test": held_out[sizes[0] :]}
     with writing(out, "choose another --out"):

@@ -100,14 +100,13 @@ class FileText(RawText):
         for path in candidates:
             if path.exists():
                 return path
-        names = {path.name.casefold(): path for path in plain.parent.glob("*")}
-        similar = [path for path in candidates if path.name.casefold() in names]
+        names = {path.name.casefold() for path in candidates}
+        similar = [path for path in plain.parent.glob("*") if path.name.casefold() in names]
         codes, endings = ("|".join(map(re.escape, values)) for values in (self.langs, OPENERS))
         if Path(prefix).expanduser().is_dir():
             fault = f"is a folder; name the files in it, without .{lang}"
         elif similar:
-            existing = names[similar[0].name.casefold()]
-            fault = f"no file {similar[0]}, but {existing} exists; rename it, or change the option"
+            fault = f"no file {plain}, but {similar[0]} exists; rename it, or change the option"
         elif extension := re.search(rf"\.({codes})({endings})?$", prefix):
             rest = prefix[: extension.start()]
             fault = f"leave out {extension[0]}; {self.key}={rest} names the files of both languages"
@@ -313,7 +312,7 @@ class HubText(RawText):
             fields = [f.name for f in columns["translation"].type]
             columns = dict(zip(fields, columns["translation"].flatten(), strict=True))
         if lang not in columns:
-            raise KeyError(f"no column {lang} among {', '.join(columns)}")
+            raise DataError(f"no column {lang} among {', '.join(columns)}")
         # A sentence is one line: a line feed inside it would become two lines when hypotheses are
         # written.
         texts = pc.fill_null(columns[lang], "").cast(pa.large_binary()).to_pylist()

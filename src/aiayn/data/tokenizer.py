@@ -37,10 +37,9 @@ SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 TOKEN = {number: token for token, number in SPECIAL_IDS.items()}
 
 # The alphabet of byte-level BPE: printable bytes are their own characters, the others 256 + n.
-_ALPHABET = set(pre_tokenizers.ByteLevel.alphabet())
-_UNPRINTED = [byte for byte in range(256) if chr(byte) not in _ALPHABET]
-BYTE_OF_CHARACTER = {character: ord(character) for character in _ALPHABET}
-BYTE_OF_CHARACTER |= {chr(256 + n): byte for n, byte in enumerate(_UNPRINTED)}
+_ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+_BYTES = sorted(range(256), key=lambda byte: chr(byte) not in _ALPHABET)
+BYTE_OF_CHARACTER = dict(zip(_ALPHABET, _BYTES, strict=True))
 
 # They divide a text before merges of bytes make subwords of its parts.
 CHARACTER, BETWEEN_SPACES = r"[\s\S]", " ?[^ ]+"
@@ -165,13 +164,13 @@ class Tokenizer:
             if model["type"] == "Unigram":
                 vocabulary = [(piece, score) for piece, score in model["vocab"]]
                 pieces = [piece for piece, score in vocabulary if piece and math.isfinite(score)]
-                if pieces[:4] != list(SPECIAL_IDS) or not _ALPHABET.issubset(pieces):
+                if pieces[:4] != list(SPECIAL_IDS) or not set(_ALPHABET).issubset(pieces):
                     raise ValueError("a vocabulary without special tokens or bytes")
                 core.model = models.Unigram(vocabulary, UNK_ID, False)
             else:
                 # The ids as the trainer gives them: special tokens, the 256 bytes, then what each
                 # merge makes, which is in the file: forged ones could double the text without limit
-                pieces = [*SPECIAL_IDS, *sorted(_ALPHABET)]
+                pieces = [*SPECIAL_IDS, *_ALPHABET]
                 ids = {piece: number for number, piece in enumerate(pieces)}
                 merges = [(left, right) for left, right in model["merges"]]
                 for left, right in merges:

@@ -114,19 +114,16 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         for path, member in zip(paths, checkpoints, strict=True)
     )
     n_references = len(test.references)
-    about_text = {
-        "n_references": n_references,
-        "text": test.option,
-        "test_set": test.of_paper,
-        "split": test.split,
-        "prefix": test.prefix,
-        "text_sha256": test.fingerprint,
-        "paper": paper_figures(test.of_paper, trained_on.src_lang, test.tgt_lang, n_references),
-    }
     evaluation = Evaluation(
         **vars(scores),
         **identity,
-        **about_text,
+        n_references=n_references,
+        text=test.option,
+        test_set=test.of_paper,
+        split=test.split,
+        prefix=test.prefix,
+        text_sha256=test.fingerprint,
+        paper=paper_figures(test.of_paper, trained_on.src_lang, test.tgt_lang, n_references),
         task=trained_on.task,
         forced=forced,
         extensions_sha256=ids_of_files(extensions),

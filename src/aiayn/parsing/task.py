@@ -54,10 +54,7 @@ class ParsingTask(Task):
         assert brackets is not None
         malformed, baseline = brackets["malformed"], brackets["right_branching"]["f1"]
         return [
-            (
-                "malformed",
-                f"{malformed:6d}  outputs, which were repaired",
-            ),
+            ("malformed", f"{malformed:6d}  outputs, which were repaired"),
             ("right-branching", f"{baseline:6.2f}  F1 of right-branching trees"),
         ]
 

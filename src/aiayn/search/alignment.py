@@ -41,10 +41,8 @@ def alignment_weights(
     with evaluating(translator.model), record_attention([layer]) as weights_of:
         for batch in (pairs[rows].tolist() for rows in evaluation_batches(lengths, BATCH_TOKENS)):
             # The decoder is causal, so what follows a shorter output does not matter.
-            src, tgt_in = (
-                translator.padded(src_ids, batch),
-                shift_right(translator.padded(outputs, batch))[:, :-1],
-            )
+            src = translator.padded(src_ids, batch)
+            tgt_in = shift_right(translator.padded(outputs, batch))[:, :-1]
             doing = (
                 f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split "
                 "them"
