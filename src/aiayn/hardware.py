@@ -43,6 +43,14 @@ PEAK_TFLOPS = {
     "3090": (71.0, 35.6),
 }
 
+# The variables of a SLURM job that has GPUs.
+GPUS_OF_SLURM = (
+    "SLURM_JOB_GPUS",
+    "SLURM_STEP_GPUS",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_GPUS",
+    "SLURM_GPUS_PER_NODE",
+)
 NARROW = 128  # d_model, up to which a training on a CPU takes few threads
 
 
@@ -54,14 +62,17 @@ def choose_device(accelerator: str) -> torch.device:
     gpus = torch.cuda.device_count()
     if accelerator == "gpu" and not gpus:
         raise ConfigError(f"accelerator=gpu: {why_no_gpu()}, or set accelerator=cpu")
-    if gpus and accelerator != "cpu":
-        _configure_cuda()
-        return torch.device("cuda")
-    return torch.device("cpu")
+    device = torch.device("cuda" if gpus and accelerator != "cpu" else "cpu")
+    _configure_libraries(device.type)
+    return device
 
 
-def _configure_cuda() -> None:
-    """Sets torch's options for GPUs, before anything is computed on one."""
+def _configure_libraries(device_type: str) -> None:
+    """Sets options of torch and oneDNN, before anything is computed on a device of this type."""
+    if device_type == "cpu":
+        # oneDNN compiles kernels for every shape of a batch, and would keep the last 1,024.
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
+        return
     # Masked attention in cuDNN costs tens of ms for every new shape, and its backward pass can give
     # NaN.
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -91,75 +102,69 @@ class Hardware(NamedTuple):
     precision: TrainingPrecision
 
 
-def keep_few_kernels() -> None:
-    """Bounds the memory of kernels, which oneDNN compiles for every shape of a batch; it would keep
-    the last 1,024.
-
-    Has no effect once oneDNN has compiled a kernel, or if the variable is already set.
-    """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128")
-
-
 def choose_hardware(settings: TrainerOptions) -> Hardware:
     """Resolves accelerator=auto and precision=auto.
 
-    Raises ConfigError if there are too few GPUs, or none that the precision needs. Training moves
-    to CPUs without being told only where nothing speaks for a GPU: neither several devices nor a
-    driver or a job that has GPUs.
+    Raises ConfigError if there are too few GPUs, or none that the precision needs.
     """
-    accelerator = _accelerator(settings)
-    if accelerator == "gpu":
-        _configure_cuda()
-    else:
-        keep_few_kernels()
-    precision = _precision(settings.precision, accelerator)
+    accelerator, precision = _accelerator(settings), settings.precision
+    _configure_libraries("cuda" if accelerator == "gpu" else "cpu")
+    if accelerator == "cpu" and precision in ("tf32", "16-mixed"):
+        raise ConfigError(
+            f"trainer.precision={precision}: needs a GPU; on a CPU set bf16-mixed or 32-true"
+        )
     # Also back: an earlier training of this process may have chosen otherwise.
-    torch.set_float32_matmul_precision("high" if settings.precision == "tf32" else "highest")
-    return Hardware(accelerator, precision)
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    if precision == "tf32":
+        precision = "32-true"
+    elif precision == "auto" and has_bfloat16(accelerator):
+        precision = "bf16-mixed"
+    elif precision == "auto":
+        # Tensor cores came with compute capability 7.0, bfloat16 in them with 8.0.
+        has_cores = accelerator == "gpu" and torch.cuda.get_device_capability() >= (7, 0)
+        precision = "16-mixed" if has_cores else "32-true"
+    return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerOptions
 
 
 def _accelerator(settings: TrainerOptions) -> str:
+    """Returns cpu or gpu. Training moves to CPUs without being told only where nothing speaks for a
+    GPU: neither several devices nor a driver or a job that has GPUs.
+    """
     gpus, accelerator = torch.cuda.device_count(), settings.accelerator
     on_cpu = "set trainer.accelerator=cpu to train on CPUs"
-    if accelerator == "auto":
-        if not gpus and settings.world_size > 1:
+    if accelerator == "auto" and not gpus:
+        if settings.world_size > 1:
             several = "devices" if settings.devices > 1 else "num_nodes"
             raise ConfigError(
                 f"trainer.{several}={getattr(settings, several)}: {why_no_gpu()}, or {on_cpu}, a "
                 "process for each"
             )
-        if not gpus and not _is_cuda_build() and (sign := sign_of_gpu()):
-            raise ConfigError(f"trainer.accelerator=auto: {sign}, but {why_no_gpu()}, or {on_cpu}")
-        accelerator = "gpu" if gpus else "cpu"
-    if accelerator == "gpu" and not gpus:
+        signs = ["this machine has an NVIDIA driver"] if has_nvidia_driver() else []
+        signs += [
+            f"SLURM gave this job GPUs ({name}={value})"
+            for name in GPUS_OF_SLURM
+            if (value := os.environ.get(name, "")) not in ("", "0")
+        ]
+        if signs and not (torch.version.cuda or torch.version.hip):
+            raise ConfigError(
+                f"trainer.accelerator=auto: {signs[0]}, but {why_no_gpu()}, or {on_cpu}"
+            )
+        return "cpu"
+    if accelerator == "cpu":
+        return "cpu"
+    if not gpus:
         raise ConfigError(f"trainer.accelerator=gpu: {why_no_gpu()}, or {on_cpu}")
-    if accelerator == "gpu" and gpus < settings.devices and not has_own_gpu(settings):
+    if gpus < settings.devices and not has_own_gpu(settings):
         raise ConfigError(
             f"trainer.devices={settings.devices}: this machine has {counted(gpus, 'GPU')}; lower "
             "trainer.devices, or set trainer.accelerator=cpu"
         )
-    return accelerator
-
-
-def _precision(precision: str, accelerator: str) -> TrainingPrecision:
-    if accelerator == "cpu" and precision in ("tf32", "16-mixed"):
-        raise ConfigError(
-            f"trainer.precision={precision}: needs a GPU; on a CPU set bf16-mixed or 32-true"
-        )
-    if precision == "tf32":
-        return "32-true"
-    if precision != "auto":
-        return cast(TrainingPrecision, precision)  # a rule of TrainerOptions
-    if has_bfloat16(accelerator):
-        return "bf16-mixed"
-    # Tensor cores came with compute capability 7.0, bfloat16 in them with 8.0.
-    has_cores = accelerator == "gpu" and torch.cuda.get_device_capability() >= (7, 0)
-    return "16-mixed" if has_cores else "32-true"
+    return "gpu"
 
 
 def why_no_gpu() -> str:
     """Returns why torch has no GPU here, and what to do about it, where there is none."""
-    if not _is_cuda_build():
+    if not (torch.version.cuda or torch.version.hip):
         return (
             f"torch {torch.__version__} is a build for CPUs; install the one for GPUs: make "
             "install TORCH=cuda"
@@ -176,34 +181,8 @@ def why_no_gpu() -> str:
     )
 
 
-def _is_cuda_build() -> bool:
-    """Returns whether this torch was built for GPUs (CUDA or ROCm)."""
-    return bool(torch.version.cuda or torch.version.hip)
-
-
 def has_nvidia_driver() -> bool:
     return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
-
-
-def sign_of_gpu() -> str | None:
-    """Returns what says that a GPU is there or was asked for: a driver, or the variables of a SLURM
-    job.
-    """
-    if has_nvidia_driver():
-        return "this machine has an NVIDIA driver"
-    for option in ("JOB_GPUS", "STEP_GPUS", "GPUS_ON_NODE", "GPUS", "GPUS_PER_NODE"):
-        if (value := os.environ.get(f"SLURM_{option}", "")) not in ("", "0"):
-            return f"SLURM gave this job GPUs (SLURM_{option}={value})"
-    return None
-
-
-def days_on_cpus(flops: float, cores: int) -> float:
-    """Returns about how many days a training of so many FLOPs takes on CPUs.
-
-    A core does 70 GFLOPs a second in float32, as in the steps of base in
-    `benchmarks/results/train_step.json`.
-    """
-    return flops / (70e9 * cores) / 86_400
 
 
 def missing_for_compiling() -> str | None:
@@ -285,9 +264,13 @@ def describe_machine(device: torch.device, precision: str, devices: int) -> dict
     user's.
     """
     gpu = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text("utf-8") if cpuinfo.exists() else ""
+    named = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    processor = named[1].strip() if named else platform.processor() or platform.machine()
     return {
         "devices": devices,
-        "device": gpu.name if gpu else _processor(),
+        "device": gpu.name if gpu else processor,
         "precision": precision,
         "cores": cores(),
         "threads": torch.get_num_threads(),
@@ -333,10 +316,3 @@ def peak_memory(device: torch.device) -> float:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if platform.system() == "Darwin" else peak * 1024
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    text = cpuinfo.read_text("utf-8") if cpuinfo.exists() else ""
-    named = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    return named[1].strip() if named else platform.processor() or platform.machine()

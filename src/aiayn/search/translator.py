@@ -17,7 +17,7 @@ from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, Search
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError
-from aiayn.hardware import choose_device, is_out_of_memory, keep_few_kernels
+from aiayn.hardware import choose_device, is_out_of_memory
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
@@ -232,8 +232,6 @@ def load_translator(
             "precision=int8: only CTranslate2 supports it; choose float32 or bfloat16"
         )
     device = choose_device(accelerator)
-    if device.type == "cpu":
-        keep_few_kernels()
     options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
     tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
     for other in others:

@@ -13,7 +13,7 @@ from aiayn.config.resolve import SIZE_PRESETS, RunConfig, preset_for, usual_peak
 from aiayn.config.rules import default_values, listed, tagged
 from aiayn.config.training import OptimConfig
 from aiayn.errors import counted
-from aiayn.hardware import days_on_cpus, has_bfloat16
+from aiayn.hardware import has_bfloat16
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import RunFolder
@@ -76,7 +76,9 @@ def log_hardware(run: RunSpec) -> None:
         pair_flops = training_flops(config.model, run.corpus.tokenizer.vocab_size, src, tgt)
         step_flops = pair_flops * config.data.tokens_per_step / max(src, tgt)
         flops = step_flops * (trainer.max_steps - run.start_step)
-        days = days_on_cpus(flops, torch.get_num_threads() * trainer.world_size)
+        # A core does 70 GFLOPs a second in float32, as in the steps of base in
+        # benchmarks/results/train_step.json.
+        days = flops / (70e9 * torch.get_num_threads() * trainer.world_size) / 86_400
         if days > 0.5:
             log.warning(
                 "warning  on these CPUs %s steps take about %s; train on a GPU, or choose a "
