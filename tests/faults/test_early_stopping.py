@@ -62,7 +62,10 @@ def stopped(stopping, tmp_path_factory):
     outputs = tmp_path_factory.mktemp("stopped")
     end = train(stopping, outputs, scripted)
     assert end.code == 0, end.said
-    assert "stopped early at step 8: trainer.patience=2" in end.said
+    assert (
+        "stopped at step 8 by trainer.patience=2; to continue, set another trainer.patience"
+        in end.said
+    )
     return outputs / "run"
 
 

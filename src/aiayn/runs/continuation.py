@@ -1,5 +1,5 @@
-"""Whether a command continues a run: compares its options with those of the run; and whether the
-patience with a run's validations is over. Imports no torch.
+"""Whether a command continues a run: compares its options with those of the run, and says what has
+ended its training. Imports no torch.
 """
 
 import math
@@ -13,7 +13,7 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import changed_options, filled, from_dict, to_dict
 from aiayn.config.training import TrainerOptions
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.runs.run_folder import RunFolder
+from aiayn.runs.run_folder import RunFolder, read_json, write_json
 
 
 def read_options(folder: RunFolder) -> Config:
@@ -109,3 +109,26 @@ class ValidationHistory:
         if self.patience is None or best is None:
             return False
         return sum(step > best for step in self.values) >= self.patience
+
+
+def store_end(folder: RunFolder, trainer: TrainerOptions, step: int, reason: str) -> None:
+    """Stores that a callback or `max_time` ended the training, and the options that let it go
+    on.
+    """
+    limits = {"max_steps": trainer.max_steps, "max_time": trainer.max_time}
+    write_json(folder.end, {"step": step, "reason": reason, **limits})
+
+
+def end_reason(
+    folder: RunFolder, trainer: TrainerOptions, step: int, validations: ValidationHistory
+) -> str | None:
+    """Returns what ended the training at this step, such as trainer.patience=5; None where it has
+    not ended or may now go on. `validations` are those up to the step.
+    """
+    if trainer.max_steps is not None and step >= trainer.max_steps:
+        return f"trainer.max_steps={trainer.max_steps}"
+    if validations.is_out_of_patience():
+        return f"trainer.patience={trainer.patience}"
+    end = {"step": step, "max_steps": trainer.max_steps, "max_time": trainer.max_time}
+    stored = read_json(folder.end)
+    return str(stored.get("reason")) if stored.items() >= end.items() else None

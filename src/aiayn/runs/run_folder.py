@@ -22,7 +22,6 @@ from aiayn.files import atomic_write, atomic_write_text
 
 if TYPE_CHECKING:
     from aiayn.config.schema import Config
-    from aiayn.config.training import TrainerOptions
 
 log = logging.getLogger(__name__)
 
@@ -96,17 +95,6 @@ class RunFolder:
         is_worse = read_json(self.validated).get("worse") is True
         return "best" if is_worse and self.best.exists() else "averaged"
 
-    def write_end(self, step: int, reason: str, trainer: "TrainerOptions") -> None:
-        write_json(self.end, {"step": step, "reason": reason, **_limits(trainer)})
-
-    def end_reason(self, step: int, trainer: "TrainerOptions") -> str | None:
-        """Returns what ended the training at this step; None where it has not ended or may now go
-        on.
-        """
-        end = read_json(self.end)
-        is_same = end.items() >= ({"step": step} | _limits(trainer)).items()
-        return str(end.get("reason")) if is_same else None
-
     def exists(self) -> bool:
         return self.checkpoints.is_dir() or self.config.is_file()
 
@@ -157,11 +145,6 @@ class RunFolder:
     def read_metrics(self) -> list[Record]:
         """Returns the lines of metrics.jsonl that have a step."""
         return [record for record in read_jsonl(self.metrics) if is_count(record.get("step"))]
-
-
-def _limits(trainer: "TrainerOptions") -> Record:
-    """Returns the options that let a training go on which a callback or `max_time` has ended."""
-    return {"max_steps": trainer.max_steps, "max_time": trainer.max_time}
 
 
 def saved_steps(folder: Path) -> list[int]:

@@ -34,7 +34,7 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import changed_options, filled, short_names, to_dict
 from aiayn.errors import ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
-from aiayn.runs.continuation import ValidationHistory, read_options
+from aiayn.runs.continuation import ValidationHistory, end_reason, read_options
 from aiayn.runs.results import read_evaluation, without_batching
 from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps, write_json
 
@@ -282,14 +282,15 @@ def _has_ended(run: RunFolder, config: Config) -> bool:
     ended by something else.
     """
     trainer, epoch = config.trainer, read_json(run.corpus).get("steps_per_epoch")
+    if is_count(epoch):
+        trainer = replace(trainer, max_steps=trainer.last_step(epoch))
     reached = max(saved_steps(run.checkpoints), default=0)
-    last_step = trainer.last_step(epoch) if is_count(epoch) else trainer.max_steps
-    if reached >= (last_step or math.inf) or run.end_reason(reached, trainer):
-        return True
     metrics = metrics_of(load_extensions(config.extensions))
-    lower_is_better = is_lower_better(metrics, trainer.best_metric)
     records = [record for record in run.read_metrics() if record["step"] <= reached]
-    return ValidationHistory(trainer, records, lower_is_better).is_out_of_patience()
+    is_lower = is_lower_better(metrics, trainer.best_metric)
+    return (
+        end_reason(run, trainer, reached, ValidationHistory(trainer, records, is_lower)) is not None
+    )
 
 
 def is_scored(job: SweepJob, split: str) -> bool:

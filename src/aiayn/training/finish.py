@@ -15,7 +15,7 @@ from aiayn.errors import ConfigError, RefusedError, optional
 from aiayn.evaluation.translation_task import short_outputs
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.continuation import ValidationHistory
+from aiayn.runs.continuation import ValidationHistory, end_reason
 from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
 from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
@@ -72,15 +72,13 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
             f"trainer.max_time={settings.max_time}: ran out before the first step; raise it"
         )
     newest = saved_checkpoints[-1]
-    if services.validations.is_out_of_patience():
-        log.info("stopped early at step %d: trainer.patience=%d", newest, settings.patience)
-    elif newest < settings.max_steps:
-        reason = folder.end_reason(newest, settings) or f"trainer.max_time={settings.max_time}"
+    if newest < settings.max_steps:
+        max_time = f"trainer.max_time={settings.max_time}"  # over before a step of this start
+        reason = end_reason(folder, settings, newest, services.validations) or max_time
+        limit, is_option, _ = reason.partition("=")
         log.info(
-            "stopped at step %d by %s; to continue, set another trainer.max_time or "
-            "trainer.max_steps",
-            newest,
-            reason,
+            "stopped at step %d by %s; to continue, set another %s",
+            *(newest, reason, limit if is_option else "trainer.max_steps"),
         )
     steps = steps_to_average(folder.checkpoints, settings, newest)
     # A kill may have come between the last save and these two.

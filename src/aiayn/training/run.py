@@ -15,11 +15,13 @@ import torch
 from aiayn.config.extensions import own_code_explained
 from aiayn.config.schema import Config
 from aiayn.data.datamodule import TranslationDataModule
+from aiayn.data.preparation import infer_from_text
 from aiayn.errors import ConfigError, DivergedError, InterruptedRunError, counted
 from aiayn.hardware import choose_hardware, training_threads
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoint_folder import step_path
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.continuation import check_unchanged
 from aiayn.runs.run_folder import RunFolder
 from aiayn.signals import handle_signals
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
@@ -35,14 +37,14 @@ from aiayn.training.loggers import RunArtifacts, close, make_loggers
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import check_shapes
 from aiayn.training.research import Research, research_of
-from aiayn.training.resume import load_resume_state, run_lock, store_test
+from aiayn.training.resume import fill_as_stored, load_resume_state, run_lock, store_test
 from aiayn.training.start import (
     RunServices,
     RunSpec,
     TrainingClock,
     begin,
+    check_size,
     make_data,
-    sized_options,
     step_form,
 )
 from aiayn.training.trainer import configure_libraries, make_trainer
@@ -120,7 +122,15 @@ def _train(
 ) -> None:
     """Trains one run: data, module, callbacks, Trainer, fit, average."""
     hardware = choose_hardware(options.trainer)
-    sized, source = sized_options(options, folder, chosen, hardware.accelerator)
+    source = None
+    if options.init_from is not None:
+        from aiayn.training.init_from import resolve_init_from
+
+        options, source = resolve_init_from(options, options.init_from, folder, chosen)
+    sized = infer_from_text(fill_as_stored(folder, options))
+    check_unchanged(folder, sized)
+    model, data = sized.model, sized.data
+    check_size(model, data.vocab_size, hardware.accelerator, data.src_vocab_size)
     form = step_form(sized, hardware, research)
     own_code = research.file_names
     with own_code_explained(own_code):

@@ -5,7 +5,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +20,6 @@ from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.cleaning import normalise
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.data.preparation import infer_from_text
 from aiayn.data.raw_text import RawText
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
@@ -34,14 +33,14 @@ from aiayn.hardware import (
 )
 from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.continuation import ValidationHistory, check_unchanged
+from aiayn.runs.continuation import ValidationHistory, end_reason
 from aiayn.runs.run_folder import RunFolder
 from aiayn.search.translator import Translator
 from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.ranks import StopRequest, global_rank
 from aiayn.training.module import TranslationModule
 from aiayn.training.research import Research
-from aiayn.training.resume import ResumeState, fill_as_stored
+from aiayn.training.resume import ResumeState
 
 if TYPE_CHECKING:
     from aiayn.training.checkpoint_io import BackgroundWriter
@@ -185,27 +184,6 @@ def _why_not(name: str, value: bool | str, *obstacles: tuple[object, str]) -> st
     return reason if value else f"trainer.{name}=false"
 
 
-def sized_options(
-    options: Config, folder: RunFolder, chosen: Collection[str] | None, accelerator: str
-) -> tuple[SizedConfig, Checkpoint | None]:
-    """Returns the options, sizes inferred from the text or the first start, and the checkpoint that
-    `init_from` names.
-
-    Raises RefusedError for options that contradict the run's first start, ConfigError for a model
-    that is too large.
-    """
-    source = None
-    if options.init_from is not None:
-        from aiayn.training.init_from import resolve_init_from
-
-        options, source = resolve_init_from(options, options.init_from, folder, chosen)
-    options = fill_as_stored(folder, options)
-    sized = infer_from_text(options)
-    check_unchanged(folder, sized)
-    check_size(sized.model, sized.data.vocab_size, accelerator, sized.data.src_vocab_size)
-    return sized, source
-
-
 def make_data(
     config: SizedConfig, source: Checkpoint | None, research: Research, *, packed: bool
 ) -> TranslationDataModule:
@@ -245,21 +223,25 @@ def begin(
     """
     text = text_of(sized.data, "val")
     check_positions(sized, datamodule.corpus, text)
-    plan = plan_steps(datamodule, checkpoint, sized.trainer.world_size)
+    stored, devices = checkpoint and checkpoint.checkpoint, sized.trainer.world_size
+    if stored and stored.micro_batches % devices == 0:  # a run keeps them, and so its dropout
+        datamodule.config = replace(datamodule.config, micro_batches=stored.micro_batches)
+    datamodule.setup("fit")
+    plan = datamodule.plan
+    if stored and stored.micro_batches != plan.micro_batches:
+        log.warning(
+            "warning  %d devices cannot share %s a step: %d from now on, with other dropout",
+            *(devices, counted(stored.micro_batches, "micro-batch"), plan.micro_batches),
+        )
     config = resolve(sized, CorpusSize(len(datamodule.corpus.train), plan.steps_per_epoch))
     trainer = config.trainer
-    start_step = checkpoint.checkpoint.step if checkpoint else 0
+    start_step = stored.step if stored else 0
     records = [record for record in folder.read_metrics() if record["step"] <= start_step]
-    if checkpoint and any("val/loss" in record for record in records):
-        warn_of_other_validations(checkpoint.checkpoint.config.trainer, trainer)
+    if stored and any("val/loss" in record for record in records):
+        warn_of_other_validations(stored.config.trainer, trainer)
     is_lower = is_lower_better(research.metrics, trainer.best_metric)
     validations = ValidationHistory(trainer, records, is_lower)
-    if start_step >= trainer.max_steps:
-        end_reason = f"trainer.max_steps={trainer.max_steps}"
-    elif validations.is_out_of_patience():
-        end_reason = f"trainer.patience={trainer.patience}"
-    else:
-        end_reason = folder.end_reason(start_step, trainer)
+    ended_by = end_reason(folder, trainer, start_step, validations)
     spec = RunSpec(
         config=config,
         research=research,
@@ -272,26 +254,10 @@ def begin(
         validation_text=text.read() if trainer.val_bleu_sentences else ([], []),
         checkpoint=checkpoint,
         start_step=start_step,
-        end_reason=end_reason,
-        is_finished=start_step > 0 and end_reason is not None and folder.averaged.exists(),
+        end_reason=ended_by,
+        is_finished=start_step > 0 and ended_by is not None and folder.averaged.exists(),
     )
     return spec, validations
-
-
-def plan_steps(
-    datamodule: TranslationDataModule, checkpoint: ResumeState | None, devices: int
-) -> BatchPlan:
-    """Returns the plan of all steps; a run keeps its micro-batches, and so its dropout."""
-    stored = checkpoint.checkpoint.micro_batches if checkpoint else None
-    if stored and stored % devices == 0:
-        datamodule.config = replace(datamodule.config, micro_batches=stored)
-    datamodule.setup("fit")
-    if stored not in (None, datamodule.plan.micro_batches):
-        log.warning(
-            "warning  %d devices cannot share %s a step: %d from now on, with other dropout",
-            *(devices, counted(stored, "micro-batch"), datamodule.plan.micro_batches),
-        )
-    return datamodule.plan
 
 
 def warn_of_other_validations(stored: TrainerOptions, trainer: TrainerOptions) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from aiayn.data.batch import TrainingBatch
 from aiayn.errors import ConfigError
 from aiayn.runs import checkpoint_folder, checkpoints
+from aiayn.runs.continuation import store_end
 from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.log_start import warn_of_unused_options
@@ -149,7 +150,7 @@ class CheckpointSaver(Checkpoint):
             timers = [callback for callback in callbacks if isinstance(callback, Timer)]
             is_over = any((timer.time_remaining() or 0.0) <= 0 for timer in timers)
             reason = f"trainer.max_time={settings.max_time}" if is_over else "a callback"
-            self.services.writer.submit(self.services.folder.write_end, step, reason, settings)
+            self.services.writer.submit(store_end, self.services.folder, settings, step, reason)
         if not signal and (stopping or is_last):
             self.weights_at_end = sums_of(module)
         trainer.should_stop = stopping
