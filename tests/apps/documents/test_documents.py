@@ -742,6 +742,17 @@ def test_readmes_of_installed_packages_show_the_same_but_for_blanks_if_no_word_c
         assert before == after
 
 
+@pytest.mark.slow
+def test_pages_of_installed_packages_have_the_same_tags_and_words_if_no_word_changes():
+    pages = [page for page in Path(np.__file__).parents[1].rglob("*.html") if page.stat().st_size]
+    assert len(pages) > 3
+    for page in pages:
+        text = page.read_text("utf-8")
+        found = translated("a.html", text, shout=False).replace('lang="de"', 'lang="en"')
+        before, after = ("".join(html.unescape(page).split()) for page in (text, found))
+        assert before == after, page
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
