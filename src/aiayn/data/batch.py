@@ -30,7 +30,7 @@ class Pinned:
         return pinned
 
 
-BEGINNING = 8  # tokens of a side of `few`
+BEGINNING = 8  # tokens of a side of `first_pair`
 
 
 class Counted(Pinned):
@@ -73,13 +73,6 @@ class Batch(Counted):
     def n_positions(self) -> int:
         """Returns the number of positions of both sides that are computed, padding included."""
         return self.src.numel() + self.tgt_out.numel()
-
-    def few(self) -> "Batch":
-        """Returns the beginnings of the first one or two pairs."""
-        src, tgt = (np.minimum(side[:2], BEGINNING) for side in self.lengths)
-        rows = slice(2), slice(BEGINNING)
-        ids = self.src[rows], self.tgt_in[rows], self.tgt_out[rows]
-        return Batch(self.number, *ids, (src, tgt), self.step_tokens)
 
 
 class Slot(IntEnum):
@@ -166,15 +159,16 @@ class PackedBatch(Counted):
         """Returns the number of slots of both sides."""
         return 2 * self.slots.size(1)
 
-    def few(self) -> Batch:
-        """Returns the beginning of the first pair, padded."""
-        src, tgt = (np.minimum(side[:1], BEGINNING) for side in self.lengths)
-        source, target = int(src[0]), int(tgt[0])
-        ids = self.src[:, :source], self.tgt_in[:, :target], self.tgt_out[:, :target]
-        return Batch(self.number, *ids, (src, tgt), self.step_tokens)
-
 
 TrainingBatch = Batch | PackedBatch
+
+
+def first_pair(batch: TrainingBatch) -> Batch:
+    """Returns the beginning of the first pair of a batch, not packed."""
+    src, tgt = (np.minimum(side[:1], BEGINNING) for side in batch.lengths)
+    source, target = max(1, src.sum()), max(1, tgt.sum())
+    ids = batch.src[:1, :source], batch.tgt_in[:1, :target], batch.tgt_out[:1, :target]
+    return Batch(batch.number, *ids, (src, tgt), batch.step_tokens)
 
 
 @dataclass(eq=False)

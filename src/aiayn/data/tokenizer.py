@@ -60,14 +60,6 @@ os.register_at_fork(
 )
 
 
-class UnsupportedSizeError(DataError):
-    """A text has too few different words for a vocabulary; `supported` is the largest possible."""
-
-    def __init__(self, message: str, supported: int):
-        super().__init__(message)
-        self.supported = supported
-
-
 class Tokenizer:
     """Text to subword ids and back: `decode(encode(lines))` are the lines in the form of
     `cleaning.canonical`, for every string that UTF-8 can encode, and in lower case if trained with
@@ -99,9 +91,10 @@ class Tokenizer:
         algorithm: str = "bpe",
         symbols: Sequence[str] = (),
         option: str = "data.vocab_size",
+        at_most: bool = False,
     ) -> "Tokenizer":
-        """Learns exactly `vocab_size` subwords, special tokens, the 256 bytes and the symbols
-        included.
+        """Learns exactly, or `at_most`, `vocab_size` subwords, special tokens, the 256 bytes and
+        the symbols included.
 
         A word of `symbols` is one subword. algorithm: bpe; unigram, whose last digits the library's
         threads change; or characters: the most frequent ones get an id each, at most `vocab_size`,
@@ -112,7 +105,7 @@ class Tokenizer:
         divided too. With `lowercase`, text is lower-cased before it is encoded, so decoding returns
         it in lower case.
 
-        Raises UnsupportedSizeError, for `option`, if the text has too few distinct words.
+        Raises DataError, for `option`, if the text has too few distinct words.
         """
         pattern = BETWEEN_SPACES if pretokenized else None
         core = _untrained(CHARACTER if algorithm == "characters" else pattern, lowercase)
@@ -137,11 +130,10 @@ class Tokenizer:
                 f"{option}={vocab_size}: bytes and symbols alone are {learned}; set "
                 f"{option}={learned} or more"
             )
-        if learned < vocab_size and algorithm != "characters":
-            raise UnsupportedSizeError(
+        if learned < vocab_size and algorithm != "characters" and not at_most:
+            raise DataError(
                 f"{option}={vocab_size}: this text supports at most {learned}; set "
-                f"{option}={learned} or less",
-                learned,
+                f"{option}={learned} or less"
             )
         return cls(core)
 
@@ -318,10 +310,8 @@ def supported_vocab_size(config: DataOptions, text: RawText, size: int) -> int:
         # Each word of several bytes needs a subword of its own at the latest when all are merged.
         if len(words) >= size:
             return size
-    try:
-        return _learn(replace(config, vocab_size=size), text, "vocab_size", sides).vocab_size
-    except UnsupportedSizeError as error:
-        return error.supported
+    sized = replace(config, vocab_size=size)
+    return _learn(sized, text, "vocab_size", sides, at_most=True).vocab_size
 
 
 def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
@@ -339,7 +329,9 @@ def learn_tokenizer(config: DataConfig, text: RawText) -> Tokenizer:
     return _learn(config, text, "vocab_size", ("tgt",)).with_source(source)
 
 
-def _learn(config: DataOptions, text: RawText, option: str, sides: tuple[str, ...]) -> Tokenizer:
+def _learn(
+    config: DataOptions, text: RawText, option: str, sides: tuple[str, ...], at_most: bool = False
+) -> Tokenizer:
     return Tokenizer.train(
         _batches(config, text, sides),
         getattr(config, option),
@@ -348,6 +340,7 @@ def _learn(config: DataOptions, text: RawText, option: str, sides: tuple[str, ..
         algorithm=config.tokenizer,
         symbols=config.all_symbols,
         option=f"data.{option}",
+        at_most=at_most,
     )
 
 

@@ -157,16 +157,16 @@ def beam_search(
         last_tokens = beams.tokens[:, :, length - 1]
         constrained = constrained and constrained.extend(parents, last_tokens)
 
-    if constraint is not None and not all(hypotheses):
+    if all(hypotheses):
+        return hypotheses
+    if constraint is not None:
         raise ConfigError(
             "the constraint of an extension allows a sentence no translation of at most "
             f"|X| + {config.max_extra_tokens} subwords; raise search.max_extra_tokens"
         )
-    if not all(hypotheses):
-        raise NonFiniteOutputError(
-            f"at step {longest} (the end token has no probability) of the search"
-        )
-    return hypotheses
+    raise NonFiniteOutputError(
+        f"at step {longest} (the end token has no probability) of the search"
+    )
 
 
 def best_continuations(
@@ -284,8 +284,12 @@ def _collect(beams: Beams, hypotheses: list[list[Hypothesis]]) -> None:
     """Stores the finished hypotheses of these beams as the results of their sentences."""
     steps = int(beams.finished_from.max()) // beams.tokens.size(1)  # before the longest ended
     columns = (
-        *(beams.sentence, beams.tokens[..., :steps], beams.parents[..., :steps]),
-        *(beams.finished_from, beams.finished_scores, beams.finished_log_probs),
+        beams.sentence,
+        beams.tokens[..., :steps],
+        beams.parents[..., :steps],
+        beams.finished_from,
+        beams.finished_scores,
+        beams.finished_log_probs,
     )
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for sentence, tokens, parents, *finished in rows:

@@ -18,8 +18,11 @@ from aiayn.runs.checkpoints import Checkpoint, restore
 
 # What `nn.Linear`, and the model after it, draw weights with
 DRAWS = (
-    *(Tensor.uniform_, Tensor.normal_),
-    *(nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_),
+    Tensor.uniform_,
+    Tensor.normal_,
+    nn.init.uniform_,
+    nn.init.normal_,
+    nn.init.kaiming_uniform_,
 )
 
 

@@ -36,9 +36,21 @@ from aiayn.token_ids import BOS_ID, EOS_ID, UNK_ID
 POSITIONS = 4096  # size of the tables of sinusoids; torch translates longer lines
 # What can stand in a model that is converted: modules of exactly these classes.
 EXPRESSIBLE = (
-    *(Transformer, EncoderLayer, DecoderLayer, MultiHeadAttention, FeedForward, AddNorm),
-    *(SharedEmbedding, TiedOutput, SinusoidalPositions, LearnedPositions),
-    *(nn.ModuleList, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity),
+    Transformer,
+    EncoderLayer,
+    DecoderLayer,
+    MultiHeadAttention,
+    FeedForward,
+    AddNorm,
+    SharedEmbedding,
+    TiedOutput,
+    SinusoidalPositions,
+    LearnedPositions,
+    nn.ModuleList,
+    nn.Linear,
+    nn.LayerNorm,
+    nn.Dropout,
+    nn.Identity,
 )
 
 

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from aiayn.config.extensions import file_names
-from aiayn.data.batch import TrainingBatch, source_mask
+from aiayn.data.batch import TrainingBatch, first_pair, source_mask
 from aiayn.errors import (
     ConfigError,
     NonFiniteOutputError,
@@ -165,16 +165,14 @@ def check_shapes(module: TranslationModule) -> None:
 def reload_faults(
     model: Transformer, module: TranslationModule, batch: TrainingBatch, saved: dict[str, Tensor]
 ) -> dict[str, float]:
-    """Compares a reloaded model with the one in training on one or two pairs. Returns the
-    faults.
-    """
+    """Compares a reloaded model with the one in training on one pair. Returns the faults."""
     if not holds(module.model, saved):
         return {}  # an `on_save_checkpoint` has saved others, such as running means
-    pairs = batch.few()
-    src, tgt_in, src_mask = pairs.src, pairs.tgt_in, pairs.src_mask
+    pair = first_pair(batch)
+    src, tgt_in, src_mask = pair.src, pair.tgt_in, pair.src_mask
     dtype = next(module.model.parameters()).dtype
     with evaluating(module):
-        expected = module.model.output(module.states(pairs)).double().log_softmax(-1)
+        expected = module.model.output(module.states(pair)).double().log_softmax(-1)
     if not expected.isfinite().all():
         return {}  # `NonFiniteGuard` ends such runs
     model.to(src.device, dtype)
