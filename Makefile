@@ -87,7 +87,7 @@ coverage: $(WITH_TESTS)  ## run the test suite and show which lines of src/aiayn
 
 docs: $(INSTALLED)  ## build the site of all pages and of the API: outputs/site
 	@$(BIN)/python -c 'import latex2mathml, material, mkdocs, mkdocstrings_handlers.python' 2>/dev/null || $(PIP) --quiet -e '.[docs]'
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo outputs/site/index.html
 
 # Wheels for a machine with a GPU, torch, numpy and no network; for its Python, such as make gpu-wheels GPU_PYTHON=3.12.

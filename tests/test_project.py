@@ -14,6 +14,9 @@ import yaml
 from applications import ROOT
 
 import aiayn
+from aiayn.config.evaluate import EvaluateConfig
+from aiayn.config.rules import options_of
+from aiayn.config.schema import Config
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +82,16 @@ def test_the_reference_has_every_module_and_links_from_the_paper_lead_there(site
                 else "aiayn"
             )
             assert f'id="{name}"' in pages[room], name
-    assert 'href="reference/model.html#aiayn.model.attention"' in (site / "reading.html").read_text(
-        "utf-8"
-    )
+    reading = (site / "reading.html").read_text("utf-8")
+    assert 'href="reference/model.html#aiayn.model.attention"' in reading
+
+
+def test_the_site_sets_formulas_as_formulas_and_has_an_anchor_for_each_option(site):
+    n_formulas = (ROOT / "docs/reading.md").read_text("utf-8").count("$") // 2
+    assert (site / "reading.html").read_text("utf-8").count("<math ") == n_formulas > 5
+    options = (site / "options.html").read_text("utf-8")
+    names = {*options_of(Config), *options_of(EvaluateConfig)}
+    assert [name for name in sorted(names) if f'id="{name}"' not in options] == []
 
 
 def test_changelog_and_citation_name_the_version():
