@@ -41,6 +41,10 @@ class NonFiniteGuard(StepCallback):
     save, so that nothing that came after too many of them is ever saved.
     """
 
+    def __init__(self, run: RunSpec, services: RunServices):
+        super().__init__(run)
+        self.services = services
+
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.seen = int(translation_module(pl_module).skipped)
 
@@ -125,7 +129,8 @@ class ThroughputMonitor(StepCallback):
     EARLIEST = 500  # steps; before, a healthy training may still be there
 
     def __init__(self, run: RunSpec, services: RunServices):
-        super().__init__(run, services)
+        super().__init__(run)
+        self.services = services
         self.loss_sum: Tensor | float = 0.0
         self.tokens = 0
         self.paces: deque[float] = deque(maxlen=9)  # seconds a step, of the last intervals

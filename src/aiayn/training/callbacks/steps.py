@@ -11,14 +11,14 @@ from torch import Tensor
 
 from aiayn.data.batch import TrainingBatch
 from aiayn.training.module import TranslationModule
-from aiayn.training.start import RunServices, RunSpec
+from aiayn.training.start import RunSpec
 
 
 class StepCallback(pl.Callback):
     """A callback with a hook for optimizer steps: Lightning's own hooks count micro-batches."""
 
-    def __init__(self, run: RunSpec, services: RunServices):
-        self.run, self.services, self.settings = run, services, run.config.trainer
+    def __init__(self, run: RunSpec):
+        self.run, self.settings = run, run.config.trainer
 
     def on_train_batch_end(
         self,

@@ -103,7 +103,8 @@ class Validate(StepCallback):
     SHOWN = 5
 
     def __init__(self, run: RunSpec, services: RunServices, scores: ValidationScores):
-        super().__init__(run, services)
+        super().__init__(run)
+        self.services = services
         self.scores = scores
         self.repeated = False  # a validation before the first step of this start
         self.plateaus: list[LRSchedulerConfig] = []
