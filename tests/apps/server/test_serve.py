@@ -194,8 +194,8 @@ def test_an_address_that_is_taken_is_refused_in_one_line(server):
 @pytest.mark.parametrize(
     ("says", "options"),
     [
-        ("--port 70000: must be", ["--port", "70000"]),
-        ("--max-waiting 0: must be at least 1", ["--max-waiting", "0"]),
+        ("'--port': Input should be less than or equal to 65535", ["--port", "70000"]),
+        ("'--max-waiting': Input should be greater than or equal to 1", ["--max-waiting", "0"]),
         ("--time-limit 0.0: must be above 0", ["--time-limit", "0"]),
         ("--host 0.0.0.0 listens on every address: add --allow-host", ["--host", "0.0.0.0"]),
         ("--allow-host a*b: must be a name", ["--allow-host", "a*b"]),

@@ -106,15 +106,12 @@ def unit_weights(
         )
         counts.append(len(stops))
     weights = np.zeros(counts)
-    for (rows, units, _), (columns, src_units, shares), (_, _, some) in zip(
+    for (rows, units, _), (columns, src_units, shares), (*_, subword_weights) in zip(
         *sides, attention, strict=True
     ):
-        if some is not None and weights.size:
-            np.add.at(
-                weights,
-                (units[:, None], src_units),
-                np.asarray(some)[np.ix_(rows, columns)] / shares,
-            )
+        if subword_weights is not None and weights.size:
+            added = np.asarray(subword_weights)[np.ix_(rows, columns)] / shares
+            np.add.at(weights, (units[:, None], src_units), added)
     return weights / weights.sum(1, keepdims=True).clip(1e-9)
 
 

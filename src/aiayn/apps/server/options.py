@@ -14,7 +14,7 @@ from aiayn.errors import ConfigError
 class ServeOptions:
     """What `aiayn serve` takes besides the model."""
 
-    port: int = flag(8000, "0: any free one.")
+    port: int = flag(8000, "0: any free one.", min=0, max=65_535)
     host: str = flag("127.0.0.1", "Address to listen on.")
     allow_host: list[str] = flag(
         list, "A host name that clients use; may be repeated.", metavar="NAME"
@@ -26,17 +26,13 @@ class ServeOptions:
         None, "Accepted API keys, one per line; # begins a comment line.", metavar="FILE"
     )
     access_log: bool = flag(False, "Log a line per request to standard error, without text.")
-    max_body: int = flag(1_000_000, "Bytes of a request.")
-    max_line: int = flag(500, "Subwords of a line.")
-    max_waiting: int = flag(1000, "Most lines that may wait, of all requests.")
-    max_connections: int = flag(500, "Most open connections; further ones are refused.")
+    max_body: int = flag(1_000_000, "Bytes of a request.", min=1)
+    max_line: int = flag(500, "Subwords of a line.", min=1)
+    max_waiting: int = flag(1000, "Most lines that may wait, of all requests.", min=1)
+    max_connections: int = flag(500, "Most open connections; further ones are refused.", min=1)
     time_limit: float = flag(60.0, "Seconds that a request may take.")
 
     def __post_init__(self) -> None:
-        require(0 <= self.port < 2**16, f"--port {self.port}: must be at least 0 and below 65536")
-        for name in ("max_body", "max_line", "max_waiting", "max_connections"):
-            value = getattr(self, name)
-            require(value >= 1, f"--{name.replace('_', '-')} {value}: must be at least 1")
         require(
             0 < self.time_limit < math.inf,
             f"--time-limit {self.time_limit}: must be above 0 and finite",
