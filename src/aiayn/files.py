@@ -33,7 +33,12 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         with open(temporary, "xb") as file:
             with suppress(OSError):  # a file system without locks
                 lock_descriptor(file.fileno(), blocking=False)
-            _remove_leftovers(path)
+            # What killed writers left behind, and no process has locked. Only of this machine: on a
+            # shared disk another one may not see its locks.
+            for leftover in path.parent.glob(f".{glob.escape(path.name)}.{host()}.*.part"):
+                with suppress(OSError), open(leftover, "rb") as left:
+                    if lock_descriptor(left.fileno(), blocking=False):
+                        leftover.unlink()
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -65,20 +70,6 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         fsync_folder(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Removes what killed writers of `path` left behind: temporary files that no process has
-    locked.
-
-    Only those of this machine: on a shared disk another machine may not see its locks.
-    """
-    from filelock import lock_descriptor
-
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.{host()}.*.part"):
-        with suppress(OSError), open(leftover, "rb") as file:
-            if lock_descriptor(file.fileno(), blocking=False):
-                leftover.unlink()
 
 
 def host() -> str:

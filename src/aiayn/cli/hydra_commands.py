@@ -160,12 +160,14 @@ def _run_hydra(
     compose.register(schema)
     with hydra_errors_explained(schema):
         refuse_overrides(arguments.overrides, schema, arguments.multirun)
-        arguments.overrides = [
-            compose.for_hydra(override, schema) for override in arguments.overrides
-        ]
         # Hydra's parser knows neither options on both sides of a flag nor, in the jobs of a sweep,
         # abbreviated flags.
-        sys.argv[1:] = _canonical(arguments)
+        sys.argv[1:] = []
+        for name, value in vars(arguments).items():
+            if value and name != "overrides":
+                flag = f"--{name.replace('_', '-')}"
+                sys.argv.append(flag if value is True else f"{flag}={value}")
+        sys.argv += [compose.for_hydra(override, schema) for override in arguments.overrides]
         application()
 
 
@@ -205,15 +207,3 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info") if getattr(parsed, flag)]
     require(len(modes) <= 1, f"{' and '.join(modes)}: use only one of them")
     return parsed
-
-
-def _canonical(arguments: argparse.Namespace) -> list[str]:
-    """Returns the arguments with flags in full and first, as Hydra and the jobs of a sweep take
-    them.
-    """
-    flags = []
-    for name, value in vars(arguments).items():
-        if value and name != "overrides":
-            flag = f"--{name.replace('_', '-')}"
-            flags.append(flag if value is True else f"{flag}={value}")
-    return [*flags, *arguments.overrides]

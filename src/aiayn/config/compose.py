@@ -48,10 +48,12 @@ STORABLE = re.compile(
     "|.*_(DIR|HOME|ROOT|SCRATCH|WORK)"
 )
 
-# What Hydra would read as a number or a truth value
-LIKE_NUMBER = re.compile(r"true|false|[-+]?(inf|nan|\.?\d[\d._]*(e[-+]?[\d_]+)?)", re.IGNORECASE)
-# A value, or one of a list of them
-ELEMENT = re.compile(r"""(^|(?<=[\[,]))([^\[\],'"(){}\s]+)(?=[\],]|$)""")
+# A value, or one of a list of them, that Hydra would read as a number or a truth value
+LIKE_NUMBER = re.compile(
+    r"(?:^|(?<=[\[,]))(true|false|[-+]?(?:inf|nan|\.?\d[\d._]*(?:e[-+]?[\d_]+)?))(?=[\],]|$)",
+    re.IGNORECASE,
+)
+BELOW_HOME = re.compile(r"""(?:^|(?<=[\[,]))(~/[^\[\],'"(){}\s]*)(?=[\],]|$)""")
 
 
 def for_hydra(override: str, schema: type) -> str:
@@ -67,12 +69,8 @@ def for_hydra(override: str, schema: type) -> str:
     if option is None or option.type not in (str, str | None, list[str], Any):
         return override if key.startswith("hydra") else f"{key}{sign}{value}"
 
-    def quoted(element: re.Match[str]) -> str:
-        if element[0].startswith("~/"):
-            return f'"{os.path.expanduser(element[0])}"'
-        return f'"{element[0]}"' if LIKE_NUMBER.fullmatch(element[0]) else element[0]
-
-    return f"{key}{sign}{ELEMENT.sub(quoted, value)}"
+    value = LIKE_NUMBER.sub(r'"\1"', value)
+    return key + sign + BELOW_HOME.sub(lambda path: f'"{os.path.expanduser(path[1])}"', value)
 
 
 def register(schema: type) -> None:

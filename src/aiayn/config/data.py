@@ -15,7 +15,6 @@ from aiayn.config.rules import (
     option_group,
     path_or_paths,
     require,
-    resolved,
     tagged,
     written,
 )
@@ -218,9 +217,8 @@ class DataOptions:
         return list(dict.fromkeys([*self.symbols, *tags]))
 
 
-@option_group("train", "data")
 class DataConfig(DataOptions):
     """The options of a text whose vocabulary and steps have a size."""
 
-    vocab_size: int = resolved()
-    tokens_per_step: int = resolved()
+    vocab_size: int
+    tokens_per_step: int

@@ -1,6 +1,6 @@
 """Options of the group `model`: sizes, dropout and positions."""
 
-from aiayn.config.rules import check_rules, fraction, option, option_group, require, resolved
+from aiayn.config.rules import check_rules, fraction, option, option_group, require
 
 
 @option_group("train", "model")
@@ -60,17 +60,16 @@ class ModelOptions:
                 object.__setattr__(self, name, d_model // n_heads)  # the class is frozen
 
 
-@option_group("train", "model")
 class ModelConfig(ModelOptions):
     """The options of a model whose sizes are all known."""
 
-    n_layers: int = resolved()
-    d_model: int = resolved()
-    d_ff: int = resolved()
-    n_heads: int = resolved()
-    d_k: int = resolved()
-    d_v: int = resolved()
-    dropout: float = resolved()
+    n_layers: int
+    d_model: int
+    d_ff: int
+    n_heads: int
+    d_k: int
+    d_v: int
+    dropout: float
 
     @property
     def decoder_layers(self) -> int:

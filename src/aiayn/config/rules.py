@@ -49,8 +49,8 @@ def option_group(command: str, section: str = "") -> Callable[[type[T]], type[T]
     """Decorates a class of options, and makes it a dataclass.
 
     An option that is not given has its value in conf/COMMAND.yaml, which is read when a value is
-    first needed: composed and stored options need none. An option that is declared anew with
-    `resolved` keeps its help and rule.
+    first needed: composed and stored options need none. An option of the class above that is
+    declared anew by `field()`, which has such a value then, keeps its help and rule.
     """
 
     def decorate(schema: type[T]) -> type[T]:
@@ -76,14 +76,10 @@ def _default_value(command: str, key: str) -> Any:
 
 def default_values(command: str) -> dict[str, Any]:
     """Returns what conf/COMMAND.yaml composes to without arguments, by dotted names."""
-    return deepcopy(_composed_defaults(conf_folder() / f"{command}.yaml"))
+    return deepcopy(flatten(_read_defaults(conf_folder() / f"{command}.yaml")))
 
 
 @cache
-def _composed_defaults(path: Path) -> dict[str, Any]:
-    return flatten(_read_defaults(path))
-
-
 def _read_defaults(path: Path) -> dict[str, Any]:
     """Returns the values of a file, over those of the files in its defaults list."""
     from omegaconf import OmegaConf  # PyYAML alone reads 1e-9 as text
@@ -147,11 +143,6 @@ def option(
 
 
 mutable_option = partial(option, mutable_on_resume=True)
-
-
-def resolved() -> Any:
-    """Returns the field of an option that the class above may leave open, and this one may not."""
-    return field()
 
 
 def flag(default: Any, help: str, *names: str, **settings: Any) -> Any:

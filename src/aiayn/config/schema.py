@@ -86,14 +86,12 @@ class Config:
         )
         if self.init_from is not None:  # without the slash of a completed `outputs/NAME/`
             object.__setattr__(self, "init_from", str(PurePath(self.init_from)))
-        has_source = self.init_from is not None
         require(
-            has_source or self.init_fingerprint is None,
+            self.init_from is not None or self.init_fingerprint is None,
             f"init_fingerprint={self.init_fingerprint}: set init_from as well, or neither",
         )
         self._check_text()
-        self._check_metrics()
-        self._check_patience()
+        self._check_validation()
         count = self.data.micro_batches
         world = self.trainer.world_size
         require(
@@ -131,27 +129,25 @@ class Config:
             f"model.max_positions={longest} or more, or lower data.max_length",
         )
 
-    def _check_metrics(self) -> None:
-        best, task = self.trainer.best_metric, self.data.task
+    def _check_validation(self) -> None:
+        trainer, task = self.trainer, self.data.task
         score = TASKS[task].val_metric
         one_of("optimized_metric", self.optimized_metric, ("val/loss", "val/ppl", score))
-        metrics = {"optimized_metric": self.optimized_metric, "trainer.best_metric": best}
-        translates = self.trainer.val_bleu_sentences != 0
+        metrics = {
+            "optimized_metric": self.optimized_metric,
+            "trainer.best_metric": trainer.best_metric,
+        }
         for key, metric in metrics.items():
-            needs_translations = metric not in ("val/loss", "val/ppl")
             require(
-                translates or not needs_translations,
+                metric in ("val/loss", "val/ppl") or trainer.val_bleu_sentences != 0,
                 f"{key}={metric}: is not measured with trainer.val_bleu_sentences=0; raise that, "
                 f"or set {key}=val/loss",
             )
-        if not self.extensions:  # which may bring others
-            require(
-                best in ("val/loss", score),
-                f"trainer.best_metric={best}: data.task={task} has val/loss and {score}",
-            )
-
-    def _check_patience(self) -> None:
-        trainer = self.trainer
+        require(
+            trainer.best_metric in ("val/loss", score)
+            or bool(self.extensions),  # which add metrics
+            f"trainer.best_metric={trainer.best_metric}: data.task={task} has val/loss and {score}",
+        )
         if trainer.patience is None:
             return
         key = f"trainer.patience={trainer.patience}"
@@ -160,9 +156,8 @@ class Config:
             f"{key}: trainer.limit_val_batches=0 turns validation off; raise it, or set "
             "trainer.patience=null",
         )
-        first_validation = trainer.val_every or 0
         require(
-            first_validation <= (trainer.max_steps or math.inf),
+            (trainer.val_every or 0) <= (trainer.max_steps or math.inf),
             f"{key}: trainer.val_every={trainer.val_every} of trainer.max_steps="
             f"{trainer.max_steps} validates at the end only; lower trainer.val_every",
         )

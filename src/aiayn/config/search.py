@@ -2,7 +2,7 @@
 number format.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from aiayn.config.rules import (
     at_least,
@@ -11,7 +11,6 @@ from aiayn.config.rules import (
     option_group,
     positive,
     require,
-    resolved,
 )
 
 # The number formats that a translation can be computed in
@@ -65,10 +64,10 @@ class SearchOverrides:
 class SearchConfig(SearchOverrides):
     """The search options of a run."""
 
-    beam_size: int = resolved()
-    length_penalty: float = resolved()
-    penalty: str = resolved()
-    max_extra_tokens: int = resolved()
+    beam_size: int = field()
+    length_penalty: float = field()
+    penalty: str = field()
+    max_extra_tokens: int = field()
 
     def __post_init__(self) -> None:
         super().__post_init__()

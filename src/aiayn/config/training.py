@@ -17,7 +17,6 @@ from aiayn.config.rules import (
     option_group,
     positive,
     require,
-    resolved,
 )
 
 # Lightning's names; tf32 is 32-true whose products tensor cores round to 10 bits.
@@ -173,13 +172,12 @@ class TrainerOptions:
         return min(self.max_steps or steps, steps)
 
 
-@option_group("train", "trainer")
 class TrainerConfig(TrainerOptions):
     """The options of a training whose length and intervals are known."""
 
-    max_steps: int = resolved()
-    val_every: int = resolved()
-    checkpoint_every: int = resolved()
+    max_steps: int
+    val_every: int
+    checkpoint_every: int
 
 
 @option_group("train", "optim")
@@ -213,12 +211,11 @@ class OptimOptions:
         check_rules("optim.", self)
 
 
-@option_group("train", "optim")
 class OptimConfig(OptimOptions):
     """The options of a schedule whose warm-up and factor are known."""
 
-    warmup_steps: int = resolved()
-    lr_scale: float = resolved()
+    warmup_steps: int
+    lr_scale: float
 
 
 @option_group("train", "logger")
