@@ -82,7 +82,8 @@ class PreparedCorpus:
             folder,
             json.loads(manifest)["fingerprint"],
             Tokenizer.from_json(tokenizer),
-            *(PreparedSplit.open(folder, name) for name in SPLITS),
+            PreparedSplit.open(folder, "train"),
+            PreparedSplit.open(folder, "val"),
             json.loads(report),
         )
 
