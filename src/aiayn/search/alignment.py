@@ -67,10 +67,8 @@ def word_attention(
     [weights] = alignment_weights(translator, [src_ids], [tgt_ids])
     assert weights is not None  # there are subwords on both sides
     tokenizer = translator.tokenizer
-    (source, columns), (translation, rows) = (
-        _words(tokenizer.source, src_ids),
-        _words(tokenizer, tgt_ids),
-    )
+    source, columns = _words(tokenizer.source, src_ids)
+    translation, rows = _words(tokenizer, tgt_ids)
     sums = np.add.reduceat(np.add.reduceat(weights.double().numpy(), columns, axis=1), rows, axis=0)
     means = sums / np.diff([*rows, len(tgt_ids)])[:, None]
     return {"source": source, "translation": translation, "weights": means.round(4).tolist()}
@@ -100,19 +98,16 @@ def record_attention(
         x, context, mask = inputs
         q, (k, v) = module.queries(x), module.keys_values(context)
         attended = module.heads(q, k, v, mask)
+        tolerance = 1e-3 if q.dtype in (torch.float32, torch.float64) else 0.05
+        reason = "weights that differ from those it attends with"
         try:
             weights = module.weights(q, k, mask)
-            tolerance = 1e-3 if q.dtype in (torch.float32, torch.float64) else 0.05
-            agrees = torch.allclose(
-                weights @ v, attended, tolerance, tolerance * float(attended.abs().max())
-            )
-        except Exception as error:  # the part of an extension may have no weights
-            reason = summary_of(error)
-        else:
-            if agrees:
+            most = tolerance * float(attended.abs().max())
+            if torch.allclose(weights @ v, attended, tolerance, most):
                 recorded[module] = weights.float().cpu()
                 return
-            reason = "weights that differ from those it attends with"
+        except Exception as error:  # the part of an extension may have no weights
+            reason = summary_of(error)
         name = type(module).__name__
         raise ConfigError(
             f"{name}.weights gives {reason}; override it together with heads(q, k, v, mask)"
