@@ -620,7 +620,8 @@ def test_attention_reads_the_words_of_a_parser_as_translate_does(run, tmp_path, 
         (
             ["translate", "{run}/nope"],
             2,
-            "error: {run}/nope: neither a run (no checkpoints/) nor a checkpoint\n",
+            "error: {run}/nope: neither a run (no checkpoints/) nor a checkpoint; name a run's "
+            "folder, such as outputs/quickstart\n",
         ),
         (["translate", "{run}", "{run}/checkpoints"], 3, None),
         (["translate"], 2, "error: Missing argument 'RUN'. (see --help)\n"),

@@ -10,6 +10,7 @@ import pytest
 from applications import run_application
 
 import aiayn
+from aiayn.errors import ConfigError
 
 FILES = [
     "data=files",
@@ -240,17 +241,13 @@ def test_an_experiment_on_a_data_set_of_the_hub_reads_files_where_files_are_name
     for name in ("here.en", "here.de", "train.en", "train.de"):
         (tmp_path / name).touch()
 
-    assert (
-        aiayn.compose(
-            "experiment=multi30k",
-            f"data.train='{train}'" if "[:" in train else f"data.train={train}",
-        ).data.source
-        == source
-    )
+    named = (f"data.train='{train}'" if "[:" in train else f"data.train={train}", "data.val=here")
+    assert aiayn.compose("experiment=multi30k", *named).data.source == source
+    if source == "files":
+        with pytest.raises(ConfigError, match=r"data\.val is missing"):
+            aiayn.compose("experiment=multi30k", named[0])
     assert aiayn.compose("experiment=multi30k").data.source == "hub"  # though there is a train.en
     # As other programs have it
     assert aiayn.compose("+experiment=multi30k") == aiayn.compose("experiment=multi30k")
-    shown = run_application(
-        "train.py", "experiment=multi30k", f"data.train='{train}'", "--cfg", "job"
-    )
+    shown = run_application("train.py", "experiment=multi30k", *named, "--cfg", "job")
     assert f"\n  source: {source}\n" in shown.out

@@ -39,6 +39,7 @@ MISTAKES = [
         "trainer.max_time=99999999999:00:00:00:",
         "DD:HH:MM:SS",
     ),
+    ("train.py data.train=my/train", "data.val is missing", "data.val=PREFIX"),
     # what other toolkits call it
     ("train.py lr=0.1", "lr:", "did you mean optim.peak_lr?"),
     ("train.py optim.learning_rate=0.1", "optim.learning_rate:", "did you mean optim.peak_lr?"),

@@ -688,7 +688,7 @@ def test_a_missing_run_is_answered_with_the_run_of_a_similar_name(tmp_path):
         ConfigError, match=r"quickstrat: neither a run .*; did you mean .*/quickstart\?$"
     ):
         find_checkpoint(tmp_path / "quickstrat", None)
-    with pytest.raises(ConfigError, match=r"nor a checkpoint$"):
+    with pytest.raises(ConfigError, match=r"nor a checkpoint; name a run's folder"):
         find_checkpoint(tmp_path / "unlike", None)
 
 

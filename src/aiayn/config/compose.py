@@ -151,6 +151,9 @@ def resolve_options(
     values = _resolved_values(composed)
     if values["data"]["source"] == "hub" and _names_files(values["data"], overrides):
         values["data"]["source"] = "files"
+        for split in ("val", "test"):  # which are still those of the hub's data set
+            if values["data"][split] == default_values("train")[f"data.{split}"]:
+                values["data"][split] = None
     if values["name"] is None:
         values["name"] = default_name(choices, values["init_from"])
     values["extension"] = check_extensions(values["extensions"], values["extension"])

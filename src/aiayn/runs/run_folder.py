@@ -170,9 +170,8 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
                 "folder"
             )
     elif not folder.checkpoints.is_dir():
-        raise ConfigError(
-            f"{run}: neither a run (no checkpoints/) nor a checkpoint{similar_run(run)}"
-        )
+        remedy = similar_run(run) or "; name a run's folder, such as outputs/quickstart"
+        raise ConfigError(f"{run}: neither a run (no checkpoints/) nor a checkpoint{remedy}")
     else:
         name = checkpoint or folder.default_checkpoint()
         is_named = name in ("averaged", "best", "last")
