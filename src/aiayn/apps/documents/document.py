@@ -70,17 +70,20 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True)
-class Source:
-    """A document as it was read."""
+class Document:
+    """A file: pieces that are kept, and between them the parts to translate."""
 
     path: Path  # or its name, for messages
     text: str
     langs: tuple[str, str]
-    markup: bool  # whether tags and placeholders of fields are kept
     content: bytes
+    encoding: str
+    read: "Read"
+    markup: bool  # whether tags and placeholders are kept
     is_fuzzy: bool = True  # whether translations of messages are marked so
     attributes: bool = False  # whether `alt` and `title` of HTML are translated
-    remarks: list[str] = field(default_factory=list)  # for the user
+    pieces: Pieces = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # for the user
     # Lines of units that were left as they were, by noun and reason
     left: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
@@ -100,27 +103,6 @@ class Source:
         """
         return [Checked(parse_markup(text, self.markup), write)]
 
-
-Read = Callable[[Source], Pieces]
-
-
-@dataclass(frozen=True)
-class Document:
-    """The pieces of a file that are kept, and between them the parts to translate."""
-
-    source: Source
-    read: Read
-    pieces: Pieces
-    encoding: str
-
-    @property
-    def path(self) -> Path:
-        return self.source.path
-
-    @property
-    def markup(self) -> bool:
-        return self.source.markup
-
     @property
     def is_prose(self) -> bool:
         return self.read not in FIELDS
@@ -135,9 +117,9 @@ class Document:
         left = [
             f"{self.path}: {counted(len(lines), noun)} {reason}: "
             f"line {', '.join(map(str, lines[:5]))}" + ", ..." * (len(lines) > 5)
-            for (noun, reason), lines in self.source.left.items()
+            for (noun, reason), lines in self.left.items()
         ]
-        return [*self.source.remarks, *left]
+        return [*self.notes, *left]
 
     def groups(self, size: int) -> Iterator[Pieces]:
         """Yields all pieces in groups of up to `size` parts."""
@@ -168,6 +150,9 @@ class Document:
             ) from None
 
 
+Read = Callable[[Document], Pieces]
+
+
 def parse_document(
     path: Path,
     content: bytes,
@@ -189,29 +174,37 @@ def parse_document(
         ("", "utf-8") if read is _memory else decode_document(path, content, read in DECLARING)
     )
     keeps_tags = markup or read not in (*FIELDS, _plain)
-    source = Source(
-        path, text.removeprefix("\ufeff"), langs, keeps_tags, content, fuzzy, attributes
+    document = Document(
+        path,
+        text.removeprefix("\ufeff"),
+        langs,
+        content,
+        encoding,
+        read,
+        keeps_tags,
+        fuzzy,
+        attributes,
     )
-    pieces: Pieces = ["\ufeff" * text.startswith("\ufeff"), *read(source)]
-    if not list(parts_of(pieces)):
-        source.remarks.append(f"{path}: no text to translate")
-    return Document(source, read, pieces, encoding)
+    document.pieces.extend(("\ufeff" * text.startswith("\ufeff"), *read(document)))
+    if not document.parts:
+        document.notes.append(f"{path}: no text to translate")
+    return document
 
 
-def _plain(source: Source) -> Pieces:
-    return [Part(source.text)]
+def _plain(document: Document) -> Pieces:
+    return [Part(document.text)]
 
 
-def _html(source: Source) -> Pieces:
+def _html(document: Document) -> Pieces:
     """The text, and in the page's tag `<html lang="en">` the language that it has then."""
-    if source.attributes:
-        pieces = _with_attributes(source.text)
+    if document.attributes:
+        pieces = _with_attributes(document.text)
     else:
-        pieces = parse_markup(source.text, is_html=True)
+        pieces = parse_markup(document.text, is_html=True)
 
     def of_target(attribute: re.Match[str]) -> str:
-        is_source = best_match(attribute[2], source.langs[:1]) is not None
-        return attribute[1] + (source.langs[1] if is_source else attribute[2])
+        is_source = best_match(attribute[2], document.langs[:1]) is not None
+        return attribute[1] + (document.langs[1] if is_source else attribute[2])
 
     for number, piece in enumerate(pieces):
         if isinstance(piece, str) and PAGE.match(piece):
@@ -251,26 +244,26 @@ def _shown(numbers: list[str], translation: str) -> str:
     return HIDDEN.sub(lambda mark: text_by_number[mark[1]], written)
 
 
-def _markdown_pieces(source: Source) -> Pieces:
+def _markdown_pieces(document: Document) -> Pieces:
     from aiayn.apps.documents.markdown import parse_markdown
 
     def leave(noun: str, reason: str, position: int) -> None:
-        source.leave(noun, reason, bisect_right(line_starts, position))
+        document.leave(noun, reason, bisect_right(line_starts, position))
 
-    line_starts = [0, *(line_end.end() for line_end in re.finditer("\n", source.text))]
-    return parse_markdown(source.text, leave)
+    line_starts = [0, *(line_end.end() for line_end in re.finditer("\n", document.text))]
+    return parse_markdown(document.text, leave)
 
 
-def _catalogue(source: Source) -> Pieces:
+def _catalogue(document: Document) -> Pieces:
     """Translates the messages that have no translation, in every form of the plural."""
     pieces: Pieces = []
     done = 0
-    for message in read_messages(source.text, source.path):
+    for message in read_messages(document.text, document.path):
         if not message.texts["msgid"]:
-            if message.language and best_match(message.language, source.langs[1:]) is None:
+            if message.language and best_match(message.language, document.langs[1:]) is None:
                 raise DataError(
-                    f"{source.path}: its language is {message.language:.40}, and not "
-                    f"{source.langs[1]}"
+                    f"{document.path}: its language is {message.language:.40}, and not "
+                    f"{document.langs[1]}"
                 )
             continue
         message_format = format_of(message.flags, message.texts["msgid"])
@@ -278,7 +271,7 @@ def _catalogue(source: Source) -> Pieces:
             name
             for name, text in message.targets.items()
             if not text
-            and not source.leaves_message(
+            and not document.leaves_message(
                 message_format.outside(message.source(name)), message.line
             )
         ]
@@ -287,21 +280,21 @@ def _catalogue(source: Source) -> Pieces:
         of_forms: Pieces = []
         for name in names:
             of_forms += [*message_format.pieces(message.source(name)), END_OF_FORM]
-        write = partial(_written_message, source, message, message_format, names)
-        pieces += [source.text[done : message.start], Checked(of_forms, write)]
+        write = partial(_written_message, document, message, message_format, names)
+        pieces += [document.text[done : message.start], Checked(of_forms, write)]
         done = message.end
-    return [*pieces, source.text[done:]]
+    return [*pieces, document.text[done:]]
 
 
 def _written_message(
-    source: Source,
+    document: Document,
     message: Message,
     message_format: Format,
     names: list[str],
     translation: str,
 ) -> str:
     """Returns a message with its translations, or as it was if a program could not use one."""
-    as_it_was = source.text[message.start : message.end]
+    as_it_was = document.text[message.start : message.end]
     forms = translation.split(END_OF_FORM)[:-1]
     settled = (
         message_format.settled(form, message.source(name))
@@ -309,16 +302,18 @@ def _written_message(
     )
     texts = [text for text in settled if text is not None]
     if not len(texts) == len(forms) == len(names):
-        source.leave("message", "left empty, because placeholders would have changed", message.line)
+        document.leave(
+            "message", "left empty, because placeholders would have changed", message.line
+        )
         return as_it_was
     pieces: list[str] = []
     done = message.start
     for name, text in zip(names, texts, strict=True):
         start, end = message.spans[name]
-        pieces += [source.text[done:start], f'"{quoted(text)}"']
+        pieces += [document.text[done:start], f'"{quoted(text)}"']
         done = end
-    written = "".join([*pieces, source.text[done : message.end]])
-    if message.is_fuzzy or not source.is_fuzzy:
+    written = "".join([*pieces, document.text[done : message.end]])
+    if message.is_fuzzy or not document.is_fuzzy:
         return written
     if message.flags:
         return written.replace("#,", "#, fuzzy,", 1)
@@ -326,25 +321,25 @@ def _written_message(
     return f"#, fuzzy{line_end}{written}"
 
 
-def _xliff(source: Source) -> Pieces:
+def _xliff(document: Document) -> Pieces:
     """Translates the units that have no translation."""
-    content = source.text.encode()
+    content = document.text.encode()
     pieces: Pieces = []
     done = 0
-    for unit in read_xliff(content, source.path):
+    for unit in read_xliff(content, document.path):
         if any(
             code and best_match(code, (lang,)) is None
-            for code, lang in zip(unit.languages, source.langs, strict=True)
+            for code, lang in zip(unit.languages, document.langs, strict=True)
         ):
             file_direction, model_direction = (
-                " to ".join(filter(None, pair)) for pair in (unit.languages, source.langs)
+                " to ".join(filter(None, pair)) for pair in (unit.languages, document.langs)
             )
             raise DataError(
-                f"{source.path}: line {unit.line} is {file_direction}, but the model translates "
+                f"{document.path}: line {unit.line} is {file_direction}, but the model translates "
                 f"{model_direction}"
             )
         is_done = unit.is_kept or unit.translation or not unit.text
-        if is_done or source.leaves_message(unit.text, unit.line):
+        if is_done or document.leaves_message(unit.text, unit.line):
             continue
         opening, closing = unit.tags
         pieces += [
@@ -364,13 +359,13 @@ class SubtitleLine(NamedTuple):
     words: str
 
 
-def _subtitles(source: Source) -> Pieces:
+def _subtitles(document: Document) -> Pieces:
     """Translates subtitles. The text of one ends where the next begins; a sentence may go on there.
 
     Dashes before what somebody says, and styles at the beginning, stay.
     """
-    is_vtt = source.text.startswith("WEBVTT")
-    kept, *blocks = (VTT if is_vtt else SRT).split(source.text)
+    is_vtt = document.text.startswith("WEBVTT")
+    kept, *blocks = (VTT if is_vtt else SRT).split(document.text)
     outside = [] if is_vtt else [kept]
     texts: list[list[SubtitleLine]] = []
     for timing, block in zip(blocks[::2], blocks[1::2], strict=True):
@@ -392,9 +387,9 @@ def _subtitles(source: Source) -> Pieces:
             kept = ""
         kept += block[len(shown) :]
     if left_out := [line for line in "\n".join(outside).split("\n") if has_letters(line)]:
-        source.remarks.append(
-            f"{source.path}: {counted(len(left_out), 'line')} not translated, without times above: "
-            f"{' '.join(left_out[0].split()):.60}"
+        lines, first = counted(len(left_out), "line"), " ".join(left_out[0].split())
+        document.notes.append(
+            f"{document.path}: {lines} not translated, without times above: {first:.60}"
         )
     return [*chain.from_iterable(map(_subtitle_pieces, texts)), kept]
 
@@ -454,11 +449,11 @@ def in_lines(text: str, lengths: Sequence[int], ends: Sequence[str]) -> str:
     return divided
 
 
-def _table_pieces(source: Source) -> Pieces:
+def _table_pieces(document: Document) -> Pieces:
     """Fills the empty cells of the target language's column from the source's column."""
-    path, (src, tgt) = source.path, source.langs
-    separator = re.match(rf"(?:{SEPARATOR_LINE.pattern})\n", source.text)
-    table = source.text[separator.end() :] if separator else source.text
+    path, (src, tgt) = document.path, document.langs
+    separator = re.match(rf"(?:{SEPARATOR_LINE.pattern})\n", document.text)
+    table = document.text[separator.end() :] if separator else document.text
     first = [written for written in table.split("\n", 100)[:100] if written.strip()]
     delimiter = separator[1] if separator else table_delimiter(path, "".join(first[:1]))
     by_rules = delimiter != "\t" or is_quoted(first)
@@ -492,11 +487,11 @@ def _table_pieces(source: Source) -> Pieces:
             if columns is None or column != columns[1] or not text.strip():
                 pieces.append(raw)
             elif not by_rules:
-                pieces += source.field(text, lambda cell: re.sub(r"[\t\n\r]", " ", cell))
-            elif source.markup or row[columns[0]][0].startswith('"'):
-                pieces += ['"', *source.field(text, lambda cell: cell.replace('"', '""')), '"']
+                pieces += document.field(text, lambda cell: re.sub(r"[\t\n\r]", " ", cell))
+            elif document.markup or row[columns[0]][0].startswith('"'):
+                pieces += ['"', *document.field(text, lambda cell: cell.replace('"', '""')), '"']
             else:
-                pieces += source.field(text, lambda cell: _quoted_if_needed(cell, delimiter))
+                pieces += document.field(text, lambda cell: _quoted_if_needed(cell, delimiter))
             pieces.append(end)
             line += raw.count("\n") + end.count("\n")
     return pieces
@@ -533,20 +528,20 @@ def _unquoted(raw: str) -> str:
     return inside.replace('""', '"') + tail
 
 
-def _json_lines(source: Source) -> Pieces:
+def _json_lines(document: Document) -> Pieces:
     """Translates each object that lacks the target language's text, into its place or the last."""
-    src, tgt = source.langs
+    src, tgt = document.langs
     pieces: Pieces = []
     record = f'a JSON object with a text, {{"{src}": "..."}}'
     has_texts = False
-    for number, line in enumerate(source.text.split("\n"), 1):
+    for number, line in enumerate(document.text.split("\n"), 1):
         pieces.append("\n" * (number > 1))
         if not line.strip():
             pieces.append(line)
             continue
-        text_and_span = _json_field(line, src, tgt, f"{source.path}: line {number}")
+        text_and_span = _json_field(line, src, tgt, f"{document.path}: line {number}")
         if text_and_span is None:
-            source.leave("line", f"left unchanged, not {record}", number)
+            document.leave("line", f"left unchanged, not {record}", number)
             pieces.append(line)
             continue
         has_texts = True
@@ -555,12 +550,12 @@ def _json_lines(source: Source) -> Pieces:
             pieces.append(line)
             continue
         if SURROGATE.search(text):
-            raise DataError(f"{source.path}: line {number} contains a lone surrogate; correct it")
+            raise DataError(f"{document.path}: line {number} contains a lone surrogate; correct it")
         name = f", {json.dumps(tgt)}: " if start == stop else ""
-        pieces += [f'{line[:start]}{name}"', *source.field(text, _in_json), f'"{line[stop:]}']
-    if source.left and not has_texts:
-        [[first, *_]] = source.left.values()
-        raise DataError(f"{source.path}: line {first} is not {record}; correct it")
+        pieces += [f'{line[:start]}{name}"', *document.field(text, _in_json), f'"{line[stop:]}']
+    if document.left and not has_texts:
+        [[first, *_]] = document.left.values()
+        raise DataError(f"{document.path}: line {first} is not {record}; correct it")
     return pieces
 
 
@@ -615,35 +610,35 @@ def _in_json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _memory(source: Source) -> Pieces:
+def _memory(document: Document) -> Pieces:
     """Returns the units that have the source language as a new memory of both languages, with the
     translations that are there.
     """
     from aiayn import __version__
 
-    src, tgt = source.langs
+    src, tgt = document.langs
     pieces: Pieces = [
         f'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4"><header creationtool="aiayn" '
         f'creationtoolversion="{__version__}" segtype="sentence" o-tmf="aiayn" adminlang="en" '
         f'srclang={quoteattr(src)} datatype="plaintext"/>\n<body>\n'
     ]
     has_units = False
-    for unit in read_memory(source.path, io.BytesIO(source.content), source.langs):
+    for unit in read_memory(document.path, io.BytesIO(document.content), document.langs):
         text = unit.texts.get(src)
         if not text or unit.flaw:
-            source.leave("unit", f"left out, without exactly one text in {src}", unit.line)
+            document.leave("unit", f"left out, without exactly one text in {src}", unit.line)
             continue
         has_units = True
         name = f" tuid={quoteattr(unit.name)}" if unit.name else ""
         pieces += [
             f"<tu{name}><tuv xml:lang={quoteattr(src)}><seg>{_in_xml(text)}</seg></tuv>",
             f"<tuv xml:lang={quoteattr(tgt)}><seg>",
-            *([_in_xml(unit.texts[tgt])] if unit.texts.get(tgt) else source.field(text, _in_xml)),
+            *([_in_xml(unit.texts[tgt])] if unit.texts.get(tgt) else document.field(text, _in_xml)),
             "</seg></tuv></tu>\n",
         ]
     if not has_units:
         raise DataError(
-            f"{source.path}: no unit has exactly one text in {src}; check the file and its "
+            f"{document.path}: no unit has exactly one text in {src}; check the file and its "
             "languages"
         )
     return [*pieces, "</body></tmx>\n"]
