@@ -2,8 +2,10 @@
 
 import errno
 import io
+import linecache
 import logging
 import os
+import re
 import select
 import signal
 import stat
@@ -13,13 +15,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from itertools import accumulate
 from pathlib import Path
 
 log = logging.getLogger(__name__)
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 EXTENSIONS = "aiayn_extension_"  # begins the names of the modules that extensions are imported as
+# In the message of an error that torch raises again, with a traceback in text
+WORKER = "in DataLoader worker process"
 
 
 class UserError(Exception):
@@ -128,6 +131,8 @@ def summary_of(error: BaseException) -> str:
     """Returns an error as one short line: its message, after its class if the user cannot have
     caused it.
     """
+    if WORKER in str(error):
+        return f"{one_line(str(error).strip().splitlines()[-1])} (in a data loader worker)"
     prefix = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
     return prefix + one_line(error)
 
@@ -173,35 +178,41 @@ def library_folders() -> list[Path]:
     return [folder.resolve() for folder in folders]
 
 
-def is_own_module(name: str) -> bool:
-    """Returns whether a module is the user's: an extension, or a file that it imports."""
-    loaded = (sys.modules.get(parent) for parent in accumulate(name.split("."), "{}.{}".format))
-    files = (getattr(module, "__file__", None) for module in loaded)
-    file = next(filter(None, files), None)
-    return file is not None and not any(map(Path(file).resolve().is_relative_to, library_folders()))
+def is_own_file(name: str) -> bool:
+    """Returns whether code comes from a file of the user's: an extension, or what it imports."""
+    file = Path(name).resolve()
+    return file.is_file() and not any(map(file.is_relative_to, library_folders()))
 
 
 def explain_own_code(error: Exception, files: str = "") -> str:
-    """Returns one line for an error that passed through code of the user's, with its innermost
-    place there; for another error a line that names the `files`, or without any an empty one. A
-    full disk is nobody's mistake, and gets an empty line.
+    """Returns one line for an error that passed through code of the user's, also in a loader's
+    worker, with its innermost place there; for another error a line that names the `files`, or
+    without any an empty one. A full disk is nobody's mistake, and gets an empty line.
     """
     if getattr(error, "errno", None) in DISK_FULL:
         return ""
-    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
-        if is_own_module(frame.f_globals.get("__name__", "")):
-            code = frame.f_code
-            place = f"{code.co_filename}, line {line}, in {code.co_qualname}"
-            return f"extensions: {place}: {summary_of(error)}; debug=true shows the traceback"
+    summary = summary_of(error)
+    frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    places = [(code.co_filename, line, code.co_qualname) for code, line in frames]
+    if WORKER in str(error):
+        places += re.findall(r'File "(.+)", line (\d+), in (.+)', str(error))
+    for file, line, function in reversed(places):
+        if is_own_file(file):
+            place = f"{file}, line {line}, in {function}"
+            return f"extensions: {place}: {summary}; debug=true shows the traceback"
     if not files:
         return ""
-    frames, program = traceback.extract_tb(error.__traceback__), Path(__file__).parent
-    calls = [f"`{frame.line}`" for frame in frames if Path(frame.filename).is_relative_to(program)]
+    program = Path(__file__).parent
+    calls = [
+        f"`{linecache.getline(file, line).strip()}`"
+        for file, line, _ in places
+        if Path(file).is_relative_to(program)
+    ]
     caller = ""
     if calls and not isinstance(error, SyntaxError):
         caller = f", in a call from {' and '.join(calls[-2:])}"
     return (
-        f"extensions: {files}: {summary_of(error)}{caller}; compare this code with docs/ideas.md "
+        f"extensions: {files}: {summary}{caller}; compare this code with docs/ideas.md "
         "and docs/lightning.md; debug=true shows the traceback"
     )
 

@@ -1082,3 +1082,24 @@ def test_a_run_keeps_its_sources_and_runs_them_or_a_changed_file_with_a_warning(
     shutil.rmtree(copies)
     with pytest.raises(RefusedError, match="holds no copies of this run's extensions"):
         aiayn.load(run, accelerator="cpu", extensions=["stored"])
+
+
+def test_an_error_in_a_loaders_worker_has_its_place_in_the_one_line(text, tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from aiayn.data.datamodule import TranslationDataModule\n"
+        "def collate(pairs):\n"
+        "    raise KeyError('no such pair')\n"
+        "class DataModule(TranslationDataModule):\n"
+        "    def train_dataloader(self):\n"
+        "        loader = super().train_dataloader()\n"
+        "        loader.collate_fn = collate\n"
+        "        return loader\n"
+    )
+    given = options(text, tmp_path, "", f"extensions=[{file}]", "data.num_workers=1", "name=run")
+    ended = run_application("train.py", *given)
+    assert ended.code == 2, ended.err
+    assert ended.err.strip("\n").split("\n")[-1] == (
+        f"error: extensions: {file}, line 3, in collate: KeyError: 'no such pair' "
+        "(in a data loader worker); debug=true shows the traceback"
+    )

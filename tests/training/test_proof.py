@@ -157,8 +157,8 @@ def differences(model: Transformer, max_length: int = 30, seed: int | None = 0) 
     with torch.inference_mode():
         if seed is not None:
             proof.moved(model, seed)
-        faults = proof.translation_faults(model, VOCAB) | proof.context_faults(model, VOCAB)
-        return faults | proof.position_faults(model, VOCAB, (max_length + 1,), max_length)
+        faults = proof.position_faults(model, VOCAB, (max_length + 1,), max_length)
+        return faults | proof.short_faults(model, VOCAB)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ have learned something.
 import inspect
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -23,13 +24,15 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from aiayn.config.extensions import file_names
+from aiayn.config.model import ModelConfig
+from aiayn.config.resolve import RunConfig
 from aiayn.data.batch import TrainingBatch, first_pair, source_mask
 from aiayn.errors import (
     ConfigError,
     NonFiniteOutputError,
     UserError,
     explain_own_code,
-    is_own_module,
+    is_own_file,
 )
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.layers import DecoderLayer, EncoderLayer
@@ -50,17 +53,17 @@ POSITIONS, NARROW_POSITIONS = 16, 256
 NARROW_HEAD = 8  # d_k and d_v
 NARROW_VOCAB = 300
 
-FAULTS = {
+FAULTS = {  # the first that is found is reported
     "reload": "the reloaded model gives different outputs (log-probabilities differ by {:.2g}); "
     "change the model only in build_model, and draw nothing at random in evaluation mode",
     "forward": "forward gives different outputs from decode and output, which training and search "
-    "use (they differ by {:.2g}); let forward call them",
-    "faster": "the faster form used for translation gives different outputs (log-probabilities "
-    "differ by {:.2g})",
+    "use (log-probabilities differ by {:.2g}); let forward call them",
     "future": "a target position depends on later ones (log-probabilities change by {:.2g}), "
     "which a search does not know; attend only where the mask is True",
     "padding": "padding changes the outputs (log-probabilities change by {:.2g}); attend only "
     "where the mask is True",
+    "faster": "the faster form used for translation gives different outputs (log-probabilities "
+    "differ by {:.2g})",
     "search": "decoding position by position gives different outputs from training "
     "(log-probabilities differ by {:.2g}): in a search, rows are beams instead of positions, so "
     "read positions only from mask, `position` and cache (docs/ideas.md)",
@@ -85,11 +88,11 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
             states = checkpoints.read_tensors(
                 checkpoint_folder.optimizer_path(path), just_written=True
             )
-            [state] = states["lightning"]["optimizer_states"]
         except UserError as error:
             raise ConfigError(
                 f"the checkpoint of the first step cannot be read back: {error}"
             ) from error
+        [state] = states["lightning"]["optimizer_states"]
         restored = copy(trainer.optimizers[0])  # has states of its own once it has loaded some
         restored.load_state_dict(state)
         if not same(restored.state_dict(), state):
@@ -100,16 +103,17 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
         with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
             faults = reload_faults(model, module, batch, checkpoint.weights)
             try:
-                faults = faults or search_faults(model, checkpoint, module)
+                faults = faults or search_faults(model, checkpoint, module.device)
             except Exception as error:  # whatever code of an extension raises
                 raise ConfigError(
                     f"{name}: fails when it decodes position by position, as a search does; "
                     f"{explain_own_code(error, name)}"
                 ) from error
-    if neighbours := faults.pop("neighbours", 0.0):
-        log.warning(NEIGHBOURS, neighbours)
-    for fault, difference in faults.items():
-        raise ConfigError(f"{name}: {FAULTS[fault].format(difference)}")
+    if "neighbours" in faults:
+        log.warning(NEIGHBOURS, faults["neighbours"])
+    for fault, message in FAULTS.items():
+        if fault in faults:
+            raise ConfigError(f"{name}: {message.format(faults[fault])}")
 
 
 def check_shapes(module: TranslationModule) -> None:
@@ -117,83 +121,80 @@ def check_shapes(module: TranslationModule) -> None:
     returns another shape than docs/ideas.md says: it would fail elsewhere, or train by
     broadcasting.
     """
-    model, config, width = module.model, module.config, module.config.model.d_model
-    vocab_size = min(module.vocab_size, config.data.src_vocab_size or module.vocab_size)
-    src, tgt_in = sentences(model, vocab_size, (3, 2), 2)
-    parts = [("final_norm", model.encoder_norm), ("final_norm", model.decoder_norm)]
-    for layer in (*model.encoder, *model.decoder):
-        if type(layer).forward in (EncoderLayer.forward, DecoderLayer.forward):
-            parts += layer.named_children()
+    model, config = module.model, module.config
+    width, faults = config.model.d_model, list[str]()
 
-    def refuse(name: str, part: Any, output: Any, expected: Sequence[int]) -> NoReturn:
+    def note(name: str, part: Any, output: Any, expected: Sequence[int]) -> None:
         code = getattr(part, "__code__", None) or inspect.unwrap(type(part).forward).__code__
         place = ", ".join(file_names(config.model.parts))
-        if is_own_module(getattr(part, "__module__", "")):
+        if is_own_file(code.co_filename):
             place = f"{code.co_filename}, line {code.co_firstlineno}, in {code.co_qualname}"
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        raise ConfigError(
+        faults.append(
             f"extensions: {place}: the part {name} returned {shape}; expected {tuple(expected)} "
             "(docs/ideas.md, the contract of a part)"
         )
 
     def compare(name: str, part: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
         if getattr(output, "shape", None) != inputs[0].shape:
-            refuse("add_norm" if name.startswith("norm") else name, part, output, inputs[0].shape)
+            note("add_norm" if name.startswith("norm") else name, part, output, inputs[0].shape)
 
+    parts = [("final_norm", model.encoder_norm), ("final_norm", model.decoder_norm)]
+    for layer in (*model.encoder, *model.decoder):
+        if type(layer).forward in (EncoderLayer.forward, DecoderLayer.forward):
+            parts += layer.named_children()
     hooks = [
         part.register_forward_hook(partial(compare, name))
         for name, part in parts
         if isinstance(part, nn.Module)  # a function may take its place
     ]
-    try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad(), evaluating(module):
-            for positions in (model.src_positions, model.tgt_positions):
-                encoding = positions(0, 2)
-                sizes = zip(reversed(encoding.shape), (width, 2), strict=False)
-                if not all(size in (1, n) for size, n in sizes):
-                    refuse("positions", positions, encoding, (2, width))
-            decoded(model, src, tgt_in)
-    except ConfigError:
-        raise
-    except Exception:
-        log.debug("not computed before the first step, which tells why", exc_info=True)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    # What fails here and not by its shape is told by the first step, on the device of the training
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.no_grad(),
+        evaluating(module),
+        suppress(Exception),
+    ):
+        for positions in (model.src_positions, model.tgt_positions):
+            encoding = positions(0, 2)
+            sizes = zip(reversed(encoding.shape), (width, 2), strict=False)
+            if not all(size in (1, n) for size, n in sizes):
+                note("positions", positions, encoding, (2, width))
+        vocab_size = smaller_vocabulary(config, module.vocab_size)
+        decoded(model, *sentences(model, vocab_size, (3, 2), 2))
+    for hook in hooks:
+        hook.remove()
+    for fault in faults:
+        raise ConfigError(fault)
 
 
 def reload_faults(
     model: Transformer, module: TranslationModule, batch: TrainingBatch, saved: dict[str, Tensor]
 ) -> dict[str, float]:
     """Compares a reloaded model with the one in training on one pair. Returns the faults."""
-    if not holds(module.model, saved):
-        return {}  # an `on_save_checkpoint` has saved others, such as running means
     pair = first_pair(batch)
-    src, tgt_in, src_mask = pair.src, pair.tgt_in, pair.src_mask
     dtype = next(module.model.parameters()).dtype
     with evaluating(module):
         expected = module.model.output(module.states(pair)).double().log_softmax(-1)
     if not expected.isfinite().all():
         return {}  # `NonFiniteGuard` ends such runs
-    model.to(src.device, dtype)
-    outputs = {
-        "reload": decoded(model, src, tgt_in),
-        "forward": model(src, tgt_in, src_mask).double().log_softmax(-1),
-    }
+    reloaded = decoded(model.to(pair.src.device, dtype), pair.src, pair.tgt_in)
     model.float()
-    tolerance = 0.1 if dtype in (torch.bfloat16, torch.float16) else TOLERANCE[src.device.type]
-    return differences(outputs, expected, tolerance)
+    tolerance = 0.1 if dtype in (torch.bfloat16, torch.float16) else None
+    faults = differences({"reload": reloaded}, expected, tolerance)
+    # An `on_save_checkpoint` may have saved other weights, such as running means
+    return faults if faults and holds(module.model, saved) else {}
 
 
 def search_faults(
-    model: Transformer, checkpoint: Checkpoint, module: TranslationModule
+    model: Transformer, checkpoint: Checkpoint, device: torch.device
 ) -> dict[str, float]:
     """Returns the faults that are found twice: a router may be undecided between experts once."""
     noise = 0.5
     faults: dict[str, float] = {}
     for seed in (0, 1):
         if seed:
-            model = load_model(checkpoint).eval().to(module.device)
+            model = load_model(checkpoint).eval().to(device)
         try:
             faults = code_faults(checkpoint, moved(model, seed, noise), seed, noise)
             if not faults:
@@ -211,56 +212,32 @@ def code_faults(
     Of a narrow model of the same code, if that builds one, in a sentence of `max_length` subwords;
     else of the run's own, at the beginning of one. Raises NonFiniteOutputError.
     """
-    config, vocab_size = checkpoint.config, smaller_vocabulary(checkpoint)
-    max_length, device = config.data.max_length, next(model.parameters()).device
-    longest = (max_length + 1,)  # with eos
+    config, device = checkpoint.config, next(model.parameters()).device
+    vocab_size = smaller_vocabulary(config, checkpoint.vocab_size)
     narrow_vocab, width = min(NARROW_VOCAB, vocab_size), NARROW_HEAD * config.model.n_heads
+    data = replace(config.data, src_vocab_size=config.data.src_vocab_size and narrow_vocab)
     deep = replace(config.model, d_k=NARROW_HEAD, d_v=NARROW_HEAD, d_model=width, d_ff=2 * width)
     shallow = replace(
-        deep,
-        n_layers=min(2, deep.n_layers),
-        n_decoder_layers=min(2, deep.decoder_layers),
+        deep, n_layers=min(2, deep.n_layers), n_decoder_layers=min(2, deep.decoder_layers)
     )
-    data = replace(config.data, src_vocab_size=config.data.src_vocab_size and narrow_vocab)
+
+    def narrow(options: ModelConfig) -> Transformer:
+        built = build_model(replace(config, model=options, data=data), narrow_vocab)
+        return moved(built.eval(), seed, noise).to(device)
+
+    max_length = config.data.max_length
+    longest = (max_length + 1,)  # with eos
     try:
-        narrow_deep, narrow_shallow = (
-            moved(
-                build_model(replace(config, model=options, data=data), narrow_vocab).eval(),
-                seed,
-                noise,
-            ).to(device)
-            for options in (deep, shallow)
-        )
         return (
-            context_faults(narrow_deep, narrow_vocab)
-            | position_faults(
-                narrow_shallow, narrow_vocab, longest, min(max_length, NARROW_POSITIONS)
+            position_faults(
+                narrow(shallow), narrow_vocab, longest, min(max_length, NARROW_POSITIONS)
             )
-            | translation_faults(narrow_deep, narrow_vocab)
+            | short_faults(narrow(deep), narrow_vocab)
             | position_faults(model, vocab_size, (5, 3), 4)
         )
     except Exception:  # code of an extension for one size
-        return (
-            context_faults(model, vocab_size)
-            | position_faults(model, vocab_size, longest, min(max_length, POSITIONS))
-            | translation_faults(model, vocab_size)
-        )
-
-
-def context_faults(model: Transformer, vocab_size: int) -> dict[str, float]:
-    """Compares what a model computes of short sentences beside other targets, padding and
-    neighbours. Returns the faults. Raises NonFiniteOutputError.
-    """
-    src, tgt_in = sentences(model, vocab_size, (6, 9, 4), 5)
-    expected = decoded(model, src, tgt_in)
-    other_later = decoded(model, src, tgt_in[:, [0, 1, 2, 2, 1]])
-    padded = decoded(model, F.pad(src, (0, 5)), F.pad(tgt_in, (0, 3)))
-    alone = decoded(model, src[:1, :6], tgt_in[:1])
-    return {
-        **differences({"future": other_later[:, :3]}, expected[:, :3]),
-        **differences({"padding": padded[:, :5]}, expected),
-        **differences({"neighbours": alone}, expected[:1]),
-    }
+        faults = position_faults(model, vocab_size, longest, min(max_length, POSITIONS))
+        return faults | short_faults(model, vocab_size)
 
 
 def position_faults(
@@ -273,24 +250,34 @@ def position_faults(
     return differences({"search": searched(model, src, tgt_in)}, decoded(model, src, tgt_in))
 
 
-def translation_faults(model: Transformer, vocab_size: int) -> dict[str, float]:
-    """Compares the form of a model that translates with the one in training, on short sentences.
-    Returns the faults.
-
-    Accelerates the model for translation. Raises NonFiniteOutputError.
+def short_faults(model: Transformer, vocab_size: int) -> dict[str, float]:
+    """Compares what a model computes of short sentences with `forward`, beside other targets,
+    padding and neighbours, and in the form that translates, in which it leaves the model. Returns
+    the faults. Raises NonFiniteOutputError.
     """
     src, tgt_in = sentences(model, vocab_size, (6, 9, 4), 5)
     expected = decoded(model, src, tgt_in)
+    other_later = decoded(model, src, tgt_in[:, [0, 1, 2, 2, 1]])
+    padded = decoded(model, F.pad(src, (0, 5)), F.pad(tgt_in, (0, 3)))
+    alone = decoded(model, src[:1, :6], tgt_in[:1])
+    called = model(src, tgt_in, source_mask(src)).double().log_softmax(-1)
     accelerate(model, src.device, translates=True)
-    outputs = {"faster": decoded(model, src, tgt_in), "search": searched(model, src, tgt_in)}
-    return differences(outputs, expected)
+    whole = {
+        "forward": called,
+        "padding": padded[:, :5],
+        "faster": decoded(model, src, tgt_in),
+        "search": searched(model, src, tgt_in),
+    }
+    return {
+        **differences(whole, expected),
+        **differences({"future": other_later[:, :3]}, expected[:, :3]),
+        **differences({"neighbours": alone}, expected[:1]),
+    }
 
 
-def smaller_vocabulary(checkpoint: Checkpoint) -> int:
+def smaller_vocabulary(config: RunConfig, vocab_size: int) -> int:
     """Returns how many ids both sides have."""
-    return min(
-        checkpoint.vocab_size, checkpoint.config.data.src_vocab_size or checkpoint.vocab_size
-    )
+    return min(vocab_size, config.data.src_vocab_size or vocab_size)
 
 
 def sentences(
