@@ -1103,3 +1103,45 @@ def test_an_error_in_a_loaders_worker_has_its_place_in_the_one_line(text, tmp_pa
         f"error: extensions: {file}, line 3, in collate: KeyError: 'no such pair' "
         "(in a data loader worker); debug=true shows the traceback"
     )
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "line"),
+    [
+        ("def other(): pass", 4, "w_1.weight: .*; own.py differs; --extension stored runs"),
+        (
+            "PARTS = Parts(feed_forward=lambda c, place: FeedForward(c.d_model, 9))",
+            4,
+            "w_1.weight: .*; own.py differs; --extension stored runs",
+        ),
+        ("raise KeyError('a')", 2, "own.py, line 2, in <module>: KeyError: 'a'"),
+        ("PARTS = Parts(feed_forward=lambda c, place: 1 / 0)", 2, "own.py, line 2, in <lambda>"),
+        ("PARTS = Parts(feed_forward=lambda c: None)", 2, "own.py: TypeError"),
+        ("PARTS = 5", 2, "own.py: TypeError"),
+    ],
+)
+def test_a_file_that_no_longer_builds_the_model_is_refused_in_one_line(
+    changed, code, line, own_run, tmp_path, monkeypatch
+):
+    run, text = own_run
+    monkeypatch.setattr(extensions, "_named", {})  # as in another process
+    file = tmp_path / "own.py"
+    file.write_text(f"from aiayn.model.layers import FeedForward, Parts\n{changed}\n")
+    command = ("translate", str(run), f"{text}/val.en", "--accelerator", "cpu")
+    ended = run_application("aiayn", *command, "--engine", "torch", "--extension", str(file))
+    last = ended.err.strip("\n").split("\n")[-1]
+    assert ended.code == code, ended.err
+    assert last.startswith("error: "), ended.err
+    assert re.search(line, last), last
+
+
+@pytest.fixture(scope="module")
+def own_run(text, tmp_path_factory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("own")
+    file = folder / "own.py"
+    file.write_text(
+        "from aiayn.model.layers import FeedForward, Parts\n"
+        "PARTS = Parts(feed_forward=lambda c, place: FeedForward(c.d_model, 8))\n"
+    )
+    more = (f"extensions=[{file}]", "name=run", "trainer.max_steps=1")
+    return aiayn.train(*options(text, folder, "", *more)), text

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, cast
 import torch
 from torch import Tensor, nn
 
+from aiayn.config.extensions import STORED, file_names
 from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import MAX_COUNT
 from aiayn.config.stored import stored_config, to_dict
@@ -305,10 +306,12 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
     try:
         model.load_state_dict(checkpoint.weights, strict=True)
     except RuntimeError as error:
+        reason = "it was written by another version of this program"
+        if files := file_names(checkpoint.config.model.parts):
+            reason = f"{', '.join(files)} differs; --extension {STORED} runs the run's own copy"
         raise RefusedError(
             f"the checkpoint of step {checkpoint.step} does not fit the model of its own "
-            f"configuration: {one_line(error)}; it was written by another "
-            "version of this program"
+            f"configuration: {one_line(error)}; {reason}"
         ) from error
 
 
