@@ -2,6 +2,7 @@
 real processes.
 """
 
+import html
 import json
 import os
 import re
@@ -35,6 +36,7 @@ from hypothesis import strategies as st
 from aiayn.config.rules import NAME_CHARACTERS, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
 from aiayn.files import sha256
+from aiayn.runs.run_folder import RunFolder
 from aiayn.sweep.jobs import SweepJob, asked_scores, is_finished, job_names
 from aiayn.sweep.runner import Processes
 
@@ -551,6 +553,31 @@ def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder
         "base.log",
         "c_n2.log",
     ]
+
+
+def test_a_sweep_its_page_and_the_table_have_the_same_notes(folder, capsys):
+    sweep = fake_sweep(folder, ["a_h1", "base", "e_learned"])
+    steps = [job.config.trainer.max_steps for job in sweep.jobs]
+    for job, step, measured in zip(sweep.jobs, (30, 30, steps[2]), (30, 30, 20), strict=True):
+        run = RunFolder(job.folder)
+        run.checkpoints.mkdir(parents=True)
+        (run.checkpoints / f"step_{step}.ckpt").touch()
+        run.write_config(job.config)
+        run.metrics.write_text(json.dumps({"step": measured, "val/ppl": 9.5}) + "\n")
+    (sweep.jobs[1].folder / "not_finite_at_step_31.tsv").touch()
+
+    sweep.run()
+
+    said = capsys.readouterr().err
+    page = html.unescape((folder / "outputs/sweeps/s/report.html").read_text())
+    table = run_application("aiayn", "table", "outputs/sweeps/s").out
+    for name, note in {
+        "a_h1": f"unfinished: step 30 of {steps[0]:,}",
+        "base": f"diverged: step 30 of {steps[1]:,}",
+        "e_learned": "the perplexity is that of step 20",
+    }.items():
+        line = f"outputs/sweeps/s/{name}: {note}"
+        assert [line in text for text in (said, page, table)] == [True] * 3, line
 
 
 @pytest.mark.quick("4,5-1-3", "None-2-2", "None-1-1")
