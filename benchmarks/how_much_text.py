@@ -1,6 +1,7 @@
 """Writes what docs/your-own-text.md says of scores by the number of pairs, and its picture.
 
-A run of results/own_text.jsonl is called pairs_N/seed-K. It is to be run again when there are more;
+A run of results/own_text.jsonl is called pairs_N/seed-K; results/own_text_5000.jsonl has the
+smallest text again, trained with later code. It is to be run again when there are more;
 it changes nothing outside the marked blocks of the page.
 
     python benchmarks/how_much_text.py
@@ -10,9 +11,10 @@ import math
 from pathlib import Path
 
 from pages import ROOT, publish, wrapped
-from studies import published
+from studies import RESULTS, published, read_study
 
 from aiayn.errors import RefusedError
+from aiayn.reports.comparison import compare_groups
 from aiayn.reports.differences import interval
 from aiayn.reports.drawing import new_figure, save_figure
 from aiayn.reports.groups import Group, group_runs
@@ -84,7 +86,27 @@ def blocks() -> dict[str, str]:
         "all sizes. The intervals ignore variation from the choice of training pairs and of test "
         "sentences."
     )
-    return {"pairs": markdown([Table("", COLUMNS, shown)]).strip(), "pairs-basis": spread}
+    return {
+        "pairs": markdown([Table("", COLUMNS, shown)]).strip(),
+        "pairs-basis": spread,
+        "pairs-again": trained_again(),
+    }
+
+
+def trained_again() -> str:
+    """Returns a sentence on the smallest text, trained again with later code and the same seeds."""
+    [again] = group_runs(published("own_text_5000"))
+    before = groups()[5_000]
+    difference = compare_groups([again, before], [BLEU], before)[BLEU][again.path]
+    sample = again.sample(BLEU)
+    records = read_study(RESULTS / "own_text_5000.jsonl").values()
+    [commit] = {record["origin"]["commit"] for record in records}
+    return wrapped(
+        f"With later code (commit {commit[:7]}) and the same seeds, 5,000 pairs reached "
+        f"{sample.mean:.1f} ± {sample.sd:.1f} test sacreBLEU, {difference.delta:+.1f} "
+        f"[{difference.low:+.1f}, {difference.high:+.1f}] against the first row. The "
+        "[translations](../results/translations/own_text_5000.jsonl.xz) are stored."
+    )
 
 
 def draw(found: Record, path: Path) -> None:
