@@ -132,7 +132,8 @@ def summary_of(error: BaseException) -> str:
     caused it.
     """
     if WORKER in str(error):
-        return f"{one_line(str(error).strip().splitlines()[-1])} (in a data loader worker)"
+        last_line = str(error).strip().rpartition("\n")[2]
+        return f"{one_line(last_line)} (in a data loader worker)"
     prefix = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
     return prefix + one_line(error)
 
