@@ -366,6 +366,10 @@ def test_a_baseline_whose_hypotheses_are_of_another_evaluation_is_refused(tmp_pa
     path.write_text(path.read_text().replace("Haus", "Hof"))
     with pytest.raises(RefusedError, match="no scored translations"):
         evaluate(options(run, baseline=str(other)))
+    with pytest.raises(
+        ConfigError, match=rf"baseline={other}x: no such run; did you mean {other}\?"
+    ):
+        evaluate(options(run, baseline=f"{other}x"))
 
 
 def test_missing_or_misaligned_text_is_refused_with_the_remedy_and_nothing_is_written(

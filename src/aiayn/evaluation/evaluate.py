@@ -20,7 +20,7 @@ from aiayn.config.rules import known_tags, listed, require
 from aiayn.config.stored import to_dict
 from aiayn.data.cleaning import learned_target
 from aiayn.data.text_files import read_lines, read_parallel
-from aiayn.errors import DataError, RefusedError, ResourceError, UserError, writing
+from aiayn.errors import ConfigError, DataError, RefusedError, ResourceError, UserError, writing
 from aiayn.evaluation.progress import TranslationProgress
 from aiayn.evaluation.score_table import made_with, score_table
 from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
@@ -36,6 +36,7 @@ from aiayn.runs.run_folder import (
     RunFolder,
     find_checkpoints,
     folder_of,
+    similar_run,
     with_stored,
     write_json,
     write_jsonl,
@@ -182,9 +183,11 @@ def _forced_decoding(
 
 
 def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
-    """Return the other run's translations and scores. Raises RefusedError unless they are of the
-    same text.
+    """Return the other run's translations and scores. Raises ConfigError if there is no such run,
+    RefusedError unless they are of the same text.
     """
+    if not run.exists():
+        raise ConfigError(f"baseline={run}: no such run{similar_run(run)}")
     stored = results_folder(RunFolder(folder_of(run)), test)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
     evaluation = read_evaluation(stored.scores)
