@@ -23,6 +23,7 @@ from faults.harness import (
 from aiayn.runs import checkpoints
 from aiayn.runs.continuation import ValidationHistory
 from aiayn.runs.run_folder import RunFolder, find_checkpoint
+from aiayn.training.callbacks.validate import Validate
 from aiayn.training.finish import is_worse
 from aiayn.training.module import TranslationModule
 
@@ -38,13 +39,20 @@ OPTIONS = (
 
 def scripted() -> None:
     """A prelude: validations find LOSSES, which depend on the step alone."""
-    means = TranslationModule._means
+    validate, means, steps = Validate._validate, TranslationModule._means, []
+
+    def scripted_validate(self, trainer, module, step):
+        steps.append(step)  # of the run: the Trainer's is 0 where a start repeats a validation
+        try:
+            validate(self, trainer, module, step)
+        finally:
+            steps.clear()
 
     def scripted_means(self, split):
-        step = self.trainer.global_step  # 0 in the validation of the average
-        return means(self, split) | ({"val/loss": LOSSES[step]} if step else {})
+        # None in the validation of the average
+        return means(self, split) | {"val/loss": LOSSES[step] for step in steps}
 
-    TranslationModule._means = scripted_means
+    Validate._validate, TranslationModule._means = scripted_validate, scripted_means
 
 
 def both(*preludes):
