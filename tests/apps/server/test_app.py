@@ -4,11 +4,12 @@ import asyncio
 import json
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
@@ -778,6 +779,16 @@ def test_names_of_files_count_and_may_not_be_long(translator, monkeypatch):
         ]
         kept = [http.get(answer.json()["translatedFileUrl"]).status_code for answer in answers]
     assert kept == [404, 404, 200, 200, 200]
+
+
+def test_a_file_that_takes_the_place_of_many_takes_no_longer_for_it(monkeypatch):
+    monkeypatch.setattr(module, "MAX_FILES", 30_000 * (module.ENTRY + 5))
+    files = OrderedDict((f"{number:05}", b"") for number in range(30_000))
+    start = process_time()
+    module.keep_file(files, "large", bytes(10_000 * module.ENTRY))
+    assert process_time() - start < 2  # far longer if all are counted anew for each removed one
+    assert 19_000 < len(files) < 20_100
+    assert ("00000" in files, "29999" in files, "large" in files) == (False, True, True)
 
 
 def test_a_request_with_two_lengths_is_refused_and_its_connection_ends(http):

@@ -47,6 +47,17 @@ Answer = dict[str, object]
 Encode = Callable[[list[str]], list[list[int]]]
 
 
+def keep_file(files: OrderedDict[str, bytes], address: str, content: bytes) -> None:
+    """Adds a file to those that are kept, and removes the oldest ones that exceed MAX_FILES."""
+    # Names and entries count, too: empty files would otherwise gather without limit.
+    room = MAX_FILES - sum(len(name) + len(kept) + ENTRY for name, kept in files.items())
+    room -= len(address) + len(content) + ENTRY
+    while files and room < 0:
+        name, removed = files.popitem(last=False)
+        room += len(name) + len(removed) + ENTRY
+    files[address] = content
+
+
 class Answers:
     """Methods take the fields of a request, and the state in which they note how much text they
     translate.
@@ -140,15 +151,9 @@ class Answers:
         )
         self.metrics.on_markup(placement_counts)
         address = f"{secrets.token_urlsafe(16)}.{document.name}"
-        self.files[address] = translated
-        while len(self.files) > 1 and self._bytes_of_files() > MAX_FILES:
-            self.files.popitem(last=False)
+        keep_file(self.files, address, translated)
         answer: Answer = {"translatedFileUrl": f"{state.base_url}download_file/{quote(address)}"}
         return answer | ({"remarks": remarks} if remarks else {})
-
-    def _bytes_of_files(self) -> int:
-        # Names and entries count, too: empty files would otherwise gather without limit.
-        return sum(len(address) + len(content) + ENTRY for address, content in self.files.items())
 
     async def _searched(
         self, translator: LineTranslator, sentences: CutSentences, n: int, state: State
