@@ -222,19 +222,33 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
     """Draws a heat map of where every layer of the decoder looks in the source, as the mean of its
     heads.
     """
+    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import PowerNorm
 
     src = token_labels(maps.src, longest=16)
     tgt = token_labels(maps.tgt_out, longest=16)
-    n_layers = len(maps.cross)
-    width = n_layers * (_extent(src) + 0.15) + _room_for(tgt) + 0.75
-    height = _extent(tgt) + _room_for(src) + 0.35
-    figure = new_figure(width, height, layout="constrained")
+    # In inches, placed by hand: training draws this at every validation, and a computed layout
+    # would draw everything twice.
+    width = _extent(src)
+    height = _extent(tgt)
+    left = _room_for(tgt)
+    bottom = _room_for(src)
+    top, gap, bar = 0.35, 0.15, 0.75
+    total_width = left + len(maps.cross) * (width + gap) + bar
+    total_height = bottom + height + top
+    figure = new_figure(total_width, total_height)
+    room = {
+        "left": left / total_width,
+        "right": 1 - (gap + bar) / total_width,
+        "bottom": bottom / total_height,
+        "top": 1 - top / total_height,
+        "wspace": gap / width,
+    }
     # The square root tells small weights apart, as of a head that attends to many tokens.
     scale = PowerNorm(0.5, vmin=0, vmax=1)
     # Dollar signs are text here, no formulas.
     style = {"fontsize": 7 if max(len(src), len(tgt)) <= 60 else 5, "parse_math": False}
-    axes = figure.subplots(1, n_layers, squeeze=False)[0]
+    axes = figure.subplots(1, len(maps.cross), squeeze=False, gridspec_kw=room).flat
     for layer, (axis, weights) in enumerate(zip(axes, maps.cross.mean(1), strict=True), start=1):
         axis.imshow(weights.numpy(), "Blues", scale, aspect="auto", interpolation="nearest")
         axis.set_title(f"layer {layer}", fontsize=9)
@@ -243,7 +257,9 @@ def draw_cross_attention(maps: AttentionMaps, path: Path) -> None:
         axis.set_yticks([])
     axes[0].set_yticks(range(len(tgt)), tgt, **style)
     axes[0].set_ylabel("translation", fontsize=8)
-    colours = figure.colorbar(axes[0].images[0], ax=axes, aspect=40, pad=0.01)
+    beside = (1 - bar / total_width, room["bottom"], 0.1 / total_width, height / total_height)
+    bar_axis = figure.add_axes(beside)
+    colours = figure.colorbar(ScalarMappable(scale, "Blues"), cax=bar_axis)
     colours.set_ticks([0, 0.05, 0.2, 0.5, 1], labels=["0", "0.05", "0.2", "0.5", "1"], fontsize=7)
     colours.set_label("attention weight", fontsize=8)
     save_figure(figure, path)
