@@ -194,19 +194,20 @@ def explain_own_code(error: Exception, files: str = "") -> str:
         return ""
     summary = summary_of(error)
     frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    places = [(code.co_filename, line, code.co_qualname) for code, line in frames]
+    locations = [(code.co_filename, line, code.co_qualname) for code, line in frames]
     if WORKER in str(error):
-        places += re.findall(r'File "(.+)", line (\d+), in (.+)', str(error))
-    for file, line, function in reversed(places):
+        described = re.findall(r'File "(.+)", line (\d+), in (.+)', str(error))
+        locations += [(file, int(line), function) for file, line, function in described]
+    for file, line, function in reversed(locations):
         if is_own_file(file):
-            place = f"{file}, line {line}, in {function}"
-            return f"extensions: {place}: {summary}; debug=true shows the traceback"
+            location = f"{file}, line {line}, in {function}"
+            return f"extensions: {location}: {summary}; debug=true shows the traceback"
     if not files:
         return ""
     program = Path(__file__).parent
     calls = [
         f"`{linecache.getline(file, line).strip()}`"
-        for file, line, _ in places
+        for file, line, _ in locations
         if Path(file).is_relative_to(program)
     ]
     caller = ""

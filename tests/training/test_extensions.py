@@ -28,7 +28,7 @@ from aiayn.config import extensions
 from aiayn.config.extensions import load_extension
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import run_config
-from aiayn.errors import ConfigError, DivergedError, RefusedError
+from aiayn.errors import ConfigError, DivergedError, RefusedError, explain_own_code
 from aiayn.model.layers import LayerPosition
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json, with_stored
@@ -1102,6 +1102,18 @@ def test_an_error_in_a_loaders_worker_has_its_place_in_the_one_line(text, tmp_pa
     assert ended.err.strip("\n").split("\n")[-1] == (
         f"error: extensions: {file}, line 3, in collate: KeyError: 'no such pair' "
         "(in a data loader worker); debug=true shows the traceback"
+    )
+
+
+def test_an_error_of_a_loaders_worker_in_this_program_names_the_call_and_the_files():
+    file = Path(aiayn.__file__)
+    error = TypeError(
+        "Caught TypeError in DataLoader worker process 0.\nOriginal Traceback (most recent call "
+        f'last):\n  File "{file}", line 1, in collate\nTypeError: no pair'
+    )
+    call = file.read_text().split("\n")[0]
+    assert explain_own_code(error, "own.py").startswith(
+        f"extensions: own.py: TypeError: no pair (in a data loader worker), in a call from `{call}`"
     )
 
 
