@@ -293,11 +293,21 @@ def _collect(beams: Beams, hypotheses: list[list[Hypothesis]]) -> None:
     )
     rows = zip(*(column.tolist() for column in columns), strict=True)
     for sentence, tokens, parents, *finished in rows:
-        for start, score, log_prob in zip(*finished, strict=True):
-            if score > -torch.inf:
-                length, beam = divmod(start, len(tokens))
-                reversed_tokens = []
-                for step in reversed(range(length)):
-                    reversed_tokens.append(tokens[beam][step])
-                    beam = parents[beam][step]
-                hypotheses[sentence].append(Hypothesis(reversed_tokens[::-1], score, log_prob))
+        hypotheses[sentence] = [
+            Hypothesis(_tokens_of(tokens, parents, *divmod(start, len(tokens))), score, log_prob)
+            for start, score, log_prob in zip(*finished, strict=True)
+            if score > -torch.inf
+        ]
+
+
+def _tokens_of(
+    tokens: list[list[int]], parents: list[list[int]], length: int, beam: int
+) -> list[int]:
+    """Returns the tokens of the hypothesis `beam` among those alive after `length` steps; both
+    lists are (K, L).
+    """
+    reversed_tokens = []
+    for step in reversed(range(length)):
+        reversed_tokens.append(tokens[beam][step])
+        beam = parents[beam][step]
+    return reversed_tokens[::-1]
