@@ -143,14 +143,15 @@ def show_progress(total: int) -> "Iterator[Callable[[int, int], Progress | None]
     from aiayn.evaluation.progress import TranslationProgress
 
     progress = TranslationProgress()
+
+    def progress_of(lines_done: int, count: int) -> "Progress":
+        def on_batch(n_texts_done: int, n_texts: int) -> None:
+            progress(lines_done + n_texts_done * count // max(n_texts, 1), total)
+
+        return on_batch
+
     try:
-        yield (
-            lambda lines_done, count: (
-                lambda n_texts_done, n_texts: progress(
-                    lines_done + n_texts_done * count // max(n_texts, 1), total
-                )
-            )
-        )
+        yield progress_of
     finally:
         progress.finish()
 

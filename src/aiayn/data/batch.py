@@ -245,30 +245,30 @@ def pack(
     n_tokens = max(len(src), len(tgt))
     if n_tokens > n_slots:
         n_slots = SLOTS_UNIT * math.ceil(n_tokens / SLOTS_UNIT)
-    here = np.arange(n_slots, dtype=np.int32)
+    slot_numbers = np.arange(n_slots, dtype=np.int32)
     slots = np.full((len(Slot), n_slots), PAD_ID, np.int32)
     slots[Slot.SRC, : len(src)] = src
     slots[Slot.TGT_IN, : len(tgt)] = np.roll(tgt, 1)
     slots[Slot.TGT_IN, tgt_starts] = BOS_ID
     slots[Slot.TGT_OUT, : len(tgt)] = tgt
-    slots[Slot.HERE] = here
-    slots[Slot.NEXT] = here + 1
+    slots[Slot.HERE] = slot_numbers
+    slots[Slot.NEXT] = slot_numbers + 1
 
     def fill(slot: Slot, bounds: np.ndarray, lengths: np.ndarray, empty: np.ndarray | int) -> None:
         slots[slot] = empty
         slots[slot, : lengths.sum()] = bounds.repeat(lengths)
 
-    fill(Slot.SRC_START, src_starts, src_lengths, here)
-    fill(Slot.SRC_END, src_ends, src_lengths, here + 1)
-    fill(Slot.TGT_START, tgt_starts, tgt_lengths, here)
-    fill(Slot.TGT_END, tgt_ends, tgt_lengths, here + 1)
+    fill(Slot.SRC_START, src_starts, src_lengths, slot_numbers)
+    fill(Slot.SRC_END, src_ends, src_lengths, slot_numbers + 1)
+    fill(Slot.TGT_START, tgt_starts, tgt_lengths, slot_numbers)
+    fill(Slot.TGT_END, tgt_ends, tgt_lengths, slot_numbers + 1)
     fill(Slot.SRC_START_OF_TGT, src_starts, tgt_lengths, len(src))
     fill(Slot.SRC_END_OF_TGT, src_ends, tgt_lengths, len(src))
     fill(Slot.TGT_START_OF_SRC, tgt_starts, src_lengths, len(tgt))
     fill(Slot.TGT_END_OF_SRC, tgt_ends, src_lengths, len(tgt))
     # 0 where a slot is empty: it starts with itself
-    slots[Slot.SRC_POSITION] = here - slots[Slot.SRC_START]
-    slots[Slot.TGT_POSITION] = here - slots[Slot.TGT_START]
+    slots[Slot.SRC_POSITION] = slot_numbers - slots[Slot.SRC_START]
+    slots[Slot.TGT_POSITION] = slot_numbers - slots[Slot.TGT_START]
     return PackedBatch(
         number,
         torch.from_numpy(slots),

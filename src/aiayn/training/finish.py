@@ -78,7 +78,9 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
         limit, is_option, _ = reason.partition("=")
         log.info(
             "stopped at step %d by %s; to continue, set another %s",
-            *(newest, reason, limit if is_option else "trainer.max_steps"),
+            newest,
+            reason,
+            limit if is_option else "trainer.max_steps",
         )
     steps = steps_to_average(folder.checkpoints, settings, newest)
     # A kill may have come between the last save and these two.

@@ -126,12 +126,12 @@ def check_shapes(module: TranslationModule) -> None:
 
     def note(name: str, part: Any, output: Any, expected: Sequence[int]) -> None:
         code = getattr(part, "__code__", None) or inspect.unwrap(type(part).forward).__code__
-        place = ", ".join(file_names(config.model.parts))
+        location = ", ".join(file_names(config.model.parts))
         if is_own_file(code.co_filename):
-            place = f"{code.co_filename}, line {code.co_firstlineno}, in {code.co_qualname}"
+            location = f"{code.co_filename}, line {code.co_firstlineno}, in {code.co_qualname}"
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         faults.append(
-            f"extensions: {place}: the part {name} returned {shape}; expected {tuple(expected)} "
+            f"extensions: {location}: the part {name} returned {shape}; expected {tuple(expected)} "
             "(docs/ideas.md, the contract of a part)"
         )
 
@@ -215,14 +215,14 @@ def code_faults(
     config, device = checkpoint.config, next(model.parameters()).device
     vocab_size = smaller_vocabulary(config, checkpoint.vocab_size)
     narrow_vocab, width = min(NARROW_VOCAB, vocab_size), NARROW_HEAD * config.model.n_heads
-    data = replace(config.data, src_vocab_size=config.data.src_vocab_size and narrow_vocab)
+    narrow_data = replace(config.data, src_vocab_size=config.data.src_vocab_size and narrow_vocab)
     deep = replace(config.model, d_k=NARROW_HEAD, d_v=NARROW_HEAD, d_model=width, d_ff=2 * width)
     shallow = replace(
         deep, n_layers=min(2, deep.n_layers), n_decoder_layers=min(2, deep.decoder_layers)
     )
 
     def narrow(options: ModelConfig) -> Transformer:
-        built = build_model(replace(config, model=options, data=data), narrow_vocab)
+        built = build_model(replace(config, model=options, data=narrow_data), narrow_vocab)
         return moved(built.eval(), seed, noise).to(device)
 
     max_length = config.data.max_length

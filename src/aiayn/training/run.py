@@ -129,8 +129,8 @@ def _train(
         options, source = resolve_init_from(options, options.init_from, folder, chosen)
     sized = infer_from_text(fill_as_stored(folder, options))
     check_unchanged(folder, sized)
-    model, data = sized.model, sized.data
-    check_size(model, data.vocab_size, hardware.accelerator, data.src_vocab_size)
+    sizes = sized.data.vocab_size, hardware.accelerator, sized.data.src_vocab_size
+    check_size(sized.model, *sizes)
     form = step_form(sized, hardware, research)
     own_code = research.file_names
     with own_code_explained(own_code):

@@ -231,7 +231,9 @@ def begin(
     if stored and stored.micro_batches != plan.micro_batches:
         log.warning(
             "warning  %d devices cannot share %s a step: %d from now on, with other dropout",
-            *(devices, counted(stored.micro_batches, "micro-batch"), plan.micro_batches),
+            devices,
+            counted(stored.micro_batches, "micro-batch"),
+            plan.micro_batches,
         )
     config = resolve(sized, CorpusSize(len(datamodule.corpus.train), plan.steps_per_epoch))
     trainer = config.trainer

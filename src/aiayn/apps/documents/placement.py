@@ -164,40 +164,40 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
         tags = tags_at[tag.word]
         tags[tag.character] = tags.get(tag.character, "") + tag.raw
     pieces: list[str] = []
-    before, done, was_new = "", 0, False  # the text before a word, up to where text is written
+    preceding, done, was_new = "", 0, False  # the text before a word, up to where text is written
     for number, word in enumerate(words):
         gap = text[done : word.start]
         # What follows `&lt;` would be a tag's name, and a `&gt;` far behind it the tag's end.
         begins_tag = (
             not gap
             and "&gt;" in part.text
-            and before.endswith("&lt;")
+            and preceding.endswith("&lt;")
             and TAG_NAME.match(word.text)
         )
         if word.is_new or was_new or gap.strip() or begins_tag:  # they were no neighbours
-            after = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
-            gap = _gap(before, after, not was_new, not word.is_new)
+            following = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
+            gap = _gap(preceding, following, not was_new, not word.is_new)
         tags = tags_at[number]
         pieces += [tags.pop(BEHIND, ""), gap, tags.get(0, "")]
         for start, stop in pairwise(sorted({0, *tags, len(word.text)})):
             pieces += [word.text[start:stop], tags.get(stop, "")]
-        before = f"{before}{gap}{word.text}"[-MARK_LENGTH:]
+        preceding = f"{preceding}{gap}{word.text}"[-MARK_LENGTH:]
         done, was_new = word.stop, word.is_new
     blanks_at_end = "" if text[done:].strip() else text[done:]
     return "".join([*pieces, *tags_at[len(words)].values(), blanks_at_end])
 
 
-def _gap(before: str, after: str, may_open: bool, may_close: bool) -> str:
+def _gap(preceding: str, following: str, may_open: bool, may_close: bool) -> str:
     """Returns what is put between two texts that were not neighbours: a blank or nothing.
 
     may_open, may_close: whether punctuation before and after is the translation's own, so that no
     blank belongs beside it. Tags and placeholders must not run together, not even over a blank.
     """
-    is_open = may_open and before[-1:] in OPENING
-    is_closed = may_close and after[0] in CLOSING
-    beside_cjk = any(map(BESIDE_NO_BLANK.match, (before[-1:], after)))
-    gap = "" if not before or is_open or is_closed or beside_cjk else " "
-    blanks = (blank for blank in (gap, " ") if not changes_marks(before + blank, after))
+    is_open = may_open and preceding[-1:] in OPENING
+    is_closed = may_close and following[0] in CLOSING
+    beside_cjk = any(map(BESIDE_NO_BLANK.match, (preceding[-1:], following)))
+    gap = "" if not preceding or is_open or is_closed or beside_cjk else " "
+    blanks = (blank for blank in (gap, " ") if not changes_marks(preceding + blank, following))
     return next(blanks, ZERO_WIDTH_SPACE)
 
 
