@@ -29,7 +29,7 @@ from aiayn.evaluation.translation_task import task_of
 from aiayn.files import atomic_write_text, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
-from aiayn.runs.checkpoints import load
+from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.results import Evaluation, read_evaluation
 from aiayn.runs.run_folder import (
     EvaluationFolder,
@@ -66,10 +66,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     run, ensemble = Path(config.run), listed(config.ensemble)
     paths = find_checkpoints(run, ensemble, config.checkpoint)
     checkpoint, *other_checkpoints = checkpoints = [load(path) for path in paths]
-    trained_on = checkpoint.config.data
-    with suppress(RefusedError):  # a checkpoint by itself; of a run, data.test may have changed
-        stored = RunFolder(folder_of(run)).read_config()["data"]
-        trained_on = replace(trained_on, test=stored.get("test", trained_on.test))
+    trained_on = _present_data(run, checkpoint)
     task = task_of(trained_on.task)
     for option in task.unsupported:
         require(
@@ -140,16 +137,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         hypotheses_sha256=lines_sha256(hypotheses),
     )
     if baseline:
-        other_hypotheses, other_evaluation = baseline
-        ours, theirs = made_with(evaluation), made_with(other_evaluation)
-        tests = {
-            "run": config.baseline,
-            "differs": {key: value for key, value in theirs.items() if value != ours.get(key)},
-            "n_samples": BOOTSTRAP,
-            "n_trials": RANDOMISATION,
-            "kinds": compare_systems(other_hypotheses, hypotheses, test.references, test.tgt_lang),
-        }
-        evaluation = replace(evaluation, baseline=tests)
+        tests = _against_baseline(baseline, evaluation, hypotheses, test)
+        evaluation = replace(evaluation, baseline={"run": config.baseline, **tests})
 
     _write_results(folder, evaluation, test, hypotheses)
     page = ""
@@ -161,6 +150,16 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     form = f" --format {task.usual_format}" if task.usual_format else ""
     print(f"next     {program.typed('translate')} {run}{form}{named}")
     return evaluation
+
+
+def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:
+    """Return the options of the checkpoint's text, and of a run those of today: data.test may have
+    changed since.
+    """
+    with suppress(RefusedError):  # a checkpoint by itself
+        stored = RunFolder(folder_of(run)).read_config()["data"]
+        return replace(checkpoint.config.data, test=stored.get("test", checkpoint.config.data.test))
+    return checkpoint.config.data
 
 
 def _forced_decoding(
@@ -202,6 +201,23 @@ def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
             f"lines, here {len(test.sources)}); {remedy}"
         )
     return hypotheses, evaluation
+
+
+def _against_baseline(
+    baseline: tuple[list[str], Evaluation],
+    evaluation: Evaluation,
+    hypotheses: list[str],
+    test: TestSet,
+) -> dict[str, Any]:
+    """Return the paired tests against a baseline, by kind of score, and which options differ."""
+    baseline_hypotheses, of_baseline = baseline
+    ours, theirs = made_with(evaluation), made_with(of_baseline)
+    return {
+        "differs": {key: value for key, value in theirs.items() if value != ours.get(key)},
+        "n_samples": BOOTSTRAP,
+        "n_trials": RANDOMISATION,
+        "kinds": compare_systems(baseline_hypotheses, hypotheses, test.references, test.tgt_lang),
+    }
 
 
 def _refuse_unwritable(to: EvaluationFolder) -> None:
