@@ -202,6 +202,7 @@ def draw_differences(table: Table, path: Path) -> None:
     ]
     figure = new_figure(5 * len(columns), 1.4 + 0.27 * len(rows), layout="constrained")
     panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
+    signs = {}
     for axis, column in zip(panels, columns, strict=True):
         axis.axvline(0, color="0.8", linewidth=1)
         axis.set_title(column.title if column.title != "difference" else column.key)
@@ -209,17 +210,23 @@ def draw_differences(table: Table, path: Path) -> None:
         for place, record in enumerate(rows):
             if not isinstance(one := record.get(column.key), Difference):
                 continue
-            colour = "#c43d45" if one.is_significant else "#2f6fb3"
+            colour, meaning = "#2f6fb3", "measured, with its 95 % interval"
+            if one.is_significant:
+                colour, meaning = "#c43d45", "the same, significant"
             if one.low is not None and one.high is not None:
                 axis.plot([one.low, one.high], [place, place], color=colour, linewidth=1)
-            axis.plot(one.delta, place, "o", color=colour, markersize=5)
+            [signs[meaning]] = axis.plot(one.delta, place, "o", color=colour, markersize=5)
             if (published := record.get(f"paper_{column.key}")) is not None:
-                axis.plot(published, place, "o", color="0.45", markerfacecolor="none", markersize=6)
+                ring = {"color": "0.45", "markerfacecolor": "none", "markersize": 6}
+                [signs["in the paper"]] = axis.plot(published, place, "o", **ring)
     names = [str(record[table.columns[0].key]) for record in rows]
     panels[0].set_yticks(
         range(len(rows)), [NAMES.get(name, name).replace("`", "") for name in names]
     )
     panels[0].invert_yaxis()
+    names = sorted(signs, reverse=True)
+    handles = [signs[name] for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False)
     save_figure(figure, path)
 
 
