@@ -66,6 +66,11 @@ def store(drawn: Path, picture: Path, key: str, commit: str) -> None:
         image.save(picture, pnginfo=about, optimize=True)
 
 
+def pixels(picture: Path) -> tuple[tuple[int, int], bytes]:
+    with Image.open(picture) as image:
+        return image.size, image.convert("RGBA").tobytes()
+
+
 def main() -> None:
     commit = str(source_commit())
     if commit.endswith("-dirty"):
@@ -76,7 +81,8 @@ def main() -> None:
         for picture in sorted(PICTURES.glob("*.png")):
             drawn = Path(folder) / picture.name
             if drawn.exists():
-                store(drawn, picture, "commit", commit)
+                if pixels(drawn) != pixels(picture):  # else it keeps the commit that drew the same
+                    store(drawn, picture, "commit", commit)
             elif "stored by" not in Image.open(picture).info:
                 log = ["git", "log", "-1", "--format=%h", "--abbrev=12", "--", picture]
                 last = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=True)
