@@ -210,9 +210,9 @@ def draw_differences(table: Table, path: Path) -> None:
         for place, record in enumerate(rows):
             if not isinstance(one := record.get(column.key), Difference):
                 continue
-            colour, meaning = "#2f6fb3", "measured, with its 95 % interval"
+            colour, meaning = "#2f6fb3", "measured (95 % interval)"
             if one.is_significant:
-                colour, meaning = "#c43d45", "the same, significant"
+                colour, meaning = "#c43d45", "measured, significant"
             if one.low is not None and one.high is not None:
                 axis.plot([one.low, one.high], [place, place], color=colour, linewidth=1)
             [signs[meaning]] = axis.plot(one.delta, place, "o", color=colour, markersize=5)
