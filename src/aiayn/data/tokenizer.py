@@ -122,8 +122,7 @@ class Tokenizer:
         else:
             trainer = trainers.BpeTrainer(**settings)
         core.train_from_iterator(texts, trainer)
-        # Normalised, because a word has its space, and a line's first word gets one
-        core.add_tokens([tokenizers.AddedToken(word, normalized=True) for word in symbols])
+        _add_symbols(core, symbols)
         learned = core.get_vocab_size()
         if learned > vocab_size:
             raise DataError(
@@ -171,13 +170,8 @@ class Tokenizer:
                     ids.setdefault(left + right, len(ids))
                 core.model = models.BPE(vocab=ids, merges=merges)
             core.add_special_tokens(list(SPECIAL_IDS))
-            core.add_tokens(
-                [
-                    tokenizers.AddedToken(token["content"], normalized=True)
-                    for token in fields["added_tokens"]
-                    if not token["special"]
-                ]
-            )
+            added = [token["content"] for token in fields["added_tokens"] if not token["special"]]
+            _add_symbols(core, added)
             source = cls.from_json(json.dumps(fields["source"])) if "source" in fields else None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DataError(
@@ -289,6 +283,13 @@ def _untrained(pattern: str | None, lowercase: bool) -> tokenizers.Tokenizer:
         core.pre_tokenizer = pre_tokenizers.Sequence([words, core.pre_tokenizer])
     core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     return core
+
+
+def _add_symbols(core: tokenizers.Tokenizer, symbols: Sequence[str]) -> None:
+    """Makes each symbol a subword; normalised, because a word has its space, and a line's first
+    word gets one.
+    """
+    core.add_tokens([tokenizers.AddedToken(symbol, normalized=True) for symbol in symbols])
 
 
 def supported_vocab_size(config: DataOptions, text: RawText, size: int) -> int:
