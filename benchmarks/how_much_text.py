@@ -98,14 +98,16 @@ def trained_again() -> str:
     [again] = group_runs(published("own_text_5000"))
     before = groups()[5_000]
     difference = compare_groups([again, before], [BLEU], before)[BLEU][again.path]
+    assert difference.is_paired
     sample = again.sample(BLEU)
     records = read_study(RESULTS / "own_text_5000.jsonl").values()
     [commit] = {record["origin"]["commit"] for record in records}
     return wrapped(
         f"With later code (commit {commit[:7]}) and the same seeds, 5,000 pairs reached "
-        f"{sample.mean:.1f} ± {sample.sd:.1f} test sacreBLEU, {difference.delta:+.1f} "
-        f"[{difference.low:+.1f}, {difference.high:+.1f}] against the first row. The "
-        "[translations](../results/translations/own_text_5000.jsonl.xz) are stored."
+        f"{sample.mean:.1f} ± {sample.sd:.1f} test sacreBLEU (mean ± standard deviation; "
+        "[translations](../results/translations/own_text_5000.jsonl.xz)). Compared seed by seed "
+        f"with the first row, that is {difference.delta:+.1f} BLEU, with a 95 % interval (Student's "
+        f"t) from {difference.low:+.1f} to {difference.high:+.1f}."
     )
 
 
