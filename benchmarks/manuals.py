@@ -28,7 +28,7 @@ from pathlib import Path
 
 from aiayn.apps.documents.texts import split_paragraph
 from aiayn.apps.localisation.catalogue import read_messages
-from aiayn.data.cleaning import normalised
+from aiayn.data.cleaning import folded
 from aiayn.data.placeholders import TAG
 
 FONT = re.compile(r"([BI])<((?:[^<>]|E<(?:lt|gt)>)*)>")
@@ -111,16 +111,16 @@ def main() -> None:
                 )
                 held = [is_held_out(page) for page in pages]
                 if all(held) and TAG.search(pair[0]) and usable(tuple(map(plain, pair))):
-                    marked[kind].setdefault(normalised(plain(pair[0])), pair)
+                    marked[kind].setdefault(folded(plain(pair[0])), pair)
                 elif not any(held):
                     training |= dict.fromkeys(filter(usable, sentences(tuple(map(plain, pair)))))
-    trained = {normalised(side) for pair in training for side in pair}
+    trained = {folded(side) for pair in training for side in pair}
     args.out.mkdir(parents=True, exist_ok=True)
     for kind, found in marked.items():
         clean = [
             p
             for p in found.values()
-            if not any(normalised(s) in trained for q in sentences_of(p) for s in q)
+            if not any(folded(s) in trained for q in sentences_of(p) for s in q)
         ]
         write(args.out / kind, random.Random(1).sample(clean, min(args.lines, len(clean))))
     pairs = list(training)

@@ -13,31 +13,49 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from aiayn.kernels.windowed_attention import BlockMasks, block_attention
 from measure import draw, interleaved, parse_options, report, spread
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.attention import Attention, MultiHeadAttention, attention
+from aiayn.model.masks import Mask
 
 
-def forward(layer: nn.Module, window: int | None, x: Tensor) -> Tensor:
-    """Runs a layer over x (B, n, d); attention within a window if one is given. Returns (B, n,
-    d).
+def restricted(reach: int) -> Attention:
+    """Returns self-attention within `reach` positions to each side, in time that grows as T times
+    the reach: each block of `reach` queries is compared with its own and the two adjacent blocks.
     """
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float) -> Tensor:
+        n = q.size(2)
+        unused = -n % reach  # the last block is filled up
+        queries = F.pad(q, (0, 0, 0, unused)).unflatten(2, (-1, reach))  # (B, H, blocks, reach, d)
+        keys, values = (
+            F.pad(x, (0, 0, reach, reach + unused)).unfold(2, 3 * reach, reach).mT for x in (k, v)
+        )
+        query = torch.arange(n + unused, device=q.device).view(-1, reach, 1)
+        key = query[:, :1] + torch.arange(-reach, 2 * reach, device=q.device)
+        near = ((key - query).abs() <= reach) & (key >= 0) & (key < n)
+        return attention(queries, keys, values, near, p_drop).flatten(2, 3)[:, :, :n]
+
+    return attend
+
+
+def forward(layer: nn.Module, x: Tensor) -> Tensor:
+    """Runs a layer over x (B, n, d). Returns (B, n, d)."""
     if isinstance(layer, nn.LSTM):
         return layer(x)[0]
     if isinstance(layer, nn.Conv1d):
         return layer(x.mT).mT
-    real = torch.ones(len(x), 1, 1, x.size(1), dtype=torch.bool, device=x.device)
-    return layer(x, x, BlockMasks(window).encoder(real, x))
+    return layer(x, x, None)
 
 
-def run(layer: nn.Module, window: int | None, x: Tensor, backward: bool) -> Callable[[], None]:
+def run(layer: nn.Module, x: Tensor, backward: bool) -> Callable[[], None]:
     """Returns a function that runs the layer once over x (B, n, d)."""
 
     def once() -> None:
         with torch.set_grad_enabled(backward):
-            output = forward(layer, window, x)
+            output = forward(layer, x)
             if backward:
                 torch.autograd.grad(output.sum(), [x, *layer.parameters()])
 
@@ -57,13 +75,13 @@ def main(arguments: list[str] | None = None) -> None:
         __doc__, arguments, lengths=lengths, **sizes, rounds=5, threads=1, device="cpu"
     )
     d, r, k, lengths = options.width, options.window, options.kernel, options.lengths
-    attention = MultiHeadAttention(d, d // 64, 64, 64)
-    attention.attention = block_attention
-    layers = {  # with the complexity that the paper states, and the window of attention
-        "self-attention": ("n² d", attention, None),
-        f"restricted, r={r}": ("r n d", attention, r),
-        "recurrent (LSTM)": ("n d²", nn.LSTM(d, d, batch_first=True), None),
-        f"convolution, k={k}": ("k n d²", nn.Conv1d(d, d, k, padding=k // 2), None),
+    full, near = (MultiHeadAttention(d, d // 64, 64, 64) for _ in range(2))
+    near.attention = restricted(r)
+    layers: dict[str, tuple[str, nn.Module]] = {  # with the complexity that the paper states
+        "self-attention": ("n² d", full),
+        f"restricted, r={r}": ("r n d", near),
+        "recurrent (LSTM)": ("n d²", nn.LSTM(d, d, batch_first=True)),
+        f"convolution, k={k}": ("k n d²", nn.Conv1d(d, d, k, padding=k // 2)),
     }
     rows, panels = [], {}
     for direction in ("forward", "forward and backward"):
@@ -71,8 +89,8 @@ def main(arguments: list[str] | None = None) -> None:
         for n in lengths:
             x = torch.randn(options.batch, n, d, device=options.device, requires_grad=True)
             runs = {
-                name: run(layer.to(options.device), window, x, direction != "forward")
-                for name, (_, layer, window) in layers.items()
+                name: run(layer.to(options.device), x, direction != "forward")
+                for name, (_, layer) in layers.items()
             }
             for name, taken in interleaved(runs, options.rounds).items():
                 seconds[name].append(spread(taken)["median"])
