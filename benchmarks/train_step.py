@@ -8,18 +8,22 @@ PREFIX names raw text, as for `train.py data=files`; the default is the generate
 implementations take the first steps of `train.py`, each of --parts micro-batches of other lengths,
 whose gradients they accumulate, with the same loss (label smoothing 0.1), Adam (fused) and dropout,
 in bfloat16 autocast (or --float32). Our step is that of `train.py`, dropout reseeding included;
---compile adds it with `trainer.compile=true`. The matrix rate is the speed of the feed-forward
+--compile adds it with `trainer.compile=true`. Ours is compared with theirs in processor seconds,
+round by round: the geometric mean of the ratios and its 95 % interval. The matrix rate is the speed of the feed-forward
 network's first product, measured in turn with the steps; the share of it that a step reaches counts
 matrix products only (`aiayn.model.flops`, real tokens).
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
 from lightning_fabric.utilities.apply_func import move_data_to_device
 from measure import Worker, draw_bars, interleaved, parse_options, report, spread
 from peers import PEERS
+from scipy.stats import t as student
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -63,9 +67,7 @@ def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Te
     def loss(batch: Batch) -> Tensor:
         torch.manual_seed(dropout_seed(0, batch.number))
         states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
-        return output_cross_entropy(
-            states, model.output, batch.tgt_out, 0.1, compiled and states.is_cuda
-        )
+        return output_cross_entropy(states, model.output, batch.tgt_out, 0.1)
 
     return loss
 
@@ -138,6 +140,16 @@ def products(config: ModelConfig, rows: int, device: str, bf16: bool) -> Callabl
     return multiply
 
 
+def mean_ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    """Returns the geometric mean of ours / theirs over rounds, and Student's 95 % interval of it."""
+    logs = [math.log(our / their) for our, their in zip(ours, theirs, strict=True)]
+    half_width = float("nan")
+    if len(logs) > 1:
+        half_width = stdev(logs) / len(logs) ** 0.5 * float(student.ppf(0.975, len(logs) - 1))
+    low, ratio, high = (math.exp(fmean(logs) + sign * half_width) for sign in (-1, 0, 1))
+    return {"ours / theirs": ratio, "ratio low": low, "ratio high": high}
+
+
 def flops(config: ModelConfig, vocab_size: int, batch: Batch) -> int:
     src, tgt = batch.src_mask.sum((1, 2, 3)), (batch.tgt_out != PAD_ID).sum(1)
     return int(training_flops(config, vocab_size, src, tgt).sum())
@@ -189,19 +201,20 @@ def main(arguments: list[str] | None = None) -> None:
     )
     tokens = sum(batch.n_tokens for batch in batches)
     needed = sum(flops(config, vocab_size, batch) for batch in batches)
+    ours = workers["aiayn"].cpu[1:]
     rows = [
         {
             "step of": name,
             "target tokens/s": tokens / taken["median"],
             "low": tokens / taken["high"],
             "high": tokens / taken["low"],
-            "ours is": taken["median"] / seconds["aiayn"]["median"],
+            **mean_ratio(ours, workers[name].cpu[1:]),
             "tokens per processor s": tokens / spread(workers[name].cpu[1:])["median"],
             "share of matrix rate": needed / taken["median"] / rate,
         }
         for name, taken in seconds.items()
     ]
-    report("train_step", rows, options.out)
+    report(f"train_step_{options.model}_{options.tokens}", rows, options.out)
     draw_bars(options.out / "train_step.png", rows, "step of", "target tokens/s")
     widths = ", ".join(
         f"{len(batch.src)} x {batch.src.size(1)}+{batch.tgt_in.size(1)}" for batch in batches
