@@ -122,11 +122,13 @@ def marian_engine(folder: Path, precision: str, device: str) -> Engine:
 FrontEnd = Callable[[list[str], int, int], list[str]]
 
 
-def our_front_end(run: Path, precision: str, engine: str) -> FrontEnd:
-    """As `aiayn translate --engine ENGINE`. The batch size is one of padded tokens x beams."""
+def our_front_end(
+    run: Path, precision: str, engine: str, patience: float | None = PATIENCE
+) -> FrontEnd:
+    """As `aiayn translate --engine ENGINE`; without a patience the search is exact. The batch size is one of padded tokens x beams."""
     choice = Choice(
         checkpoints=[find_checkpoint(run, None)],
-        search=SearchOverrides(patience=PATIENCE),
+        search=SearchOverrides(patience=patience),
         engine=engine,
         accelerator="cpu",
         precision=precision,

@@ -28,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ ENGINES = {
     "ours float32": ("ours", "float32"),
     "ours int8": ("ours", "int8"),
     "ours in torch": ("torch", "float32"),
+    "ours exact": ("exact", "float32"),  # as evaluate.py
     "CTranslate2 float32": ("ctranslate2", "float32"),
     "CTranslate2 int8": ("ctranslate2", "int8"),
     "Hugging Face float32": ("marian", "float32"),
@@ -101,6 +103,7 @@ def sources(lengths_of: str | None, count: int, batch_size: int) -> list[Ids]:
 FRONT_ENDS = {
     "ours": partial(our_front_end, engine="auto"),
     "torch": partial(our_front_end, engine="torch"),
+    "exact": partial(our_front_end, engine="torch", patience=None),
     "ctranslate2": ctranslate2_front_end,
     "marian": marian_front_end,
 }
@@ -115,7 +118,10 @@ def file_translation(
     The batch size is the one with which the engine translates every fourth line in the fewest
     processor seconds. Without batch sizes it is one: every line is translated alone.
     """
-    engine, factor = FRONT_ENDS[kind](run, precision), 64 if kind in ("ours", "torch") else 1
+    engine, factor = (
+        FRONT_ENDS[kind](run, precision),
+        64 if kind in ("ours", "torch", "exact") else 1,
+    )
     if not batch_sizes:
         return lambda: ([engine([line], beam_size, factor)[0] for line in lines], 1)
     seconds = {}
@@ -141,7 +147,7 @@ def compare_on_file(options: Any) -> None:
             except (ImportError, ConfigError) as error:
                 print(f"{name} skipped: {error}", flush=True)
         rows += file_rows(workers, beam_size, references, options.rounds, end)
-    report(f"translate_{Path(options.run).name}{'_alone' * options.alone}", rows, options.out)
+    report(f"translate_{Path(options.run).stem}{'_alone' * options.alone}", rows, options.out)
 
 
 def file_rows(
@@ -161,6 +167,7 @@ def file_rows(
             "seconds": min(taken),
             "ms a line": 1000 * min(workers[name].cpu) / len(references),
             "BLEU": sacrebleu.corpus_bleu(outputs[name][0], [references]).score,
+            "as exact": sum(map(eq, outputs[name][0], outputs.get("ours exact", ([], 0))[0])),
             "MB": workers[name].peak_mb,
             "batch": outputs[name][1],
             "rounds": len(taken),
@@ -231,7 +238,7 @@ def prescribed_rows(
     with tempfile.TemporaryDirectory() as folder:
         for name in options.engines:
             kind, precision = ENGINES[name]
-            if kind == "ours" or (precision == "int8" and options.device != "cpu"):
+            if kind in ("ours", "exact") or (precision == "int8" and options.device != "cpu"):
                 continue  # lengths cannot be prescribed to a command
             try:
                 if kind != "torch" and not (Path(folder) / kind).exists():
