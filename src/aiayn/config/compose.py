@@ -156,7 +156,8 @@ def resolve_options(
                 values["data"][split] = None
     if values["name"] is None:
         values["name"] = default_name(choices, values["init_from"])
-    values["extension"] = check_extensions(values["extensions"], values["extension"])
+    if values["extensions"] or values["extension"]:
+        values["extension"] = check_extensions(values["extensions"], values["extension"])
     options = from_dict(Config, values)
     if "wandb" in options.logger.kinds and (mode := os.environ.get("WANDB_MODE")):
         one_of("WANDB_MODE", mode, WANDB_MODES)

@@ -11,7 +11,7 @@ import re
 import types
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import PurePath
 from typing import Any
@@ -88,29 +88,10 @@ class Research:
     module: type[TranslationModule] = TranslationModule
     datamodule: type[TranslationDataModule] = TranslationDataModule
     callbacks: Sequence[pl.Callback] = ()  # instances, from Python
-
-    @property
-    def ids(self) -> list[str]:
-        """Returns FILE:SHA-256 of all the code, as a run stores it."""
-        ids = ids_of_files(self.extensions)
-        for cls in (self.module, self.datamodule, *map(type, self.callbacks)):
-            if not _is_library(cls):
-                ids.append(id_of_class(cls))
-        return list(dict.fromkeys(ids))
-
-    @property
-    def file_names(self) -> list[str]:
-        """Returns the names of the files with this code, and of Lightning's classes, as messages
-        name them.
-        """
-        classes = [type(callback) for callback in self.callbacks]
-        return file_names(",".join(self.ids)) + [
-            cls.__name__ for cls in classes if _is_library(cls)
-        ]
-
-    @property
-    def metrics(self) -> Metrics:
-        return metrics_of(self.extensions)
+    metrics: Metrics = field(default_factory=dict)
+    ids: list[str] = field(default_factory=list)  # FILE:SHA-256 of all the code, as a run stores it
+    # Of the files with this code, and of Lightning's classes, as messages name them
+    file_names: Sequence[str] = ()
 
     def callbacks_of(self, run: Any) -> list[pl.Callback]:
         """Returns the instances and what functions of extensions make for this run. Raises
@@ -119,8 +100,9 @@ class Research:
         callbacks = list(self.callbacks)
         for extension in self.extensions:
             if hasattr(extension.module, "callbacks"):
-                callbacks += extension.module.callbacks(run)
-        refuse_unsupported(callbacks)
+                own = list(extension.module.callbacks(run))
+                refuse_unsupported(own)
+                callbacks += own
         return callbacks
 
 
@@ -136,30 +118,26 @@ def research_of(
     Raises ConfigError for files that fail or contradict each other, RefusedError for a file that is
     not the one that `extensions_sha256` names.
     """
+    components = [*filter(None, (module, datamodule)), *callbacks]
+    of_code = (options.extensions_sha256, options.given, options.extension, options.model.parts)
+    if not (options.extensions or components or any(of_code)):
+        return options, Research()
     extensions = register_extensions(options.extensions)
     # Before anything is written; those of extensions are made for a run
     refuse_unsupported(callbacks)
-    research = Research(
-        extensions,
-        _chosen("Module", extensions, module) or TranslationModule,
-        _chosen("DataModule", extensions, datamodule) or TranslationDataModule,
-        tuple(callbacks),
-    )
+    research = _combined(extensions, module, datamodule, callbacks)
     warn_of_unused_code(research)
-    ids = research.ids
-    components = filter(None, (module, datamodule, *callbacks))
-    descriptions = [description(component) for component in components]
-    if options.extensions_sha256 not in ([], ids):
+    if options.extensions_sha256 not in ([], research.ids):
         raise RefusedError(
-            f"extensions_sha256={options.extensions_sha256}: the files are {ids} now"
+            f"extensions_sha256={options.extensions_sha256}: the files are {research.ids} now"
         )
     metrics = ["val/loss", TASKS[options.data.task].val_metric]
     metrics += [f"val/{name}" for name in research.metrics]
     one_of("trainer.best_metric", options.trainer.best_metric, tuple(metrics))
     parts = ids_of_builders(extensions, research.module)
     stored = {
-        "extensions_sha256": ids,
-        "given": descriptions,
+        "extensions_sha256": research.ids,
+        "given": [description(component) for component in components],
         # `aiayn.train` has not checked it yet
         "extension": check_extensions(options.extensions, options.extension),
         "model": replace(options.model, parts=parts),
@@ -167,6 +145,27 @@ def research_of(
     if stored != {name: getattr(options, name) for name in stored}:
         options = replace(options, **stored)
     return options, research
+
+
+def _combined(
+    extensions: Sequence[Extension],
+    module: type[TranslationModule] | None,
+    datamodule: type[TranslationDataModule] | None,
+    callbacks: Sequence[pl.Callback],
+) -> Research:
+    """Returns what extensions and a caller bring. Raises ConfigError for what only one of them
+    may.
+    """
+    module_class = _chosen("Module", extensions, module) or TranslationModule
+    data_class = _chosen("DataModule", extensions, datamodule) or TranslationDataModule
+    classes = [module_class, data_class, *map(type, callbacks)]
+    ids = ids_of_files(extensions)
+    ids += [id_of_class(cls) for cls in classes if not _is_library(cls)]
+    ids = list(dict.fromkeys(ids))
+    library_names = [cls.__name__ for cls in map(type, callbacks) if _is_library(cls)]
+    names = file_names(",".join(ids)) + library_names
+    metrics = metrics_of(extensions)
+    return Research(extensions, module_class, data_class, callbacks, metrics, ids, names)
 
 
 def warn_of_unused_code(research: Research) -> None:

@@ -198,7 +198,8 @@ def make_data(
         devices=config.trainer.world_size,
         tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
     )
-    datamodule.options = own_options(research.datamodule, config.extension)
+    if config.extension:
+        datamodule.options = own_options(research.datamodule, config.extension)
     datamodule.packed = packed
     datamodule.limit_val_batches = config.trainer.limit_val_batches
     if datamodule.prepare_data_per_node or global_rank() == 0:
