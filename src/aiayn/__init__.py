@@ -114,7 +114,7 @@ def train(
     UserError for whatever `aiayn train` would refuse, and InterruptedRunError if Ctrl-C stops it,
     after everything has been saved.
     """
-    from aiayn.config.compose import chosen_options, compose_training
+    from aiayn.config.compose import compose_training
     from aiayn.config.schema import Config
     from aiayn.errors import ConfigError
     from aiayn.signals import refuse_windows
@@ -124,11 +124,7 @@ def train(
     composed = [option for option in options if isinstance(option, Config)]
     if composed and len(options) > 1:
         raise ConfigError("pass the configuration alone; give further options to compose()")
-    if composed:
-        config, chosen = composed[0], None
-    else:
-        config = compose_training(texts)
-        chosen = chosen_options(texts, config)
+    config, chosen = (composed[0], None) if composed else (compose_training(texts), texts)
     from aiayn.training.run import train as train_run
 
     return train_run(

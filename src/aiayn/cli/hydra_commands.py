@@ -54,7 +54,7 @@ def _train_composed(composed: DictConfig) -> float | None:
         from aiayn.sweep.runner import run_row
 
         return run_row(options, settings, typed)
-    _train_checked(options, compose.chosen_options(typed, options))
+    _train_checked(options, typed)
     return None
 
 

@@ -77,18 +77,13 @@ def register(schema: type) -> None:
     """Makes a schema class the first entry of the defaults list, so that Hydra checks names and
     types against it.
     """
-    # The store copies the node
-    ConfigStore.instance().store(name="schema", node=_schema_node(schema))
-
-
-@cache
-def _schema_node(schema: type) -> DictConfig:
     node = OmegaConf.structured(_without_values(schema))
     if schema is Config:
         OmegaConf.set_struct(node.extension, False)  # any name may follow extension.
-    return node
+    ConfigStore.instance().store(name="schema", node=node)
 
 
+@cache
 def _without_values(schema: Any) -> type:
     """Returns a class of the same options for Hydra, without values."""
     options: list[tuple[str, Any, Any]] = []
@@ -187,14 +182,10 @@ def _names_files(options: Mapping[str, Any], overrides: Sequence[str]) -> bool:
 
 def typed_keys(overrides: Iterable[str]) -> set[str]:
     """Returns the keys of command-line arguments: {"model.n_heads"} for ["+model.n_heads=4"]."""
-    return set(map(key_of, overrides))
+    return {override.lstrip("+").partition("=")[0] for override in overrides}
 
 
-def key_of(override: str) -> str:
-    return override.lstrip("+").partition("=")[0]
-
-
-def chosen_options(overrides: Sequence[str], options: Config) -> set[str]:
+def chosen_options(overrides: Iterable[str], options: Config) -> set[str]:
     """Returns the options that these arguments set, by name or, for the model's, through the files
     they choose.
     """

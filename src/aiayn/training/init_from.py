@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from aiayn.config.compose import chosen_options
 from aiayn.config.data import OF_VOCABULARY
 from aiayn.config.extensions import builders_of
 from aiayn.config.resolve import open_options
@@ -31,9 +32,9 @@ def resolve_init_from(
     they come from.
 
     If the run has checkpoints of its own they are taken instead, and its source need not exist any
-    more. `chosen` are the options that the user set, None: all of them. Raises RefusedError if one
-    of these contradicts the source, if code that built its model is not named, or if there is no
-    source.
+    more. `chosen` are the arguments that the user gave, None: all options are the user's. Raises
+    RefusedError if one of these contradicts the source, if code that built its model is not named,
+    or if there is no source.
     """
     if source := _own_checkpoint(folder, init_from):
         fingerprint = source.config.init_fingerprint
@@ -59,7 +60,7 @@ def resolve_init_from(
     current = flatten(to_dict(config))
     kept = current.keys() - open_options(config)
     if chosen is not None:
-        kept &= set(chosen)
+        kept &= chosen_options(chosen, config)
     changed = [
         f"{key}: {as_option(value)} -> {as_option(current[key])}"
         for key, value in inherited.items()
