@@ -5,9 +5,9 @@ from functools import partial
 
 from aiayn.config.rules import (
     TAG,
+    Options,
     Paths,
     at_least,
-    check_rules,
     language_code,
     listed,
     mutable_option,
@@ -28,7 +28,7 @@ _text = partial(path_or_paths, "a prefix of text files, a split's name,")
 
 
 @option_group("train", "data")
-class DataOptions:
+class DataOptions(Options):
     """Section 5.1: which text, how it is cleaned and cut into subwords, and the tokens of a
     step.
     """
@@ -143,7 +143,7 @@ class DataOptions:
     )
 
     def __post_init__(self) -> None:
-        check_rules("data.", self)
+        super().__post_init__()
         is_parsing = self.task == "parsing"
         require(
             self.tags == "kept" or is_parsing,
@@ -176,7 +176,8 @@ class DataOptions:
             self.src_lang != self.tgt_lang,
             f"data.src_lang and data.tgt_lang are both {self.src_lang}: name two languages",
         )
-        self._check_weights()
+        if self.weights is not None:
+            self._check_weights(self.weights)
         parts = self.parts_per_step
         count = self.micro_batches or parts
         require(
@@ -193,21 +194,19 @@ class DataOptions:
                 f"and its end token) does not fit; raise data.{name} or lower data.max_length",
             )
 
-    def _check_weights(self) -> None:
-        if self.weights is None:
-            return
-        names, key = len(listed(self.train)), f"data.weights={self.weights}"
+    def _check_weights(self, weights: list[float]) -> None:
+        names, key = len(listed(self.train)), f"data.weights={weights}"
         require(
-            len(self.weights) == names,
+            len(weights) == names,
             f"{key}: give one value per name in data.train, which has {names}",
         )
         require(
             self.temperature == 1,
             f"{key} and data.temperature={self.temperature:g}: leave one out",
         )
-        for weight in self.weights:
+        for weight in weights:
             at_least("data.weights", weight, 0, most=1000)
-        require(max(self.weights) >= 1, f"{key}: at least one value must be 1 or more")
+        require(max(weights) >= 1, f"{key}: at least one value must be 1 or more")
 
     @property
     def all_symbols(self) -> list[str]:

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path, PurePath
 
 from aiayn.config.rules import (
+    Options,
     Paths,
-    check_rules,
     listed,
     option,
     option_group,
@@ -19,7 +19,7 @@ from aiayn.config.search import SearchOverrides
 
 
 @option_group("evaluate")
-class EvaluateConfig:
+class EvaluateConfig(Options):
     """All options of `evaluate.py`."""
 
     run: str = option("a run's folder, or its name below outputs")
@@ -61,7 +61,7 @@ class EvaluateConfig:
     search: SearchOverrides = section(SearchOverrides)
 
     def __post_init__(self) -> None:
-        check_rules("", self)
+        super().__post_init__()
         require(bool(self.run), "run is empty: name a run's folder, such as run=outputs/NAME")
         for key, value in {"hypotheses": self.hypotheses, "out": self.out}.items():
             require(value != "", f"{key} is empty: name a path, or leave it out")

@@ -1,10 +1,10 @@
 """Options of the group `model`: sizes, dropout and positions."""
 
-from aiayn.config.rules import check_rules, fraction, option, option_group, require
+from aiayn.config.rules import Options, fraction, option, option_group, require
 
 
 @option_group("train", "model")
-class ModelOptions:
+class ModelOptions(Options):
     """Section 3 of the paper, in the order of the columns of its Table 3."""
 
     n_layers: int | None = option("N", least=1, inferred_from_data=True)
@@ -39,7 +39,7 @@ class ModelOptions:
     parts: str | None = option("set by the program: extensions whose parts replace the paper's")
 
     def __post_init__(self) -> None:
-        check_rules("model.", self)
+        super().__post_init__()
         d_model, n_heads = self.d_model, self.n_heads
         is_even = d_model is None or d_model % 2 == 0
         require(

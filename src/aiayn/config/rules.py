@@ -14,7 +14,7 @@ from copy import deepcopy
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar, dataclass_transform
 
 from aiayn.config.program import conf_folder
 from aiayn.errors import ConfigError
@@ -41,7 +41,7 @@ MAX_LANGUAGE = 35  # RFC 5646, section 4.4.1
 TAG = r"<[^<>\s]+>"  # of a corpus, and other words that are never divided
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Options")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -54,6 +54,7 @@ def option_group(command: str, section: str = "") -> Callable[[type[T]], type[T]
     """
 
     def decorate(schema: type[T]) -> type[T]:
+        schema.prefix = f"{section}." if section else ""
         inherited = getattr(schema, "__dataclass_fields__", {})
         for name, declared in vars(schema).items():
             if (
@@ -61,7 +62,7 @@ def option_group(command: str, section: str = "") -> Callable[[type[T]], type[T]
                 and declared.default_factory is MISSING is declared.default
             ):
                 declared.metadata = declared.metadata or inherited[name].metadata
-                key = f"{section}.{name}" if section else name
+                key = schema.prefix + name
                 declared.default_factory = partial(_default_value, command, key)
         return dataclass(frozen=True, kw_only=True)(schema)
 
@@ -119,7 +120,7 @@ def option(
 
     help: what `--help` says about it.
     rule, called with the option's name and its value, or least and most, or choices: what
-    `check_rules` checks. default: only where conf/ has none, see `option_group`.
+    `Options` checks. default: only where conf/ has none, see `option_group`.
     absent: of an option that was added later, the value that runs had which were stored without it.
     inferred_from_data: the option may be null until `config/resolve.py` infers it from the training
     text. mutable_on_resume, as of every `mutable_option`: the option may change between two starts
@@ -161,15 +162,18 @@ def section(schema: type, mutable_on_resume: bool = False) -> Any:
     return field(default_factory=schema, metadata={"mutable_on_resume": mutable_on_resume})
 
 
-def check_rules(prefix: str, options: Any) -> None:
-    """Checks all options of a section, each by the rule that it was declared with.
-
-    null breaks no rule.
+class Options:
+    """A group of options. Checks each by the rule that it was declared with; null breaks no
+    rule.
     """
-    for option in fields(options):
-        value, rule = getattr(options, option.name), option.metadata.get("rule")
-        if rule is not None and value is not None:
-            rule(prefix + option.name, value)
+
+    prefix: ClassVar[str]  # of their names
+
+    def __post_init__(self: Any) -> None:
+        for option in fields(self):
+            value, rule = getattr(self, option.name), option.metadata.get("rule")
+            if rule is not None and value is not None:
+                rule(self.prefix + option.name, value)
 
 
 def is_section(option_type: object) -> "TypeGuard[type[DataclassInstance]]":

@@ -19,7 +19,7 @@ from typing import Any
 from aiayn.config.data import DataOptions
 from aiayn.config.model import ModelOptions
 from aiayn.config.rules import (
-    check_rules,
+    Options,
     mutable_option,
     one_of,
     option,
@@ -36,7 +36,7 @@ from aiayn.errors import ConfigError
 
 
 @option_group("train")
-class Config:
+class Config(Options):
     """All options of `train.py`."""
 
     name: str | None = mutable_option(
@@ -79,7 +79,7 @@ class Config:
     logger: LoggerConfig = section(LoggerConfig, mutable_on_resume=True)
 
     def __post_init__(self) -> None:
-        check_rules("", self)
+        super().__post_init__()
         require(
             self.init_from != "",
             "init_from is empty: name a run's folder or a checkpoint file, or null",

@@ -5,8 +5,8 @@ number format.
 from dataclasses import dataclass, field, replace
 
 from aiayn.config.rules import (
+    Options,
     at_least,
-    check_rules,
     option,
     option_group,
     positive,
@@ -21,11 +21,12 @@ MAX_BEAM_SIZE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOverrides:
+class SearchOverrides(Options):
     """Section 6.1: beam search. In `evaluate.py` and `aiayn translate` None means as the run was
     configured.
     """
 
+    prefix = "search."
     # Useful values are far below the most: with these, one sentence takes seconds and not hours, no
     # score overflows.
     beam_size: int | None = option(
@@ -52,9 +53,6 @@ class SearchOverrides:
         most=1000,
         default=None,
     )
-
-    def __post_init__(self) -> None:
-        check_rules("search.", self)
 
     def apply(self, search: "SearchConfig") -> "SearchConfig":
         return replace(search, **{name: v for name, v in vars(self).items() if v is not None})

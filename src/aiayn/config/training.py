@@ -7,8 +7,8 @@ from typing import Literal, get_args
 from aiayn.config.rules import (
     MAX_COUNT,
     OneOrMore,
+    Options,
     at_least,
-    check_rules,
     fraction,
     listed,
     mutable_option,
@@ -48,7 +48,7 @@ def limited(limit: int | float, count: int) -> int:
 
 
 @option_group("train", "trainer")
-class TrainerOptions:
+class TrainerOptions(Options):
     """How long to train, on which devices, and how often to validate, log and save.
 
     All intervals are counted in optimizer steps.
@@ -146,7 +146,7 @@ class TrainerOptions:
     enable_progress_bar: bool = mutable_option("show a live display on a terminal")
 
     def __post_init__(self) -> None:
-        check_rules("trainer.", self)
+        super().__post_init__()
         require(
             self.limit_train_steps > 0,
             "trainer.limit_train_steps=0: nothing would be trained; set 1 or more",
@@ -181,7 +181,7 @@ class TrainerConfig(TrainerOptions):
 
 
 @option_group("train", "optim")
-class OptimOptions:
+class OptimOptions(Options):
     """Sections 5.3 and 5.4."""
 
     warmup_steps: int | None = option(
@@ -207,9 +207,6 @@ class OptimOptions:
         """Returns which option sets the peak learning rate."""
         return "lr_scale" if self.peak_lr is None else "peak_lr"
 
-    def __post_init__(self) -> None:
-        check_rules("optim.", self)
-
 
 class OptimConfig(OptimOptions):
     """The options of a schedule whose warm-up and factor are known."""
@@ -219,7 +216,7 @@ class OptimConfig(OptimOptions):
 
 
 @option_group("train", "logger")
-class LoggerConfig:
+class LoggerConfig(Options):
     """Where metrics go besides the run's own metrics.jsonl."""
 
     kind: OneOrMore = option("wandb | tensorboard | csv | none, or a list of the first three")
@@ -235,7 +232,7 @@ class LoggerConfig:
     upload: bool = option("wandb: also store the final checkpoint and its tokenizer")
 
     def __post_init__(self) -> None:
-        check_rules("logger.", self)
+        super().__post_init__()
         for name in listed(self.kind):
             one_of("logger.kind", name, LOGGERS)
 
