@@ -6,7 +6,7 @@ continues with them.
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -85,7 +85,8 @@ def check_open_model(options: Config) -> None:
     refusal = None
     for preset in SIZE_PRESETS:
         try:
-            replace(options.model, **_of("model", _of_open(options, model_of(preset))))
+            sizes = _of_open(options, model_of(preset))
+            replace(options.model, **{key.removeprefix("model."): sizes[key] for key in sizes})
             return
         except ConfigError as error:
             refusal = error
@@ -103,10 +104,7 @@ def open_options(options: Config) -> set[str]:
 
 def fill(options: Config, values: Mapping[str, Any]) -> Config:
     """Returns the options, those that are open set to these values by dotted name."""
-    inferred = _of_open(options, values)
-    sections = {key.partition(".")[0] for key in inferred}
-    filled = {name: replace(getattr(options, name), **_of(name, inferred)) for name in sections}
-    return replace(options, **filled)
+    return _rebuilt(Config, options, _of_open(options, values), {})
 
 
 def _of_open(options: Config, values: Mapping[str, Any], reason: str = "") -> dict[str, Any]:
@@ -119,12 +117,6 @@ def _of_open(options: Config, values: Mapping[str, Any], reason: str = "") -> di
         pairs = " ".join(f"{key}={value}" for key, value in inferred.items())
         log.info("fitted   to %s: %s", reason, pairs)
     return inferred
-
-
-def _of(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of a section by their names in it."""
-    prefix = f"{section}."
-    return {key.removeprefix(prefix): values[key] for key in values if key.startswith(prefix)}
 
 
 class SizedConfig(Config):
@@ -143,12 +135,8 @@ class RunConfig(SizedConfig):
     trainer: TrainerConfig
 
 
-RESOLVED = {
-    "model": ModelConfig,
-    "data": DataConfig,
-    "optim": OptimConfig,
-    "trainer": TrainerConfig,
-}
+SIZED = {"model": ModelConfig, "data": DataConfig}
+RESOLVED = SIZED | {"optim": OptimConfig, "trainer": TrainerConfig}
 
 
 def infer_sizes(
@@ -172,19 +160,24 @@ def infer_sizes(
         values["data.vocab_size"] = size
         values["data.tokens_per_step"] = max(preset.tokens_per_step, options.data.max_length + 1)
         inferred = _of_open(options, values, f"{pairs:,} pairs")
-    return _narrowed(SizedConfig, options, ("model", "data"), inferred)
+    return _rebuilt(SizedConfig, options, inferred, SIZED)
 
 
-def _narrowed(
-    schema: type[T], options: Config, sections: Iterable[str], values: Mapping[str, Any]
+def _rebuilt(
+    schema: type[T], options: Config, values: Mapping[str, Any], classes: Mapping[str, type]
 ) -> T:
-    """Returns the options as an instance of `schema`, these sections as resolved ones with these
-    values by dotted name.
+    """Returns the options as an instance of `schema`, with these values by dotted name, and with
+    other classes for some sections.
     """
-    arguments = dict(vars(options))
-    for name in sections:
-        arguments[name] = RESOLVED[name](**vars(arguments[name]) | _of(name, values))
-    return schema(**arguments)
+    sections = dict(vars(options))
+    for name in {key.partition(".")[0] for key in values} | classes.keys():
+        settings = vars(sections[name]) | {
+            key.removeprefix(f"{name}."): value
+            for key, value in values.items()
+            if key.startswith(f"{name}.")
+        }
+        sections[name] = classes.get(name, type(sections[name]))(**settings)
+    return schema(**sections)
 
 
 @dataclass(frozen=True)
@@ -227,7 +220,7 @@ def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
         reason = f"d_model and warm-up, for a peak learning rate of {peak:.2g}"
         _of_open(options, {"optim.lr_scale": scale}, reason)
     inferred |= {"trainer.max_steps": steps, "optim.lr_scale": scale}
-    return _narrowed(RunConfig, options, RESOLVED, inferred)
+    return _rebuilt(RunConfig, options, inferred, RESOLVED)
 
 
 def run_config(options: Config) -> RunConfig:
@@ -237,4 +230,4 @@ def run_config(options: Config) -> RunConfig:
     unset = sorted(open_options(options))
     require(not unset, f"unset options: {', '.join(unset)}")
     options.run_name  # noqa: B018  (raises ConfigError without one)
-    return _narrowed(RunConfig, options, RESOLVED, {})
+    return _rebuilt(RunConfig, options, {}, RESOLVED)
