@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from measure import parse_options
 
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write
 
 ROOT = Path(__file__).parent.parent
 BIG, SMALL = ["model=big"], ["data.tokens_per_step=3125", "trainer.max_steps=200"]
@@ -133,7 +133,7 @@ def main(arguments: list[str] | None = None) -> None:
                     } | TINY
                 records.append(measure(Path(folder), row, changes))
                 print(json.dumps(records[-1]), flush=True)
-                atomic_write_text(
+                atomic_write(
                     chosen.out / "gpu.json", json.dumps({"rows": records}, indent=1) + "\n"
                 )
 

@@ -19,7 +19,7 @@ from statistics import mean, stdev
 from measure import parse_options, report
 
 import aiayn
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write
 from aiayn.phrasebook import pairs
 from aiayn.runs.run_folder import RunFolder
 
@@ -76,8 +76,8 @@ def both_ways() -> list[str]:
     for split in ("train", "val", "test"):
         en, de = (list(side) for side in zip(*pairs(split), strict=True))
         for name, src, tgt in (("there", en, de), ("back", de, en)):
-            atomic_write_text(text / f"{split}-{name}.en", "\n".join(src) + "\n")
-            atomic_write_text(text / f"{split}-{name}.de", "\n".join(tgt) + "\n")
+            atomic_write(text / f"{split}-{name}.en", "\n".join(src) + "\n")
+            atomic_write(text / f"{split}-{name}.de", "\n".join(tgt) + "\n")
     train = f"data.train=['<2de>{text}/train-there','<2en>{text}/train-back']"
     held_out = [f"data.{split}='<2de>{text}/{split}-there'" for split in ("val", "test")]
     return [
@@ -157,7 +157,7 @@ def main() -> None:
             for seed in (1, 2):
                 train(how, seed)
         report("ideas", measured(), RESULTS)
-    atomic_write_text(PAGE, with_scores(page))
+    atomic_write(PAGE, with_scores(page))
 
 
 if __name__ == "__main__":

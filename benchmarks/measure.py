@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write
 from aiayn.hardware import describe_machine
 
 LIBRARIES = (
@@ -207,7 +207,7 @@ def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> No
         out.mkdir(parents=True, exist_ok=True)
         origin = {"command": shlex.join(["python", *sys.argv]), "commit": machine.pop("commit")}
         record = {"benchmark": name, **origin, "machine": machine, "rows": list(map(dict, rows))}
-        atomic_write_text(out / f"{name}.json", json.dumps(record, indent=1) + "\n")
+        atomic_write(out / f"{name}.json", json.dumps(record, indent=1) + "\n")
 
 
 def draw(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
 
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -24,7 +24,7 @@ def replaced(page: str, blocks: Mapping[str, str]) -> str:
 
 def publish(page: Path, blocks: Mapping[str, str]) -> None:
     """Write the generated blocks into the page."""
-    atomic_write_text(page, replaced(page.read_text(encoding="utf-8"), blocks))
+    atomic_write(page, replaced(page.read_text(encoding="utf-8"), blocks))
     print(f"written: {page}")
 
 

@@ -27,7 +27,7 @@ from aiayn.config.stored import flatten
 from aiayn.data.text_files import read_lines
 from aiayn.errors import RefusedError
 from aiayn.evaluation.scoring import score
-from aiayn.files import atomic_write, atomic_write_text, lines_sha256
+from aiayn.files import atomic_write, lines_sha256
 from aiayn.reports.runs import MeasuredRun, read_runs
 from aiayn.runs.run_folder import Record, RunFolder, write_json, write_jsonl
 
@@ -40,7 +40,7 @@ def write_study(path: Path, runs: Mapping[str, Record]) -> None:
     """Write the runs of a study by name, as `read_study` returns them."""
     shared = functools.reduce(_in_common, runs.values())
     own = [{"run": name, **_without(record, shared)} for name, record in sorted(runs.items())]
-    atomic_write_text(
+    atomic_write(
         path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in (shared, *own))
     )
 

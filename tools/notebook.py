@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK = ROOT / "examples/tour.ipynb"
@@ -40,7 +40,7 @@ def main() -> None:
     notebook.metadata["language_info"] = {"name": "python"}
     commit = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     notebook.metadata["commit"] = subprocess.check_output(commit, text=True).strip()
-    atomic_write_text(NOTEBOOK, nbformat.writes(notebook) + "\n")
+    atomic_write(NOTEBOOK, nbformat.writes(notebook) + "\n")
 
 
 if __name__ == "__main__":

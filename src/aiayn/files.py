@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def atomic_write(path: Path, *parts: bytes | memoryview) -> None:
-    """Writes a file that is never seen half-written, see `atomic_file`."""
+def atomic_write(path: Path, content: bytes | memoryview | str) -> None:
+    """Writes a file by `atomic_file`: text in UTF-8, in which undecodable bytes, as in file names,
+    are escaped.
+    """
+    if isinstance(content, str):
+        content = content.encode(errors="backslashreplace")
     with atomic_file(path) as file:
-        file.writelines(parts)
+        file.write(content)
 
 
 @contextmanager
@@ -75,11 +79,6 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 def host() -> str:
     """Returns this machine's name, fit for names of temporary files."""
     return "".join(c if c.isalnum() or c == "-" else "-" for c in platform.node()) or "host"
-
-
-def atomic_write_text(path: Path, text: str) -> None:
-    """Writes text by `atomic_write`, in UTF-8; undecodable bytes, as in file names, are escaped."""
-    atomic_write(path, text.encode(errors="backslashreplace"))
 
 
 def fsync_folder(folder: Path) -> None:

@@ -78,12 +78,12 @@ def test_the_printed_training_learns_the_tags_of_the_text_as_one_subword_each(tm
 
 
 def test_where_one_file_cannot_be_written_there_is_none(tmp_path, monkeypatch):
-    def write(path, text, write=held_out.atomic_write_text):
+    def write(path, text, write=held_out.atomic_write):
         if path.name == "val.de":
             raise OSError(28, "No space left on device")
         write(path, text)
 
-    monkeypatch.setattr(held_out, "atomic_write_text", write)
+    monkeypatch.setattr(held_out, "atomic_write", write)
     prefix = write_lines(
         tmp_path / "all", [f"a {n}" for n in range(40)], [f"b {n}" for n in range(40)]
     )

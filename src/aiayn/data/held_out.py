@@ -7,7 +7,7 @@ from pathlib import Path
 from aiayn.data.cleaning import CleaningReport, clean, folded
 from aiayn.data.sources import FileText
 from aiayn.errors import DataError, RefusedError, writing
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write
 
 
 def hold_out(
@@ -49,7 +49,7 @@ def hold_out(
         try:
             for name, paths in files.items():
                 for side, path in enumerate(paths):
-                    atomic_write_text(path, "".join(f"{pair[side]}\n" for pair in parts[name]))
+                    atomic_write(path, "".join(f"{pair[side]}\n" for pair in parts[name]))
         except BaseException:
             # All or none of them: none was there before
             for path in chain.from_iterable(files.values()):

@@ -45,7 +45,7 @@ from aiayn.data.tokenizer import (
     supported_vocab_size,
 )
 from aiayn.errors import DataError
-from aiayn.files import atomic_file, atomic_write_text, fsync_folder, host
+from aiayn.files import atomic_file, atomic_write, fsync_folder, host
 
 log = logging.getLogger(__name__)
 
@@ -248,8 +248,8 @@ def _write_corpus(folder: Path, config: DataConfig, spec: CorpusSpec) -> None:
             "data.train or data.val changed while being read; start again when the files are "
             "complete"
         )
-    atomic_write_text(folder / "tokenizer.json", tokenizer.to_json())
-    atomic_write_text(folder / "report.json", json.dumps(reports, indent=2))
+    atomic_write(folder / "tokenizer.json", tokenizer.to_json())
+    atomic_write(folder / "report.json", json.dumps(reports, indent=2))
     write_manifest(folder, settings)
     for path in folder.iterdir():
         with open(path, "rb") as file:

@@ -26,7 +26,7 @@ from aiayn.evaluation.score_table import made_with, score_table
 from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
 from aiayn.evaluation.test_set import TestSet, read_test_set, results_folder
 from aiayn.evaluation.translation_task import task_of
-from aiayn.files import atomic_write_text, lines_sha256, sha256
+from aiayn.files import atomic_write, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import extension_flags, write_report
 from aiayn.runs.checkpoints import Checkpoint, load
@@ -247,6 +247,6 @@ def _write_results(
     with writing(to.folder, "make room there and run again"):
         to.folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
-            atomic_write_text(path, "".join(f"{line}\n" for line in text))
+            atomic_write(path, "".join(f"{line}\n" for line in text))
         write_json(to.scores, to_dict(evaluation))
         write_jsonl(to.samples, samples[:: -(-len(samples) // KEPT_SAMPLES)])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeGuard, cast
 
 from aiayn.config.extensions import STORED, Extension, constraining, load_extensions
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.files import atomic_write, atomic_write_text
+from aiayn.files import atomic_write
 
 if TYPE_CHECKING:
     from aiayn.config.schema import Config
@@ -105,12 +105,12 @@ class RunFolder:
         from aiayn.config.stored import to_dict
         from aiayn.runs.owner import signature
 
-        atomic_write_text(
+        atomic_write(
             self.config, yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
         )
         # Without a home the paths stay unsigned, and `evaluate.py` asks for test=
         with suppress(OSError):
-            atomic_write_text(self.owner, signature(config.data))
+            atomic_write(self.owner, signature(config.data))
 
     def read_config(self) -> Record:
         """Returns config.yaml as stored. Raises RefusedError if it is missing or not the
@@ -297,9 +297,7 @@ def read_json(path: Path) -> Record:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    atomic_write_text(
-        path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    )
+    atomic_write(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_jsonl(path: Path) -> list[Record]:
@@ -322,7 +320,7 @@ def read_jsonl(path: Path) -> list[Record]:
 
 
 def write_jsonl(path: Path, records: list[Record]) -> None:
-    atomic_write_text(path, "".join(map(jsonl_line, records)))
+    atomic_write(path, "".join(map(jsonl_line, records)))
 
 
 def append_jsonl(path: Path, records: list[Record]) -> None:

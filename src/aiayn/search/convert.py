@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from aiayn.config.model import ModelConfig
 from aiayn.config.stored import to_dict
 from aiayn.data.tokenizer import TOKEN, Tokenizer
-from aiayn.files import atomic_folder, atomic_write_text, sha256
+from aiayn.files import atomic_folder, atomic_write, sha256
 from aiayn.kernels.accelerate import is_exactly
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import (
@@ -218,7 +218,7 @@ def write_converted(
     with atomic_folder(folder) as unfinished:
         write_ctranslate2(model, Tokenizer.from_json(checkpoint.tokenizer), unfinished)
         about["files"] = {file.name: sha256(file) for file in sorted(unfinished.iterdir())}
-        atomic_write_text(unfinished / ABOUT, json.dumps(about, ensure_ascii=False))
+        atomic_write(unfinished / ABOUT, json.dumps(about, ensure_ascii=False))
     if into is None:
         # Remove what was converted of earlier checkpoints of this name.
         for other in path.parent.glob(f"{glob.escape(path.stem)}.ctranslate2-*"):

@@ -18,7 +18,7 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import to_dict
 from aiayn.config.tasks import METRICS
 from aiayn.errors import ConfigError, one_line
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write
 from aiayn.runs import checkpoints
 from aiayn.runs.continuation import read_options
 from aiayn.runs.results import Evaluation
@@ -111,7 +111,7 @@ def _start_client(config: Config, folder: Path) -> Any:
     run_id = RunFolder(folder).wandb_id
     if not run_id.exists():
         run_id.parent.mkdir(exist_ok=True)
-        atomic_write_text(run_id, f"{secrets.token_hex(4)}\n")
+        atomic_write(run_id, f"{secrets.token_hex(4)}\n")
     try:
         # The logger's own start passes options that this client warns about.
         run = wandb.init(

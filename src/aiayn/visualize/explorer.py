@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from aiayn.config.model import ModelConfig
 from aiayn.errors import DataError, writing
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write
 from aiayn.model.embedding import LearnedPositions, SinusoidalPositions
 from aiayn.model.transformer import Transformer
 from aiayn.reports.drawing import readable
@@ -39,7 +39,7 @@ def write_explorer(
     page = explorer_page(maps, positions, config, name)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write_text(path, page)
+        atomic_write(path, page)
 
 
 def explorer_page(

@@ -18,7 +18,7 @@ from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_dict
 from aiayn.data.tokenizer import TOKEN, Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
-from aiayn.files import atomic_folder, atomic_write_text
+from aiayn.files import atomic_folder, atomic_write
 from aiayn.model.embedding import TiedOutput
 from aiayn.model.layers import FeedForward
 from aiayn.model.transformer import Transformer
@@ -61,9 +61,9 @@ def export_ctranslate2(checkpoint: Checkpoint, folder: Path) -> None:
             # Without special tokens among them, text that looks like one is encoded as text.
             symbols = [token for token in tree["added_tokens"] if not token["special"]]
             text = json.dumps(tree | {"added_tokens": symbols}, ensure_ascii=False)
-            atomic_write_text(unfinished / f"{name}.json", text)
+            atomic_write(unfinished / f"{name}.json", text)
         search = json.dumps(to_dict(checkpoint.config.search))
-        atomic_write_text(unfinished / "search.json", search)
+        atomic_write(unfinished / "search.json", search)
 
 
 def export_marian(checkpoint: Checkpoint, folder: Path, card: str | None = None) -> None:
@@ -76,7 +76,7 @@ def export_marian(checkpoint: Checkpoint, folder: Path, card: str | None = None)
     with writing(folder, "make room and repeat"), atomic_folder(folder) as unfinished:
         _write_marian(model, checkpoint.config.search, tokenizer, unfinished)
         if card:
-            atomic_write_text(unfinished / "README.md", card)
+            atomic_write(unfinished / "README.md", card)
 
 
 def _exportable(
@@ -183,7 +183,7 @@ def _write_marian_tokenizer(tree: dict[str, Any], folder: Path) -> None:
         },
     }
     path = folder / "tokenizer.json"
-    atomic_write_text(path, json.dumps(tree, ensure_ascii=False))
+    atomic_write(path, json.dumps(tree, ensure_ascii=False))
     PreTrainedTokenizerFast(
         tokenizer_file=str(path),
         pad_token=TOKEN[PAD_ID],

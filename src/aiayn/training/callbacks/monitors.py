@@ -18,7 +18,7 @@ from aiayn.data.batch import TrainingBatch
 from aiayn.data.corpus import unigram_loss
 from aiayn.data.datamodule import numbers_from
 from aiayn.errors import DivergedError
-from aiayn.files import atomic_write_text
+from aiayn.files import atomic_write
 from aiayn.hardware import peak_memory, peak_rate
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.module import TranslationModule
@@ -107,7 +107,7 @@ class NonFiniteGuard(StepCallback):
                     src, tgt = (ids.tolist() for ids in split.pair(pair))
                     texts = tokenizer.source.decode([src]) + tokenizer.decode([tgt])
                     lines.append("\t".join([str(pair), *texts]) + "\n")
-            atomic_write_text(path, "".join(lines))
+            atomic_write(path, "".join(lines))
         return path
 
 
