@@ -23,6 +23,7 @@ parts, or a piece of a part. If they are packed, the step's pairs are dealt to t
 turn, so that all have about the same size.
 """
 
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -254,13 +255,15 @@ def repetitions(
 
 
 def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]:
-    """Describes corpus and plan in plain values, for JSON.
+    """Describes corpus and plan in plain values, for JSON. Only runs of the same text are seeds of
+    each other (`reports/groups.py`).
 
     `lengths` counts the training sentences of 0, 1, 2, ... subwords, by side; `padding` is the mean
     share of padding in a micro-batch, and `padding_of_parts` counts micro-batches by their share,
     in `BINS` equal bins.
     """
     sides, padding = {"src": plan.src_lengths, "tgt": plan.tgt_lengths}, plan.padding
+    subwords = prepared.val.src.flat.tobytes() + prepared.val.tgt.flat.tobytes()
     counts, _ = np.histogram(padding, bins=BINS, range=(0, 1))
     return {
         "splits": prepared.report,
@@ -271,4 +274,7 @@ def describe_corpus(prepared: PreparedCorpus, plan: BatchPlan) -> dict[str, Any]
         "lengths": {side: np.bincount(lengths - 1).tolist() for side, lengths in sides.items()},
         "padding": float(padding.mean()),
         "padding_of_parts": counts.tolist(),
+        "fingerprint": prepared.fingerprint,
+        "tokenizer_sha256": prepared.tokenizer.fingerprint,
+        "val_sha256": hashlib.sha256(subwords).hexdigest(),
     }

@@ -2,7 +2,6 @@
 dashboard that `logger=` names.
 """
 
-import hashlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -148,7 +147,8 @@ class RunArtifacts(Checkpoint):
             write_json(folder.machine, machine)
             corpus = read_json(folder.corpus)
             if "fingerprint" not in corpus:
-                corpus = self._describe_corpus()
+                corpus = describe_corpus(self.run.corpus, self.run.plan)
+                corpus["val_text_sha256"] = lines_sha256(*self.run.validation_text)
                 write_json(folder.corpus, corpus)
             wandb_logger = _find(trainer.loggers, "WandbLogger")
             with optional("the description of data and machine for the dashboard"):
@@ -156,19 +156,6 @@ class RunArtifacts(Checkpoint):
                     facts = {"corpus": corpus["splits"], "padding": corpus["padding"]}
                     facts["machine"] = machine
                     wandb_logger.experiment.config.update(facts, allow_val_change=True)
-
-    def _describe_corpus(self) -> Record:
-        """Returns corpus.json. Only runs of the same text are seeds of each other
-        (`reports/groups.py`).
-        """
-        corpus = self.run.corpus
-        subwords = corpus.val.src.flat.tobytes() + corpus.val.tgt.flat.tobytes()
-        return describe_corpus(corpus, self.run.plan) | {
-            "fingerprint": corpus.fingerprint,
-            "tokenizer_sha256": corpus.tokenizer.fingerprint,
-            "val_sha256": hashlib.sha256(subwords).hexdigest(),
-            "val_text_sha256": lines_sha256(*self.run.validation_text),
-        }
 
     def on_train_batch_end(
         self,
