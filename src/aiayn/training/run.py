@@ -64,12 +64,12 @@ def train(
     run's folder.
 
     The run folder is created in `outputs` (None: the configured folder). With `init_from`, that run
-    determines model and vocabulary; an option among `chosen` (None: among all) that contradicts it
-    is refused. `module`, `datamodule` and `callbacks` are added to those of `extensions`. Raises
-    ConfigError for missing hardware or a folder in use, DataError for unusable text, RefusedError
-    for options that contradict the run's first start, DivergedError, ResourceError, and
-    InterruptedRunError after a signal. Errors common to all ranks are printed by rank 0; the others
-    exit silently.
+    determines model and vocabulary; an option that the arguments `chosen` set (None: any option)
+    and that contradicts it is refused. `module`, `datamodule` and `callbacks` are added to those of
+    `extensions`. Raises ConfigError for missing hardware or a folder in use, DataError for unusable
+    text, RefusedError for options that contradict the run's first start, DivergedError,
+    ResourceError, and InterruptedRunError after a signal. Errors common to all ranks are printed by
+    rank 0; the others exit silently.
     """
     find_rank(options.trainer)
     configure_libraries()
@@ -181,7 +181,7 @@ def _fit(
     validate = Validate(run, services, scores)
     failures = ExplainFailures(run, stop)
     callbacks = [  # in the order in which they see a step; savers are always last
-        ConnectRanks(run, stop),
+        *([ConnectRanks(run, stop)] if run.config.trainer.world_size > 1 else []),
         NonFiniteGuard(run, services),
         ThroughputMonitor(run, services),
         scores,
@@ -195,12 +195,12 @@ def _fit(
     loggers = make_loggers(run.config, folder, run.start_step)
     trainer = make_trainer(run, services, loggers, callbacks)
     newest = str(step_path(folder.checkpoints, run.start_step)) if run.checkpoint else None
-    stop.begin_training()
+    stop.answer_with(None)
     try:
         with services.writer, local_ranks(trainer), failures.raised():
             trainer.fit(module, datamodule, ckpt_path=newest)
     finally:
-        stop.end_training(f"after step {trainer.global_step}")
+        stop.answer_with(f"after step {trainer.global_step}")
         close(loggers)
     stop.enter_phase(f"saved at step {trainer.global_step}")
 

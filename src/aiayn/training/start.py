@@ -223,7 +223,8 @@ def begin(
     Returns what is trained, and the validations up to the checkpoint to resume from, if any.
     """
     text = text_of(sized.data, "val")
-    check_positions(sized, datamodule.corpus, text)
+    if sized.model.positions == "learned":
+        check_positions(sized, datamodule.corpus, text)
     stored, devices = checkpoint and checkpoint.checkpoint, sized.trainer.world_size
     if stored and stored.micro_batches % devices == 0:  # a run keeps them, and so its dropout
         datamodule.config = replace(datamodule.config, micro_batches=stored.micro_batches)
@@ -242,9 +243,9 @@ def begin(
     records = [record for record in folder.read_metrics() if record["step"] <= start_step]
     if stored and any("val/loss" in record for record in records):
         warn_of_other_validations(stored.config.trainer, trainer)
-    is_lower = is_lower_better(research.metrics, trainer.best_metric)
+    is_lower = bool(research.metrics) and is_lower_better(research.metrics, trainer.best_metric)
     validations = ValidationHistory(trainer, records, is_lower)
-    ended_by = end_reason(folder, trainer, start_step, validations)
+    ended_by = end_reason(folder, trainer, start_step, validations) if stored else None
     spec = RunSpec(
         config=config,
         research=research,
@@ -258,7 +259,7 @@ def begin(
         checkpoint=checkpoint,
         start_step=start_step,
         end_reason=ended_by,
-        is_finished=start_step > 0 and ended_by is not None and folder.averaged.exists(),
+        is_finished=ended_by is not None and folder.averaged.exists(),
     )
     return spec, validations
 
@@ -307,8 +308,6 @@ def check_positions(config: Config, prepared: PreparedCorpus, validation: RawTex
 
     Training text is no longer than `data.max_length`, for which `Config` requires enough of them.
     """
-    if config.model.positions != "learned":
-        return
     most, extra = config.model.max_positions, config.search.max_extra_tokens
     longest = max(side.lengths.max() for side in (prepared.val.src, prepared.val.tgt))
     if longest + extra <= most:

@@ -58,10 +58,11 @@ class CheckpointSaver(Checkpoint):
             raise ConfigError(f"{type(pl_module).__name__}: configure_optimizers returns none")
         translation_module(pl_module).check_rates()
         if trainer.is_global_zero:  # all ranks have read the checkpoint
-            warn_of_unused_options(self.run.config.optim, trainer.optimizers[0])
             self.services.check_folder()
             self.services.folder.write_config(self.run.config)
-            self.services.folder.store_sources(self.run.research.extensions)
+            if self.run.research.ids:  # code of one's own, perhaps with another optimizer
+                self.services.folder.store_sources(self.run.research.extensions)
+                warn_of_unused_options(self.run.config.optim, trainer.optimizers[0])
             checkpoint_folder.remove_after(folder, step)
         if best is not None and (
             best == step or checkpoint_folder.step_path(folder, best).exists()

@@ -38,23 +38,22 @@ SHUTDOWN = 60.0  # seconds for loggers and process group to end after an error
 
 
 class ConnectRanks(pl.Callback):
-    """Connects the ranks' stop requests, before all other callbacks; refuses ranks that would not
-    fit together.
+    """Connects the stop requests of several ranks, before all other callbacks; refuses ranks that
+    would not fit together.
     """
 
     def __init__(self, run: RunSpec, stop: StopRequest):
         self.run, self.stop = run, stop
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.world_size > 1:
-            self.stop.connect_ranks(self.run.config.trainer.timeout)
-            group, count = self.stop.control_group, self.run.plan.micro_batches
-            if group and group.max_over_ranks(count) != count:
-                raise ConfigError(
-                    "the GPUs' memories differ, and with them the micro-batches of a step "
-                    f"({count} on rank {trainer.global_rank}): set data.max_tokens_per_device to "
-                    "what fits into the smallest"
-                )
+        self.stop.connect_ranks(self.run.config.trainer.timeout)
+        group, count = self.stop.control_group, self.run.plan.micro_batches
+        if group and group.max_over_ranks(count) != count:
+            raise ConfigError(
+                "the GPUs' memories differ, and with them the micro-batches of a step "
+                f"({count} on rank {trainer.global_rank}): set data.max_tokens_per_device to "
+                "what fits into the smallest"
+            )
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Ends the run where a step left parameters out: the other ranks wait for their gradients,
@@ -65,7 +64,7 @@ class ConnectRanks(pl.Callback):
         """
         waits = self.run.config.trainer.strategy != "ddp_find_unused_parameters_true"
         is_step_end = ends_step(trainer, trainer.fit_loop.epoch_loop.batch_idx)
-        if trainer.world_size == 1 or not waits or not is_step_end:
+        if not waits or not is_step_end:
             return
         unused = [
             name

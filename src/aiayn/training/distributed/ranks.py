@@ -271,17 +271,13 @@ class StopRequest:
         if self.signal_of_any_rank():
             self.raise_if_requested("before training")
 
-    def begin_training(self) -> None:
-        """Makes signals wait for the end of the step from now on."""
-        self._message = None
-
-    def end_training(self, message: str) -> None:
-        """Makes signals stop at once from now on, with this message."""
+    def answer_with(self, message: str | None) -> None:
+        """Makes signals stop at once from now on, with this message; None: at the step's end."""
         self._message = message
 
     def enter_phase(self, message: str) -> None:
         """Makes signals stop at once from now on, with this message; an earlier one stops now."""
-        self.end_training(message)
+        self.answer_with(message)
         self.raise_if_requested(message)
 
     def raise_if_requested(self, message: str) -> None:
