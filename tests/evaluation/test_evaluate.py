@@ -213,6 +213,13 @@ def test_scores_of_lower_case_translations_say_which_of_them_to_read(run, cased,
     assert score_table(result).count("model of lower-case text, use bleu_tokenized_lc") == said
 
 
+@pytest.mark.parametrize(("tokens", "said"), [(0, 1), (1, 0)])
+def test_the_table_says_that_every_translation_is_empty(run, tokens, said):
+    result = evaluate(options(run))
+    result.details["sacrebleu"]["hypothesis_tokens"] = tokens
+    assert score_table(result).count("every translation is empty") == said
+
+
 def test_a_kind_that_does_not_apply_is_null(tmp_path, capsys):
     result = evaluate(options(make_run(tmp_path / "french", tgt_lang="fr")))
     assert [kind for kind, value in result.metrics.items() if value is None] == [

@@ -82,6 +82,9 @@ def _score_rows(evaluation: Evaluation) -> Rows:
         if score is not None:
             score_text = f"{score:6.2f}  {lengths}{evaluation.signatures[metric]}"
         rows.append((metric, score_text))
+    if evaluation.length_ratio("sacrebleu") == 0:
+        hint = "every translation is empty: the model has learned too little; train longer"
+        rows.append(("", f"        {hint}"))
     if warning := short_outputs(evaluation.length_ratio("sacrebleu"), metrics.get("sacrebleu")):
         rows.append(("", f"        {warning}"))
     lost_by_case = (metrics.get("bleu_tokenized_lc") or 0) - (metrics.get("bleu_tokenized") or 0)
