@@ -38,7 +38,7 @@ class ALiBi(MultiHeadAttention):
             rows = torch.arange(k.size(2), device=k.device)
             distance = (rows - rows[:, None]).abs()
         slopes = 2 ** (-8 * torch.arange(1, self.n_heads + 1, device=k.device) / self.n_heads)
-        return mask * torch.exp(-slopes[:, None, None] * distance)
+        return torch.where(mask, torch.exp(-slopes[:, None, None] * distance), 0.0)
 
 
 class NoPositions(nn.Module):

@@ -18,6 +18,6 @@ class PreNorm(AddNorm):
 
 
 PARTS = Parts(
-    add_norm=lambda config, place: PreNorm(config.d_model, config.dropout),
-    final_norm=lambda config, place: nn.LayerNorm(config.d_model),
+    add_norm=lambda config, layer: PreNorm(config.d_model, config.dropout),
+    final_norm=lambda config, layer: nn.LayerNorm(config.d_model),
 )

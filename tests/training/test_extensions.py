@@ -29,6 +29,7 @@ from aiayn.config.extensions import load_extension
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import run_config
 from aiayn.errors import ConfigError, DivergedError, RefusedError, explain_own_code
+from aiayn.model.attention import attention
 from aiayn.model.layers import LayerPosition
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json, with_stored
@@ -496,6 +497,21 @@ def test_alibi_adds_minus_slope_times_distance_to_the_scores(stack):
         (scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v).transpose(1, 2).flatten(2)
     )
     torch.testing.assert_close(attention(x, x, mask), expected)
+
+
+def test_a_bias_on_scores_may_be_learned_as_a_mask_of_factors():
+    q, k = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    bias = torch.randn(3, 5, 5, requires_grad=True)
+    scores = (q @ k.mT / 2 + bias).masked_fill(~mask, -torch.inf)
+    factors = torch.where(mask, bias.exp(), 0.0)
+    v = torch.randn(2, 3, 5, 4)
+
+    [expected] = torch.autograd.grad((scores.softmax(-1) @ v).square().sum(), bias)
+    [gradient] = torch.autograd.grad(attention(q, k, v, factors).square().sum(), bias)
+    torch.testing.assert_close(gradient, expected)
+    [undefined] = torch.autograd.grad(attention(q, k, v, mask * bias.exp()).sum(), bias)
+    assert undefined.isnan().any()
 
 
 def test_a_run_is_not_continued_with_another_file_or_without_it(text, tmp_path):
