@@ -143,7 +143,6 @@ def prove_searches_once() -> None:
     own searches as it trains: a quarter of a tiny run's time would go into that.
     """
     from aiayn.training import proof
-    from aiayn.training.module import TranslationModule
 
     prove_anew = proof.search_faults
     if hasattr(prove_anew, "__wrapped__"):
@@ -151,15 +150,15 @@ def prove_searches_once() -> None:
     proven: dict[str, dict[str, float]] = {}
 
     @functools.wraps(prove_anew)
-    def search_faults(model, checkpoint, module):
+    def search_faults(model, checkpoint, device):
         config = checkpoint.config
-        if config.model.parts or type(module) is not TranslationModule:
-            return prove_anew(model, checkpoint, module)
-        sizes = (proof.smaller_vocabulary(checkpoint), config.data.src_vocab_size)
-        key = f"{config.model} {config.data.max_length} {sizes}"
+        if config.model.parts:
+            return prove_anew(model, checkpoint, device)
+        sizes = checkpoint.vocab_size, config.data.src_vocab_size, config.data.max_length
+        key = f"{config.model} {sizes} {device}"
         if key not in proven:
-            proven[key] = prove_anew(model, checkpoint, module)
-        return dict(proven[key])
+            proven[key] = prove_anew(model, checkpoint, device)
+        return proven[key]
 
     proof.search_faults = search_faults
 

@@ -24,7 +24,7 @@ def atomic_write(path: Path, content: bytes | memoryview | str) -> None:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, flushed: bool = True) -> Iterator[BinaryIO]:
     """Opens a temporary file; at the end it is flushed to the disk and renamed to `path`.
 
     Raises OSError, and then leaves an earlier file under `path` as it was.
@@ -45,9 +45,11 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
                         leftover.unlink()
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if flushed:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
-        fsync_folder(path.parent)
+        if flushed:
+            fsync_folder(path.parent)
     except OSError:
         with suppress(OSError):
             temporary.unlink()

@@ -201,13 +201,20 @@ def training_threads(d_model: int, hardware: Hardware) -> Iterator[int]:
     Its products are small. In float32 two threads are faster, where they find idle cores; in
     bfloat16 they only wait.
     """
-    default_threads = torch.get_num_threads()
+    n = default_threads = torch.get_num_threads()
     if hardware.accelerator == "cpu" and d_model <= NARROW and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(
-            2 if default_threads >= 4 and not hardware.precision.startswith("bf16") else 1
-        )
+        n = 2 if default_threads >= 4 and not hardware.precision.startswith("bf16") else 1
+    with threads(n):
+        yield n
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """Lets torch compute with n threads on the CPU."""
+    default_threads = torch.get_num_threads()
+    torch.set_num_threads(n)
     try:
-        yield torch.get_num_threads()
+        yield
     finally:
         torch.set_num_threads(default_threads)
 

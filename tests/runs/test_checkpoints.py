@@ -110,6 +110,25 @@ def test_what_is_saved_is_what_is_loaded_and_saving_that_gives_the_same_bytes(or
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ckpt", "b.ckpt"]
 
 
+def test_an_outline_has_keys_types_and_shapes_and_takes_no_room(tmp_path):
+    state = {"step": 7, "moments": {0: torch.ones(500, 600), 1: torch.ones(3, dtype=torch.int64)}}
+    checkpoints.write_outline(tmp_path / "a.optim", state)
+    outline = checkpoints.read_tensors(tmp_path / "a.optim", just_written=True)
+    assert outline["step"] == 7
+    assert [(moment.shape, moment.dtype) for moment in outline["moments"].values()] == [
+        ((500, 600), torch.float32),
+        ((3,), torch.int64),
+    ]
+    assert 512 * (tmp_path / "a.optim").stat().st_blocks < 4 * 500 * 600
+
+
+def test_a_file_for_this_process_alone_has_no_checksum_and_is_read_by_it(original, tmp_path):
+    checkpoints.save(tmp_path / "a.ckpt", original, kept=False)
+    assert_equal(checkpoints.load(tmp_path / "a.ckpt", just_written=True), original)
+    with pytest.raises(RefusedError, match="no checksum"):
+        checkpoints.load(tmp_path / "a.ckpt")
+
+
 def test_options_that_were_never_resolved_are_refused(original, tmp_path):
     checkpoints.save(
         tmp_path / "a.ckpt", replace(original, config=composed_options(*OPEN, "name=x"))

@@ -125,6 +125,15 @@ class Forgetful(Whole):
     optimizer = Forgets
 
 
+class LoadsNothing(Lion):
+    def load_state_dict(self, state_dict):
+        pass
+
+
+class Deaf(Whole):
+    optimizer = LoadsNothing
+
+
 class Keeps(TranslationModule):
     def on_save_checkpoint(self, checkpoint):
         super().on_save_checkpoint(checkpoint)
@@ -140,6 +149,7 @@ class Keeps(TranslationModule):
         ),
         (Adds, r"the checkpoint of the first step cannot be read back: .*encoder\.0\.extra"),
         (Forgetful, "Forgets: its load_state_dict does not restore the saved state"),
+        (Deaf, "LoadsNothing: its load_state_dict does not restore the saved state"),
         (Keeps, "the state seen has a set"),
     ],
 )

@@ -54,19 +54,20 @@ class Checkpoint:
         return _vocab_size_of(self.tokenizer)
 
 
-def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Writes a checkpoint file. Raises ResourceError if the disk is full."""
-    write_tensors(path, {**vars(checkpoint), "config": to_dict(checkpoint.config)})
+def save(path: Path, checkpoint: Checkpoint, *, kept: bool = True) -> None:
+    """Writes a checkpoint file, see `write_tensors`."""
+    write_tensors(path, {**vars(checkpoint), "config": to_dict(checkpoint.config)}, kept=kept)
 
 
 def load(path: Path, just_written: bool = False) -> Checkpoint:
     """Reads a checkpoint file, including one that a Lightning Trainer wrote for our modules.
-    `just_written`: by this process, see `read_tensors`.
+    `just_written`: by this process and program, see `read_tensors`.
 
     Raises RefusedError if it is missing or damaged, or holds no model, values of wrong types or
     unknown options.
     """
-    payload = _read_lightning(path) or read_tensors(path, just_written)
+    payload = None if just_written else _read_lightning(path)
+    payload = payload or read_tensors(path, just_written)
     names = Checkpoint.__dataclass_fields__
     if missing := sorted(name for name in names if payload.get(name) is None):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(missing)})")
@@ -148,36 +149,40 @@ def _read_lightning(path: Path) -> dict[str, Any] | None:
     }
 
 
-def write_tensors(path: Path, payload: Mapping[str, Any]) -> None:
+def write_tensors(path: Path, payload: Mapping[str, Any], *, kept: bool = True) -> None:
     """Writes tensors and plain values so that `path` is never incomplete, even after a kill or a
     power cut.
 
-    Raises ResourceError if the disk is full; an earlier file under `path` is then still there.
+    Not `kept`: for this process, which reads it at once with `just_written` and removes it; without
+    a checksum, and not flushed to the disk. Raises ResourceError if the disk is full; an earlier
+    file under `path` is then still there.
     """
     payload = {"format": FORMAT, **payload}
-    with writing_checkpoint(path, n_bytes(payload)), atomic_file(path) as file:
-        hashed = _HashedFile(file)
-        torch.save(payload, cast(BinaryIO, hashed))  # which calls write and flush only
-        if hashed.error:
-            raise hashed.error
-        file.seek(-2, os.SEEK_END)
-        file.write(struct.pack("<H", CHECKSUM_SIZE))  # the length of the zip comment
-        file.write(CHECKSUM_PREFIX + hashed.digest.hexdigest().encode())
+    size = n_bytes(payload)
+    with writing_checkpoint(path, size), atomic_file(path, flushed=kept) as file:
+        pieces = _Pieces(file, hashed=kept)
+        torch.save(payload, cast(BinaryIO, pieces))  # which calls write and flush only
+        if pieces.error:
+            raise pieces.error
+        if pieces.digest:
+            file.seek(-2, os.SEEK_END)
+            file.write(struct.pack("<H", CHECKSUM_SIZE))  # the length of the zip comment
+            file.write(CHECKSUM_PREFIX + pieces.digest.hexdigest().encode())
 
 
-class _HashedFile:
+class _Pieces:
     """The file that torch writes an archive to. It hashes and writes each piece, so that no second
     copy is in memory.
     """
 
-    def __init__(self, file: BinaryIO):
-        self._file, self.digest = file, hashlib.sha256()
-        self.error: OSError | None = (
-            None  # a disk error, which torch would replace by one of its own
-        )
+    def __init__(self, file: BinaryIO, hashed: bool):
+        self._file, self.digest = file, hashlib.sha256() if hashed else None
+        # A disk error, which torch would replace by one of its own
+        self.error: OSError | None = None
 
     def write(self, chunk: bytes) -> int:
-        self.digest.update(chunk)
+        if self.digest:
+            self.digest.update(chunk)
         try:
             if not self.error:
                 self._file.write(chunk)
@@ -189,6 +194,14 @@ class _HashedFile:
         """Does nothing, though torch calls it at the end: the file is flushed when it is
         complete.
         """
+
+
+def write_outline(path: Path, payload: Mapping[str, Any]) -> None:
+    """Writes what `write_tensors` would, but holes in the place of values: in no time, to see
+    whether it can be read.
+    """
+    with torch.serialization.skip_data():
+        torch.save({"format": FORMAT, **payload}, path)
 
 
 def n_bytes(payload: Any) -> int:

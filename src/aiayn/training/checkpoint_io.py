@@ -128,7 +128,8 @@ class RunCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
         """Copies the checkpoint and has it written in the background: step_N.optim, if the options
-        of `CheckpointSaver` ask for it, step_N.ckpt and last.ckpt; then older ones are pruned.
+        of `CheckpointSaver` ask for it, step_N.ckpt and last.ckpt; then older ones are pruned. What
+        the proof of the first step reads is written uncopied, and without the optimizer's values.
 
         On rank 0 only. Raises ConfigError for a state that a checkpoint cannot hold.
         """
@@ -148,24 +149,29 @@ class RunCheckpointIO(TorchCheckpointIO):
             # Data loaders have no state: the step says what comes next.
             lightning["loops"]["fit_loop"]["state_dict"] = {}
             states = {"lightning": lightning, "module": others}
-        copies = self.services.writer.copied({"states": states, "weights": weights})
+        values: dict[str, Any] = {"states": states, "weights": weights}
+        if path.name != PROOF:  # for which the training waits
+            values = self.services.writer.copied(values)
         complete = Checkpoint(
             step=step,
             config=self.run.config,
-            weights=copies["weights"],
+            weights=values["weights"],
             tokenizer=self.run.corpus.tokenizer.to_json(),
             corpus=self.run.corpus.fingerprint,
             micro_batches=self.run.plan.micro_batches,
             averaged=[],
         )
-        then = self.services.writer.submit
+        then, optimizer_path = self.services.writer.submit, checkpoint_folder.optimizer_path(path)
+        if path.name == PROOF:
+            then(lambda: checkpoints.save(path, complete, kept=False))
+            then(checkpoints.write_outline, optimizer_path, states)
+            return
         if path.name != BEST:
             then(checkpoint_folder.set_aside_average, folder)
         if states:  # first, because training goes on from the newest checkpoint that has them
-            optimizer_path = checkpoint_folder.optimizer_path(path)
-            then(checkpoints.write_tensors, optimizer_path, copies["states"])
+            then(checkpoints.write_tensors, optimizer_path, values["states"])
         then(checkpoints.save, path, complete)
-        if path.name not in (PROOF, BEST):
+        if path.name != BEST:
             trainer = self.run.config.trainer
             then(checkpoint_folder.update_last, folder, step)
             then(lambda: checkpoint_folder.prune(folder, steps_to_average(folder, trainer)))

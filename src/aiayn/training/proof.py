@@ -9,6 +9,7 @@ have learned something.
 
 import inspect
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
@@ -34,6 +35,7 @@ from aiayn.errors import (
     explain_own_code,
     is_own_file,
 )
+from aiayn.hardware import threads
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.layers import DecoderLayer, EncoderLayer
 from aiayn.model.transformer import Transformer
@@ -81,19 +83,19 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
     Raises ConfigError if model or optimizer is not the one in training then, or if a search would
     not compute what training computes. Warns if the sentences of a batch change each other.
     """
-    with torch.random.fork_rng(devices=[]):  # building a model draws weights
+    # Building a model draws weights. Threads would wait for each other in narrow models.
+    with torch.random.fork_rng(devices=[]), threads(1):
         try:
             checkpoint = checkpoints.load(path, just_written=True)
             model = load_model(checkpoint).eval()
-            states = checkpoints.read_tensors(
-                checkpoint_folder.optimizer_path(path), just_written=True
-            )
+            checkpoints.read_tensors(checkpoint_folder.optimizer_path(path), just_written=True)
         except UserError as error:
             raise ConfigError(
                 f"the checkpoint of the first step cannot be read back: {error}"
             ) from error
-        [state] = states["lightning"]["optimizer_states"]
-        restored = copy(trainer.optimizers[0])  # has states of its own once it has loaded some
+        [optimizer] = trainer.optimizers
+        state, restored = optimizer.state_dict(), copy(optimizer)
+        restored.state = defaultdict(dict)
         restored.load_state_dict(state)
         if not same(restored.state_dict(), state):
             raise ConfigError(
@@ -233,7 +235,7 @@ def code_faults(
                 narrow(shallow), narrow_vocab, longest, min(max_length, NARROW_POSITIONS)
             )
             | short_faults(narrow(deep), narrow_vocab)
-            | position_faults(model, vocab_size, (5, 3), 4)
+            | position_faults(model, vocab_size, (5, 3), 3)
         )
     except Exception:  # code of an extension for one size
         faults = position_faults(model, vocab_size, longest, min(max_length, POSITIONS))
