@@ -36,7 +36,7 @@ NAMES = {
 }
 QUESTIONS = {
     "Does dropout help?": ("d_drop00", "d_drop03"),
-    "What does going without label smoothing do?": ("d_ls00",),
+    "Is the model better without label smoothing?": ("d_ls00",),
     "Is bigger better?": ("c_n2", "c_dmodel64", "c_dmodel256"),
 }
 BLEU = Metric("sacrebleu", "test")

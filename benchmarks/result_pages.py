@@ -365,8 +365,8 @@ def manuals() -> dict[str, str]:
         if row["tags"] == "put back"
     ]
     about = (
-        f"{' and '.join(same_words)} of the elements enclose exactly the words that they enclose in "
-        "the reference. Only a translation with the same words can achieve this."
+        f"{' and '.join(same_words)} of the elements enclose the same words as in the reference. "
+        "Where the translation has other words, none can."
     )
     return {
         "markup": table(columns, markup),
@@ -408,8 +408,8 @@ def performance() -> dict[str, str]:
             f"such requests. Its memory grew from {soak['MB before']:.0f} to {soak['MB after']:.0f} "
             "MB; a server with the quickstart model [takes less](../serve.md#memory)."
         ),
-        "first-step": f"The tiny model's first step on a prepared corpus comes {first_step['seconds']:.1f} "
-        "s after the command.",
+        "first-step": "On a prepared corpus, the tiny model finishes its first step "
+        f"{first_step['seconds']:.1f} s after the command.",
         "all-reduce": table(
             [
                 Column("MB", "gradients (MB)"),

@@ -75,8 +75,8 @@ def blocks() -> dict[str, str]:
         for name, key, decimals in BASE
     ]
     about = (
-        f"Base has {', '.join(figures)} (mean and standard deviation of {base['n']} seeds; half of "
-        f"BLEU's 95 % interval is {half_width(base['bleu']):.2f})."
+        f"Base has {', '.join(figures)} (mean and standard deviation of {base['n']} seeds). The "
+        f"mean BLEU has a 95 % interval of ± {half_width(base['bleu']):.2f}."
     )
     return {
         "base": wrapped(" ".join([about, *table_of_changes.after])),
@@ -97,7 +97,7 @@ def _from_cpu_to_gpu() -> str:
     """Returns how the same row and seed differ between a CPU and the GPU."""
     on_gpu, on_cpu = ({run.folder.path.name: run for run in published(study)} for study in STUDIES)
     names = sorted(on_gpu.keys() & on_cpu.keys())
-    sentences = []
+    sentences, largest_changes = [], []
     for title, metric in (
         ("perplexity", Metric("val/ppl")),
         ("BLEU", Metric("bleu_compound_split", "val")),
@@ -107,15 +107,15 @@ def _from_cpu_to_gpu() -> str:
         low, high = test.confidence_interval()
         change = mean(gpu - cpu for gpu, cpu in pairs)
         largest = max(abs(gpu - cpu) for gpu, cpu in pairs)
-        p = f"p {test.pvalue:.3f}"
         sentences.append(
-            f"in {title} by {change:+.2f} [{low:+.2f}, {high:+.2f}] ({p}, at most {largest:.2f} "
-            "in one run)"
+            f"in {title} by {change:+.2f} [{low:+.2f}, {high:+.2f}] (p {test.pvalue:.3f})"
         )
+        largest_changes.append(f"{largest:.2f} in {title}")
     return (
         "Two seeds of base and 13 rows also ran on one CPU core each. With the same row and seed, "
         f"the GPU differs {' and '.join(sentences)}. These are means of {len(names)} pairs with "
-        "95 % intervals and p of a paired t-test."
+        "95 % intervals and p of a paired t-test. The largest difference of a single pair is "
+        f"{' and '.join(largest_changes)}."
     )
 
 

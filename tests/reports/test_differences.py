@@ -122,7 +122,8 @@ def said(samples: dict[str, Sample]) -> str:
 def test_one_line_says_how_rows_were_tested_and_another_that_nothing_was_found():
     base, near, far = sample(7.0, 7.5, 8.0), sample(7.1, 7.5, 7.9), sample(17.1, 17.5, 17.9)
     by_seed = said({"base": base, "row": far})
-    assert "seed by seed, with one pooled standard deviation; intervals are 95 %" in by_seed
+    method = "between runs of the same seed, with one pooled standard deviation; intervals are 95 %"
+    assert method in by_seed
     assert "No difference" not in by_seed
     assert "No difference is significant." in said({"base": base, "row": near})
     assert "Welch's t-test" in said({"base": base, "row": sample(8.0, 8.5, first=7)})

@@ -261,7 +261,7 @@ def test_text_latex_and_csv_hold_the_same_comparison(own):
     [line] = [line for line in text.split("\n") if line.startswith("dropout-0.3 ")]
     assert "9.00 ± 0.01" in line or "9.01 ± 0.01" in line
     assert line.count("*") == 1
-    assert "seed by seed" in text
+    assert "between runs of the same seed" in text
     assert "Holm's correction for 2 comparisons" in text
     tex = printed(str(own), "--format", "latex")
     [row] = [line for line in tex.split("\n") if line.startswith("dropout-0.3 & 0.3 & $2$")]

@@ -165,7 +165,7 @@ def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> li
         return [f"Differences are from {base}. Intervals need two seeds on both sides."]
     methods = []
     if any(change.is_paired for change in tested):
-        methods.append("seed by seed, with one pooled standard deviation")
+        methods.append("between runs of the same seed, with one pooled standard deviation")
     if not all(change.is_paired for change in tested):
         methods.append("by Welch's t-test where the seeds differ")
     lines = [
