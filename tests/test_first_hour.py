@@ -135,6 +135,7 @@ def test_where_torch_for_cpus_is_missing_make_stops_before_it_takes_the_build_fo
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(7200)  # a download, an installation and the quickstart, on a slow machine
 def test_the_commands_of_the_readme_run_in_order_in_an_empty_environment(tmp_path):
     """Only the repository's address is replaced. Data sets and weeks of training are not on every
     machine.
