@@ -420,10 +420,10 @@ def _subtitle_pieces(text: list[SubtitleLine]) -> Pieces:
         # Nothing to translate, or tags that end a sentence
         return [piece for line in text for piece in (line.lead, *parse_markup(line.words))]
     divide = partial(in_lines, lengths=list(map(len, lines)), ends=[line.lead for line in others])
-    return [
-        text[0].lead,
-        *(Checked([piece], divide) if isinstance(piece, Part) else piece for piece in pieces),
+    divided: Pieces = [
+        Checked([piece], divide) if isinstance(piece, Part) else piece for piece in pieces
     ]
+    return [text[0].lead, Checked(divided, str, "".join([*chain(*text)][1:]))]
 
 
 def in_lines(text: str, lengths: Sequence[int], ends: Sequence[str]) -> str:

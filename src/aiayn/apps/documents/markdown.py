@@ -118,7 +118,8 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
             units: Pieces = read_parts(inline_tokens, _read, _escape(special, inline_tokens))
             if not in_cell and not opening.markup.startswith("#"):
                 units = [
-                    Checked([unit], _finish) if isinstance(unit, Part) else unit for unit in units
+                    Checked([unit], _finish, unit.raw) if isinstance(unit, Part) else unit
+                    for unit in units
                 ]
             leave_block = partial(
                 leave,
@@ -128,7 +129,7 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
             )
             marks_of = partial(_marks_of, parser, definitions, opening.markup == "-")
             accept = partial(_accepted, marks_of, text[begin:end], leave_block)
-            block_pieces = [Checked(units, accept)]
+            block_pieces = [Checked(units, accept, text[begin:end])]
         pieces += [text[done:begin], *block_pieces]
         done = end
     return [*pieces, text[done:]]
@@ -154,7 +155,7 @@ def _accepted(
         return f"[{link[1]}][]" if (words, "") in names else f"[{link[1]}]"
 
     translation = NAMED.sub(shorter, translation)
-    if translation == as_it_was or marks_of(translation) <= marks_of(as_it_was):
+    if marks_of(translation) <= marks_of(as_it_was):
         return translation
     leave()
     return as_it_was

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
 from itertools import groupby, pairwise
+from operator import attrgetter
 
 from aiayn.data.placeholders import CJK, PLACEHOLDER, TAG, has_letters
 
@@ -54,6 +55,7 @@ MESSAGE = re.compile(
 TWO_WORDS = re.compile(rf"(?![{CJK}]{{2}})\w\w")  # the last letter of one, the first of the next
 ENDING = re.compile(r"[a-z]{1,4}(?![^\W_])")  # of a word whose beginning is code: `Decimal`s
 NO_BREAK = re.compile("&(?:nbsp|#160|#[xX][aA]0);")
+ENTITY = re.compile(r"&#?\w{1,40};")
 # Where comments and the like end in a browser; Python's versions differ in that.
 ENDS = {"<!--": "--!?>", "<![CDATA[": r"\]\]>", "<?": r"\?>", "": ">"}
 
@@ -76,6 +78,7 @@ class Part:
     """A text to translate, without its tags and without white space around it."""
 
     text: str
+    raw: str = ""  # as it is written, which stays if the translation is the text
     tags: list[Tag] = field(default_factory=list)
     # Characters, and the element that replaces them
     kept: list[tuple[int, int, str]] = field(default_factory=list)
@@ -88,6 +91,7 @@ class Checked:
 
     pieces: "Pieces"
     accept: Callable[[str], str]  # is given the translation; returns what is written
+    raw: str = ""  # is written instead if no translation differs from its text
 
 
 Piece = Part | str | Checked
@@ -107,7 +111,9 @@ def rendered(pieces: Iterable[Piece], translate: Callable[[Part], str]) -> str:
     texts = []
     for piece in pieces:
         if isinstance(piece, Checked):
-            piece = piece.accept(rendered(piece.pieces, translate))
+            translation = rendered(piece.pieces, translate)
+            is_same = piece.raw and translation == rendered(piece.pieces, attrgetter("raw"))
+            piece = piece.raw if is_same else piece.accept(translation)
         texts.append(translate(piece) if isinstance(piece, Part) else piece)
     return "".join(texts)
 
@@ -196,6 +202,19 @@ def html_text(raw: str) -> str:
     return html.unescape(re.sub("[ \t]+", " ", plain_text(raw)))
 
 
+def _as_spelled(raw: str, escape: Callable[[str], str]) -> Callable[[str], str]:
+    """Returns `escape`, but for characters that this text writes as entities and never otherwise:
+    these are written as they are there.
+    """
+    plain = set(ENTITY.sub("", raw))
+    spelled = {
+        character: entity
+        for entity in ENTITY.findall(raw)
+        if (character := html.unescape(entity)) not in plain
+    }
+    return lambda text: "".join(spelled.get(character) or escape(character) for character in text)
+
+
 def parse_markup(text: str, markup: bool = True, is_html: bool = False) -> Pieces:
     """Returns the parts of a text, and between them what is kept: with the parts' own tags, they
     are the text.
@@ -222,12 +241,12 @@ def read_parts(
     gets every tag that is not in an element that stays as it is.
     """
     pieces: Pieces = []
-    make = partial(Part, escape=escape)
     for is_other, group in groupby(
         _joined(iter(tokens), edit_tag), lambda token: token[0] == "other"
     ):
         group_tokens = list(group)
-        pieces += [raw for *_, raw in group_tokens] if is_other else _part(group_tokens, read, make)
+        raws = [raw for *_, raw in group_tokens]
+        pieces += raws if is_other else _part(group_tokens, read, escape)
     return pieces
 
 
@@ -261,7 +280,7 @@ def _joined(tokens: Iterator[Token], edit_tag: Callable[[str], str]) -> Iterator
             yield "other" if name in BLOCK else token_type, name, edit_tag(raw)
 
 
-def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., Part]) -> Pieces:
+def _part(tokens: list[Token], read: Callable[[str], str], escape: Callable[[str], str]) -> Pieces:
     """Returns a part between the white space around it; what has no letters, or is a message, as it
     is.
     """
@@ -331,8 +350,12 @@ def _part(tokens: list[Token], read: Callable[[str], str], make: Callable[..., P
     translatable = " ".join(text[stop:start] for (_, stop), (start, _) in pairwise(spans))
     if MESSAGE.search(translatable) or not has_letters(translatable):
         return [raw] if raw else []
-    # White space around a part stays as it is written, `&nbsp;`, too, where that is read as a
-    # blank.
-    blanks = NO_BREAK.sub(lambda entity: "\xa0" * len(entity[0]), raw) if read is html_text else raw
+    blanks = raw
+    if read is html_text:
+        # White space around a part stays as it is written, `&nbsp;`, too.
+        blanks = NO_BREAK.sub(lambda entity: "\xa0" * len(entity[0]), raw)
+        escape = _as_spelled(
+            "".join(raw for token_type, _, raw in tokens if token_type == "text"), escape
+        )
     front, back = len(raw) - len(blanks.lstrip()), len(blanks.rstrip())
-    return [raw[:front], make(text, tags, kept), raw[back:]]
+    return [raw[:front], Part(text, raw[front:back], tags, kept, escape), raw[back:]]

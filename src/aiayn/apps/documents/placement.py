@@ -149,7 +149,7 @@ def _units_of(
 
 def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counter[str]) -> str:
     """Returns the translation of a part with its tags and placeholders; other text is passed
-    through `part.escape`.
+    through `part.escape`. A part that stays the same is returned as it is written.
 
     Adds to `placement_counts` how many the model wrote itself (by_model), were put where the
     alignment says (by_alignment) or where it says nothing (guessed), and how many of the model's
@@ -157,6 +157,8 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
     Takes Python steps in proportion to units and tags, and a few passes of numpy over the units for
     each tag.
     """
+    if text == part.text and part.raw:
+        return part.raw
     words = sorted(_fixed_words(part, text, weights, placement_counts), key=lambda word: word[:2])
     word_weights = np.array([word.weights for word in words]).reshape(len(words), weights.shape[1])
     tags_at: defaultdict[int, dict[int, str]] = defaultdict(dict)  # by word and character
@@ -178,7 +180,7 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
             following = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
             gap = _gap(preceding, following, not was_new, not word.is_new)
         tags = tags_at[number]
-        pieces += [tags.pop(BEHIND, ""), gap, tags.get(0, "")]
+        pieces += [tags.pop(BEHIND, ""), part.escape(gap), tags.get(0, "")]
         for start, stop in pairwise(sorted({0, *tags, len(word.text)})):
             pieces += [word.text[start:stop], tags.get(stop, "")]
         preceding = f"{preceding}{gap}{word.text}"[-MARK_LENGTH:]
