@@ -304,9 +304,11 @@ def small_model(**changes: Any) -> ModelConfig:
     return ModelConfig(**sizes | others | changes)
 
 
-def write_run(folder: Path, src_lang: str = "en", tgt_lang: str = "de") -> Path:
+def write_run(
+    folder: Path, src_lang: str = "en", tgt_lang: str = "de", others: Sequence[str] = ()
+) -> Path:
     """A run's folder with two checkpoints of different tiny models, `last` and `averaged`, that
-    translate nonsense.
+    translate nonsense. The others are options of the model.
     """
     import torch
 
@@ -323,7 +325,7 @@ def write_run(folder: Path, src_lang: str = "en", tgt_lang: str = "de") -> Path:
     ]
     options = [*text, "model.n_layers=2", "model.d_model=12", "model.d_ff=20"]
     config = composed(
-        *options, "model.n_heads=2", "search.beam_size=3", "search.max_extra_tokens=4"
+        *options, "model.n_heads=2", "search.beam_size=3", "search.max_extra_tokens=4", *others
     )
     tokenizer = Tokenizer.train(
         [["the old house of the man sees two cats", "das alte Haus des Mannes"]], 280

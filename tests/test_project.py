@@ -22,7 +22,7 @@ from aiayn.config.schema import Config
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The site, built strictly: a warning is an error."""
-    for module in ("material", "mkdocs", "mkdocstrings_handlers.python"):
+    for module in ("latex2mathml", "material", "mkdocs", "mkdocstrings_handlers.python"):
         pytest.importorskip(module, reason="pip install -e '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]

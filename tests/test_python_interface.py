@@ -6,7 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from applications import ROOT, TEXT, TINY, composed_options, run_application, write_text
+from applications import (
+    ROOT,
+    TEXT,
+    TINY,
+    composed_options,
+    run_application,
+    write_run,
+    write_text,
+)
 
 import aiayn
 from aiayn.errors import ConfigError
@@ -37,6 +45,36 @@ def test_a_run_is_composed_trained_scored_and_loaded_from_python(folder):
     assert len(translator.translate(["one two", ""])) == 2
     # finished: nothing is trained again
     assert aiayn.train(*TEXT, *TINY, "name=mine", "outputs=runs") == run
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "installed"),
+    [
+        ("CTranslate2", [], True),
+        ("torch", ["model.attention_window=2"], True),
+        ("torch", [], False),
+    ],
+    ids=["expressible", "not expressible", "not installed"],
+)
+def test_a_run_is_loaded_with_the_engine_that_the_command_line_takes_at_the_defaults(
+    tmp_path, monkeypatch, engine, options, installed
+):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 0)
+    if not installed:
+        monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    run = write_run(tmp_path / "run", others=options)
+    lines = ["the old house", "", "the man sees two cats"]
+    (tmp_path / "text").write_text("\n".join(lines) + "\n")
+
+    command = run_application("aiayn", "translate", str(run), str(tmp_path / "text"))
+    translator = aiayn.load(run)
+
+    assert command.err.startswith(f"engine   {engine}, "), command.err
+    kind = {"CTranslate2": "FastTranslator", "torch": "Translator"}[engine]
+    assert type(translator).__name__ == kind
+    assert translator.translate(lines) == command.out.splitlines()
+    assert type(aiayn.load(run, engine="torch")).__name__ == "Translator"
 
 
 def test_a_mode_that_wandb_does_not_know_is_refused_before_anything_starts(monkeypatch):
