@@ -6,6 +6,7 @@ https://www.mkdocs.org/dev-guide/plugins/#events explains the functions' names.
 
 import re
 import subprocess
+from html import escape
 from os.path import relpath
 from pathlib import Path
 from typing import Any
@@ -50,22 +51,18 @@ def options_page() -> str:
             "",
             f"## aiayn {command}",
             "",
-            "| option | type | default | meaning |",
-            "|---|---|---|---|",
+            "| option | meaning, type and default |",
+            "|---|---|",
         ]
         for key, option in options_of(schema).items():
             kind: Any = option.type
-            cells = [
-                f'[`{key}`](#{key}){{ id="{key}" }}',
-                getattr(kind, "__name__", str(kind)),
-                f"`{as_option(values[key])}`",
-                option.metadata["help"],
-            ]
-            lines.append(
-                "| "
-                + " | ".join(cell.replace("|", "\\|").replace("None", "null") for cell in cells)
-                + " |"
-            )
+            default = escape(str(as_option(values[key])))
+            # Two columns fit a phone; a long hash breaks in the middle.
+            default = re.sub(r"([0-9a-f]{20})(?=[0-9a-f]{20})", r"\1<wbr>", default)
+            type_name = getattr(kind, "__name__", str(kind)).replace("None", "null")
+            cell = f"{option.metadata['help']}<br>{type_name}, default <code>{default}</code>"
+            cell = cell.replace("|", "\\|")
+            lines.append(f'| [`{key}`](#{key}){{ id="{key}" }} | {cell} |')
     return "\n".join(lines) + "\n"
 
 

@@ -26,6 +26,45 @@ def find_chromium() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+# Words whose contrast with what is behind them is below 4.5 to 1, the least of WCAG's level AA.
+# Words in pictures are left out: their backgrounds are drawn, not styled.
+FAINT_WORDS = r"""(() => {
+    const channels = colour => {
+        const numbers = colour.match(/[\d.]+/g).map(Number);
+        const scale = colour.startsWith('color(') ? 255 : 1;
+        return [...numbers.slice(0, 3).map(one => one * scale), numbers[3] ?? 1];
+    };
+    const over = (above, below) => [0, 1, 2].map(
+        i => above[i] * above[3] + below[i] * (1 - above[3]));
+    const luminance = colour => colour.slice(0, 3)
+        .map(one => one / 255)
+        .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, one, i) => sum + one * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = element => {
+        const layers = [];
+        for (let e = element; e; e = e.parentElement) {
+            layers.unshift(channels(getComputedStyle(e).backgroundColor));
+            if (layers[0][3] === 1) break;
+        }
+        return layers.reduce((below, layer) => over(layer, below), [255, 255, 255]);
+    };
+    const faint = new Set();
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const text = walker.currentNode.textContent.trim();
+        const element = walker.currentNode.parentElement;
+        const seen = {opacityProperty: true, visibilityProperty: true};
+        if (!text || element.closest('svg, :disabled') || !element.checkVisibility(seen)) continue;
+        const colour = channels(getComputedStyle(element).color);
+        for (let e = element; e; e = e.parentElement) colour[3] *= getComputedStyle(e).opacity;
+        const back = behind(element);
+        const [low, high] = [luminance(over(colour, back)), luminance(back)].sort((a, b) => a - b);
+        if ((high + 0.05) / (low + 0.05) < 4.5) faint.add(text);
+    }
+    return [...faint];
+})()"""
+
+
 class Chromium:
     """One browser with one page. `close` ends it."""
 
@@ -139,6 +178,10 @@ class Chromium:
         if "exceptionDetails" in result:
             raise RuntimeError(result["exceptionDetails"]["exception"]["description"])
         return result["result"].get("value")
+
+    def faint_words(self) -> list[str]:
+        """Words that are hard to read against what is behind them."""
+        return self.run(FAINT_WORDS)
 
     def point(self, selector: str) -> None:
         """Moves the mouse to the middle of the first element that fits."""

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from aiayn.config.stored import to_dict
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.reports import groups
-from aiayn.reports.plots import panels
+from aiayn.reports.plots import panel_svg, panels
 from aiayn.reports.report import marked_difference, summary, write_report
 from aiayn.runs.run_folder import RunFolder
 
@@ -534,6 +534,18 @@ def test_a_curve_is_svg_text_in_the_pages_colours_and_no_two_panels_share_an_id(
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_point_alone_is_drawn_larger_and_numbers_beside_an_axis_have_no_factor_above_it(count):
+    records = [{"step": 10 * step, "train/lr": step * 1e-6} for step in range(1, count + 1)]
+
+    [panel] = panels({"run": [(0, records)]})
+    svg = panel_svg(panel, 10 * count)
+
+    [radius] = re.findall(r'd="M 0 ([\d.]+) \nC', svg)
+    assert (float(radius) > 3) == (count == 1)
+    assert "1e\N{MINUS SIGN}06" in re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
 # In a browser.
 
 
@@ -587,3 +599,5 @@ def test_a_browser_shows_both_pages_without_network_complaints_or_a_line_too_wid
             return new Set([...range.getClientRects()].map(box => box.top)).size > 1;
         }).map(e => e.textContent)"""
         assert browser.run(broken) == []
+        assert browser.run(broken.replace(".scroll th", ".option")) == []
+        assert browser.faint_words() == []

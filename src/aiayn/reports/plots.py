@@ -170,17 +170,19 @@ def panel_svg(panel: Panel, last_step: int) -> str:
         lowest = 1 / LARGEST
         axis.set_yscale("log")
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter("{x:g}")  # 20, not 2 x 10^1
         axis.yaxis.set_minor_formatter("")
+    axis.yaxis.set_major_formatter("{x:g}")  # 20, not 2 x 10^1; no factor above the axis
     looks = itertools.cycle(itertools.product(LINES, COLOURS))
     for (line, colour), (name, curve) in zip(looks, panel.curves.items(), strict=False):
         if panel.chart.log_scale:
             curve = curve[curve["lowest"] > 0]
         every = math.ceil(len(curve) / MAX_POINTS) or 1
         curve = curve[::-every][::-1].clip(lowest, LARGEST)  # the last point stays
-        style = {"color": colour, "linestyle": line, "linewidth": 1.4, "markersize": 3}
-        marker = "o" if len(curve) <= 80 else ""
-        axis.plot(curve.index, curve["mean"], label=name, marker=marker, **style)
+        style = {"color": colour, "linestyle": line, "linewidth": 1.4, "zorder": 3}
+        style |= {"marker": "o" if len(curve) <= 80 else "", "markersize": 3}
+        if len(curve) == 1:  # A point alone has no line that leads to it
+            style["markersize"] = 7
+        axis.plot(curve.index, curve["mean"], label=name, clip_on=False, **style)
         if (curve["lowest"] < curve["highest"]).any():
             band = (curve.index, curve["lowest"], curve["highest"])
             axis.fill_between(*band, color=colour, alpha=0.2, linewidth=0)

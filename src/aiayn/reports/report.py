@@ -343,13 +343,18 @@ def _rendered(template: str, curves: Mapping[str, Runs], steps: int, **content: 
     return TEMPLATES.get_template(template).render(content, panels=drawn)
 
 
+def whole_options(text: str) -> Markup:
+    """Return a line as HTML in which no browser breaks an option after one of its hyphens."""
+    return Markup(re.sub(r"--[a-z-]+", r'<span class="option">\g<0></span>', escape(text)))
+
+
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
     autoescape=True,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters["shown"] = shown
+TEMPLATES.filters |= {"shown": shown, "whole_options": whole_options}
 TEMPLATES.globals |= {"marked_difference": marked_difference, "style": PAGE}
 
 
