@@ -208,6 +208,33 @@ def test_another_address_shows_what_it_says_and_nothing_of_the_one_before(page, 
     is_shown(browser, "keys", maps.decoder_self[1, 2, 1])
 
 
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_text_from_right_to_left_begins_at_the_right_and_keeps_its_shares(
+    browser, maps, tiny_config, tmp_path, width, dark
+):
+    hebrew = ["▁הבית", "▁הישן", "▁של", "▁האיש", "▁כאן", "</s>"]
+    path = tmp_path / "index.html"
+    written = replace(maps, src=hebrew, sentence="הבית הישן של האיש כאן")
+    write_explorer(path, written, {}, tiny_config, "small")
+    browser.open(f"{path.as_uri()}#show=cross&head=1.1", width=width, dark=dark)
+
+    directions = "[...document.querySelectorAll('#sentence, #translation')].map(DIRECTION)"
+    direction = "e => getComputedStyle(e).direction"
+    assert browser.run(directions.replace("DIRECTION", direction)) == ["rtl", "ltr"]
+    words = f"[...document.querySelectorAll('{FIRST} .keys .text')].map({direction})"
+    assert browser.run(words) == ["rtl"] * 5 + ["ltr"]  # the mark of the end is an English word
+
+    browser.point(token("queries", 1))
+    # The words of the sentence below stand in the order of their shares, from left to right.
+    places = "[...document.querySelectorAll('#says bdi')].map(e => e.getBoundingClientRect())"
+    found = browser.run(f"{places}.map(box => [box.y, box.x])")
+    assert len(found) > 2
+    assert found == sorted(found)
+    assert browser.faint_words() == []
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1300, False), (390, True)])
 def test_long_sentences_stay_within_the_window(browser, tiny_config, tmp_path, width, dark):
     n = 60

@@ -50,11 +50,17 @@ function drawLines(weights) {
 /* How much the token in focus looks at the other side's token `index`, or is looked at by it. */
 const share = (weights, { side, index }, other) => (side === "queries" ? weights[index][other] : weights[other][index]);
 
-/* The `count` largest shares of the token in focus, in words; `word` gives the word of a token on the other side. */
+/* A word amid a sentence of the page, which keeps its order beside words from right to left. */
+const isolated = (word) => make("bdi", {}, word);
+
+/* The `count` largest shares of the token in focus, as parts of a sentence; `word` gives the word of a token on the
+   other side. */
 function largestShares(weights, focus, count, word) {
   const shares = focus.side === "queries" ? weights[focus.index] : weights.map((row) => row[focus.index]);
-  return shares.map((weight, index) => [weight, index]).sort((one, two) => two[0] - one[0]).slice(0, count)
-    .filter(([weight]) => weight >= 0.01).map(([weight, index]) => `${word(index)} ${percent(weight)}`).join(", ") || "nothing much";
+  const largest = shares.map((weight, index) => [weight, index]).sort((one, two) => two[0] - one[0]).slice(0, count)
+    .filter(([weight]) => weight >= 0.01);
+  if (!largest.length) return ["nothing much"];
+  return largest.flatMap(([weight, index], rank) => [rank ? ", " : "", isolated(word(index)), ` ${percent(weight)}`]);
 }
 
 /* Shows the shares of the token in focus, {side, index} or null, at the other side's tokens and by its lines. */

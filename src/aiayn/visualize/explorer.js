@@ -216,12 +216,14 @@ function inWords(focus) {
   const other = opposite(focus.side);
   const lists = shownSlots().map((slot) => {
     const list = largestShares(panels[slot].weights, focus, 4, (index) => word(other, index));
-    return make("span", { class: slot ? "second" : "first" }, state.heads[1] ? `${nameOf(state.heads[slot])}: ${list}` : list);
+    const head = state.heads[1] ? `${nameOf(state.heads[slot])}: ` : "";
+    return make("span", { class: slot ? "second" : "first" }, head, ...list);
   });
-  const said = [make("b", {}, word(focus.side, focus.index)), ` ${focus.side === "queries" ? kind.keysTitle : "is looked at by"}: `, ...lists];
+  const said = [make("b", {}, isolated(word(focus.side, focus.index))), ` ${focus.side === "queries" ? kind.keysTitle : "is looked at by"}: `, ...lists];
   if (focus.other !== undefined) {
     const weights = shownSlots().map((slot) => percent(share(panels[slot].weights, focus, focus.other))).join(" / ");
-    said.push(make("span", { class: "cell" }, `${word("queries", focus.index)} → ${word("keys", focus.other)}: ${weights}`));
+    const pair = [isolated(word("queries", focus.index)), " → ", isolated(word("keys", focus.other))];
+    said.push(make("span", { class: "cell" }, ...pair, `: ${weights}`));
   }
   return said;
 }

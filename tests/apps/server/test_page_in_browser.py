@@ -138,6 +138,15 @@ def test_without_a_key_the_page_says_so(browser, echo):
     assert browser.run("document.querySelector('#key').offsetParent !== null")
 
 
+@pytest.mark.parametrize(("text", "direction"), [("הבית הישן", "rtl"), ("the house", "ltr")])
+def test_text_has_the_direction_of_its_script(page, text, direction):
+    translated(page, text)
+
+    for selector in ("#source", "#translation", "#alternatives"):
+        script = f"getComputedStyle(document.querySelector('{selector}')).direction"
+        assert page.run(script) == direction, selector
+
+
 @pytest.mark.parametrize(("width", "dark"), [(360, True), (1300, False)])
 def test_it_fits_a_phone_and_has_a_dark_and_a_light_face(browser, echo, width, dark):
     opened(browser, echo.address, width=width, dark=dark)
@@ -147,5 +156,6 @@ def test_it_fits_a_phone_and_has_a_dark_and_a_light_face(browser, echo, width, d
     until(browser, "document.querySelectorAll('#drawing .looked').length === 1")
 
     assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.faint_words() == []
     colour = browser.run("getComputedStyle(document.body).backgroundColor")
     assert colour == ("rgb(18, 21, 27)" if dark else "rgb(244, 245, 247)")

@@ -142,7 +142,8 @@ function focusOn(focus) {
   const other = opposite(focus.side);
   const word = (side, index) => state.drawing.tokens[side][index]?.title;
   const names = largestShares(state.drawing.weights, focus, 3, (index) => word(other, index));
-  get("says").replaceChildren(make("b", {}, word(focus.side, focus.index) ?? ""), focus.side === "queries" ? " looks at: " : " is looked at by: ", names);
+  const verb = focus.side === "queries" ? " looks at: " : " is looked at by: ";
+  get("says").replaceChildren(make("b", {}, isolated(word(focus.side, focus.index) ?? "")), verb, ...names);
 }
 
 /* Mouse and keyboard. */
