@@ -102,7 +102,8 @@ def documents(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
     known = set()
     for folder in folders:
         for path in sorted(folder.rglob("*")):
-            if path.suffix not in (".html", ".md") and path.name != "METADATA":
+            is_known = path.suffix in (".html", ".md") or path.name == "METADATA"
+            if not is_known or not path.is_file():
                 continue
             text = path.read_bytes().decode("utf-8", "ignore")
             suffix = path.suffix[1:]
