@@ -20,7 +20,7 @@ from omegaconf.resolvers import oc
 from aiayn.config.extensions import check_extensions
 from aiayn.config.messages import hydra_errors_explained, refuse_overrides
 from aiayn.config.program import conf_folder
-from aiayn.config.resolve import check_open_model
+from aiayn.config.resolve import check_open_model, open_options
 from aiayn.config.rules import (
     NAME_CHARACTERS,
     default_values,
@@ -156,13 +156,12 @@ def resolve_options(
     options = from_dict(Config, values)
     if "wandb" in options.logger.kinds and (mode := os.environ.get("WANDB_MODE")):
         one_of("WANDB_MODE", mode, WANDB_MODES)
-    has_peak = options.optim.peak_lr is not None
-    are_typed = {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(overrides)
-    require(
-        not (has_peak and are_typed),
-        "optim.lr_scale and optim.peak_lr: both set the learning rate; leave one out",
-    )
-    if options.init_from is None:  # else the model is that run's
+    if options.optim.peak_lr is not None:
+        require(
+            not {"optim.lr_scale", "optim.peak_lr"} <= typed_keys(overrides),
+            "optim.lr_scale and optim.peak_lr: both set the learning rate; leave one out",
+        )
+    if options.init_from is None and open_options(options):  # else the model is that run's
         check_open_model(options)
     options.outputs_folder  # noqa: B018  (checked before anything starts)
     return options

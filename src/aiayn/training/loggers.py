@@ -42,7 +42,7 @@ class MetricsFile(Logger):
         """Drops lines after `start_step`: the run takes those steps again."""
         super().__init__()
         self.path = path
-        if global_rank() == 0:
+        if global_rank() == 0 and path.exists():
             drop_records_after(path, start_step)
 
     @property
@@ -151,8 +151,8 @@ class RunArtifacts(Checkpoint):
                 corpus["val_text_sha256"] = lines_sha256(*self.run.validation_text)
                 write_json(folder.corpus, corpus)
             wandb_logger = _find(trainer.loggers, "WandbLogger")
-            with optional("the description of data and machine for the dashboard"):
-                if wandb_logger:  # which got the configuration before these were known
+            if wandb_logger:  # which got the configuration before these were known
+                with optional("the description of data and machine for the dashboard"):
                     facts = {"corpus": corpus["splits"], "padding": corpus["padding"]}
                     facts["machine"] = machine
                     wandb_logger.experiment.config.update(facts, allow_val_change=True)

@@ -74,6 +74,7 @@ class RunSpec:
     form: StepForm
     corpus: PreparedCorpus
     plan: BatchPlan  # which pairs make up each training step
+    epoch_steps: int  # the optimizer steps of an epoch
     validation_text: tuple[list[str], list[str]]  # sources, references; empty without val/bleu
     checkpoint: ResumeState | None  # to resume from
     start_step: int  # the optimizer steps that earlier starts have done
@@ -87,11 +88,6 @@ class RunSpec:
         """
         at_end = self.start_step == self.config.trainer.max_steps
         return self.is_finished or (self.end_reason is not None and not at_end)
-
-    @property
-    def epoch_steps(self) -> int:
-        """Returns the optimizer steps of an epoch."""
-        return self.config.trainer.steps_of_epoch(self.plan.steps_per_epoch)
 
     def translator(self, module: TranslationModule) -> Translator:
         """Translates with the model in training, greedily."""
@@ -132,12 +128,14 @@ class RunServices:
 
 def step_form(config: SizedConfig, hardware: Hardware, research: Research) -> StepForm:
     """Chooses the form of a step. Raises ConfigError where one is asked for and impossible."""
-    trainer, model, missing = config.trainer, config.model, missing_for_compiling()
+    trainer, model = config.trainer, config.model
+    on_cpu = hardware.accelerator != "gpu"
+    missing = None if on_cpu else missing_for_compiling()
     has_code = research.module is not TranslationModule or research.callbacks or research.extensions
     why_padded = _why_not(
         "packed",
         trainer.packed,
-        (hardware.accelerator != "gpu", "packing needs a GPU"),
+        (on_cpu, "packing needs a GPU"),
         (missing, f"there is no {missing}"),
         (hardware.precision == "64-true", "packing does not support trainer.precision=64-true"),
         (model.attention_dropout, "packing does not support model.attention_dropout"),
@@ -253,6 +251,7 @@ def begin(
         form=form,
         corpus=datamodule.corpus,
         plan=plan,
+        epoch_steps=trainer.steps_of_epoch(plan.steps_per_epoch),
         # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before
         # writing.
         validation_text=text.read() if trainer.val_bleu_sentences else ([], []),

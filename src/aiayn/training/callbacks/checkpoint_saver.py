@@ -51,7 +51,7 @@ class CheckpointSaver(Checkpoint):
         """Finishes what an interruption after the last validation skipped; another `best_metric`
         has another best.
         """
-        step, best = self.run.start_step, self.services.validations.best_step
+        step, validations = self.run.start_step, self.services.validations
         folder = self.services.folder.checkpoints
         # What refuses an option or a module comes before they are stored.
         if not trainer.optimizers[0].state_dict():  # Lightning's stand-in for none
@@ -64,13 +64,13 @@ class CheckpointSaver(Checkpoint):
                 self.services.folder.store_sources(self.run.research.extensions)
                 warn_of_unused_options(self.run.config.optim, trainer.optimizers[0])
             checkpoint_folder.remove_after(folder, step)
-        if best is not None and (
-            best == step or checkpoint_folder.step_path(folder, best).exists()
-        ):
+        if (best := validations.best_step) is None:
+            return
+        if best == step or checkpoint_folder.step_path(folder, best).exists():
             self._save_best(trainer, best, saved=step > 0)
-        # The loader's workers are forked next, and a fork copies no thread.
-        self.services.writer.wait()
-        if self.services.validations.is_out_of_patience():
+            # The loader's workers are forked next, and a fork copies no thread.
+            self.services.writer.wait()
+        if validations.is_out_of_patience():
             trainer.should_stop = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
