@@ -28,7 +28,7 @@ from aiayn.runs.run_folder import RunFolder
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 from aiayn.training import graphed
 from aiayn.training.module import TranslationModule, compile_layers
-from aiayn.training.research import Research
+from aiayn.training.research import Research, research_of
 from aiayn.training.run import train
 from aiayn.training.start import StepForm, step_form
 
@@ -212,7 +212,7 @@ class Own(TranslationModule):
 
 def test_code_of_an_extension_sees_rows_of_sentences_unless_told_otherwise(monkeypatch):
     monkeypatch.setattr("aiayn.training.start.missing_for_compiling", lambda: None)
-    config, research = composed("model=base"), Research(module=Own)
+    config, research = research_of(composed("model=base"), Own, None, [])
     assert "extension" in (step_form(config, BF16, research).why_padded or "")
     asked = replace(config, trainer=replace(config.trainer, packed=True))
     form = step_form(asked, BF16, research)

@@ -64,27 +64,22 @@ class FastDropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drops elements of x, of any shape, in training. Returns the same shape."""
-        return dropout(x, self.p) if self.training else x
-
-
-def dropout(x: Tensor, p: float) -> Tensor:
-    """Zeroes elements of x with probability p and scales the others by 1 / (1 - p). Returns the
-    same shape.
-    """
-    if p == 0:
-        return x
-    # A model may have moved since it was accelerated.
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
-        return F.dropout(x, p)
-    # Each 64-bit random number decides four elements with 16 bits each: 3.5 times as fast as
-    # torch's dropout, and p is exact to within 1e-5.
-    count = (x.numel() + 3) // 4
-    numbers = torch.empty(count, dtype=torch.int64).random_(-(2**63), None)
-    bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)
-    threshold = min(round(p * 2**16) - 2**15, 2**15 - 1)
-    keep = bits >= threshold
-    return x * (keep * (1 / (1 - p)))
+        """Zeroes elements of x, of any shape, with probability p in training, and scales the others
+        by 1 / (1 - p). Returns the same shape.
+        """
+        if not self.training or self.p == 0:
+            return x
+        # A model may have moved since it was accelerated.
+        if x.device.type != "cpu" or torch.compiler.is_compiling():
+            return F.dropout(x, self.p)
+        # Each 64-bit random number decides four elements with 16 bits each: 3.5 times as fast as
+        # torch's dropout, and p is exact to within 1e-5.
+        count = (x.numel() + 3) // 4
+        numbers = torch.empty(count, dtype=torch.int64).random_(-(2**63), None)
+        bits = numbers.view(torch.int16)[: x.numel()].view(x.shape)
+        threshold = min(round(self.p * 2**16) - 2**15, 2**15 - 1)
+        keep = bits >= threshold
+        return x * (keep * (1 / (1 - self.p)))
 
 
 class PrepackedLinear(nn.Linear):

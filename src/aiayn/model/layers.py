@@ -66,10 +66,6 @@ POSITIONS: dict[str, Callable[[ModelConfig], nn.Module]] = {
 }
 
 
-def positions(config: ModelConfig, position: LayerPosition) -> nn.Module:
-    return POSITIONS[config.positions](config)
-
-
 Part = Callable[[ModelConfig, LayerPosition], nn.Module]
 AttentionPart = Callable[[ModelConfig, LayerPosition], MultiHeadAttention]
 
@@ -98,7 +94,7 @@ class Parts:
     cross_attention: AttentionPart = multi_head_attention
     feed_forward: Part = lambda config, position: FeedForward(config.d_model, config.d_ff)
     add_norm: Part = lambda config, position: AddNorm(config.d_model, config.dropout)
-    positions: Part = positions
+    positions: Part = lambda config, position: POSITIONS[config.positions](config)
     final_norm: Part = lambda config, position: nn.Identity()  # after a stack; the paper has none
 
 

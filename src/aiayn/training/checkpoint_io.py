@@ -5,6 +5,7 @@ and read back.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any
@@ -33,7 +34,7 @@ ELSEWHERE = (
 PLAIN_TYPES = (NoneType, bool, int, float, str)
 
 
-class BackgroundWriter:
+class BackgroundWriter(AbstractContextManager):
     """Runs writes one after another in a thread, none after a failed one; waits for them when its
     context ends.
 
@@ -89,9 +90,6 @@ class BackgroundWriter:
         if self._last:
             wait([self._last])
         self.raise_error()
-
-    def __enter__(self) -> "BackgroundWriter":
-        return self
 
     def __exit__(
         self,

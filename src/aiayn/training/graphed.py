@@ -25,7 +25,6 @@ from aiayn.data.batch import PackedBatch, TrainingBatch
 from aiayn.training.module import (
     TranslationModule,
     dropout_seed,
-    finite_or_zero,
     scaled_loss,
     seed_device,
 )
@@ -133,7 +132,7 @@ class GraphedModule(TranslationModule):
         loss_sum = self.training_loss(batch)
         with torch.autocast(self.device.type, enabled=False):  # as Lightning calls `backward`
             scaled_loss(loss_sum, self.scale).backward()
-        self.loss_sum.copy_(finite_or_zero(loss_sum))
+        self.loss_sum.copy_(loss_sum.detach().nan_to_num(0.0, 0.0, 0.0))
 
     def _update(self) -> None:
         trainer, adam = self.trainer, self._adam

@@ -186,7 +186,7 @@ class TranslationModule(pl.LightningModule):
 
     def training_step(self, batch: TrainingBatch, batch_idx: int) -> dict[str, Tensor]:
         """Returns `loss`, which Lightning minimises, and `loss_sum`, summed over this batch's
-        target tokens, to log.
+        target tokens, to log: 0 where it is not finite.
 
         Raises ConfigError if the step has another number of micro-batches than the Trainer
         accumulates.
@@ -195,7 +195,8 @@ class TranslationModule(pl.LightningModule):
         # the number of batches that one device accumulates, and DDP by the number of devices.
         scale = self.begin_micro_batch(batch) / batch.step_tokens
         loss_sum = self.training_loss(batch)
-        return {"loss": scaled_loss(loss_sum, scale), "loss_sum": finite_or_zero(loss_sum)}
+        logged = loss_sum.detach().nan_to_num(0.0, 0.0, 0.0)
+        return {"loss": scaled_loss(loss_sum, scale), "loss_sum": logged}
 
     def begin_micro_batch(self, batch: TrainingBatch) -> int:
         """Seeds dropout, and returns the number of micro-batches that make up the step.
@@ -415,11 +416,6 @@ def scaled_loss(loss_sum: Tensor, scale: float | Tensor) -> Tensor:
     be 0.
     """
     return loss_sum * torch.where(loss_sum.detach().isfinite(), scale, torch.nan)
-
-
-def finite_or_zero(loss_sum: Tensor) -> Tensor:
-    loss_sum = loss_sum.detach()
-    return torch.where(loss_sum.isfinite(), loss_sum, 0.0)
 
 
 def compile_layers(model: Transformer, backend: str = "inductor") -> None:
