@@ -36,11 +36,8 @@ def short_names(keys: Sequence[str]) -> list[str]:
     return [name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)]
 
 
-def to_dict(options: Any) -> dict[str, Any]:
-    """Returns options as nested dictionaries of plain values, fit for JSON, YAML and
-    checkpoints.
-    """
-    return asdict(options)
+# Options as nested dictionaries of plain values, fit for JSON, YAML and checkpoints
+to_dict = asdict
 
 
 def from_dict(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:

@@ -40,6 +40,8 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
     that state.
     """
     steps = saved_steps(folder)
+    if not steps:
+        return None
     complete = _with_optimizer(folder, steps)
     for step in reversed(complete):
         path = step_path(folder, step)
@@ -51,13 +53,11 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
         raise RefusedError(
             f"{folder}: all checkpoints are damaged; remove the folder or choose another name="
         )
-    if steps:
-        raise RefusedError(
-            f"{folder}: the optimizer state of all checkpoints is missing, such as "
-            f"step_{steps[-1]}.optim; restore it, or start another run from the weights with "
-            "init_from= and name="
-        )
-    return None
+    raise RefusedError(
+        f"{folder}: the optimizer state of all checkpoints is missing, such as "
+        f"step_{steps[-1]}.optim; restore it, or start another run from the weights with "
+        "init_from= and name="
+    )
 
 
 def load_states(path: Path) -> dict[str, Any]:

@@ -63,7 +63,8 @@ class CheckpointSaver(Checkpoint):
             if self.run.research.ids:  # code of one's own, perhaps with another optimizer
                 self.services.folder.store_sources(self.run.research.extensions)
                 warn_of_unused_options(self.run.config.optim, trainer.optimizers[0])
-            checkpoint_folder.remove_after(folder, step)
+            if self.run.checkpoint:
+                checkpoint_folder.remove_after(folder, step)
         if (best := validations.best_step) is None:
             return
         if best == step or checkpoint_folder.step_path(folder, best).exists():
