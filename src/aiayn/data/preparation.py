@@ -34,7 +34,7 @@ from aiayn.data.corpus import (
     store_split,
     write_manifest,
 )
-from aiayn.data.encode import Sentences, encode, encode_split
+from aiayn.data.encode import Sentences, encode_split
 from aiayn.data.raw_text import RawPair, RawText
 from aiayn.data.sources import FileText, text_of
 from aiayn.data.survey import Survey, check_sides, remarks
@@ -328,14 +328,17 @@ def warn_of_leakage(
     """
     if not log.isEnabledFor(logging.WARNING):
         return  # another rank says it
-    held_out = {"val": [(prepared.val.src, prepared.val.tgt)]}
+    val, tokenizer = prepared.val, prepared.tokenizer
+    held_out = {"val": (val.src, val.tgt)}
     with suppress(DataError):
         raw = texts["test"].pairs() if "test" in texts else ()
-        pairs = clean(raw, CleaningReport(), tags=config.tags)
-        held_out["test"] = [
-            (src, tgt) for _, src, tgt in encode(pairs, prepared.tokenizer, processes=1)
-        ]
-    wanted = np.concatenate([_signatures(*part) for parts in held_out.values() for part in parts])
+        pairs = list(clean(raw, CleaningReport(), tags=config.tags))
+        sources, targets = [pair.src for pair in pairs], [pair.tgt for pair in pairs]
+        held_out["test"] = (
+            Sentences.of(tokenizer.source.encode(sources), val.src.flat.dtype),
+            Sentences.of(tokenizer.encode(targets), val.tgt.flat.dtype),
+        )
+    wanted = np.concatenate([_signatures(*sides) for sides in held_out.values()])
     learned, train = set(), prepared.train
     for begin in range(0, len(train), PAIRS_AT_ONCE):
         bounds = slice(begin, begin + PAIRS_AT_ONCE + 1)
@@ -343,12 +346,10 @@ def warn_of_leakage(
         similar = np.flatnonzero(np.isin(_signatures(src, tgt), wanted))
         learned |= {(src[n].tobytes(), tgt[n].tobytes()) for n in similar.tolist()}
     overlaps = []
-    for split, parts in held_out.items():
-        pairs = {
-            (src[n].tobytes(), tgt[n].tobytes()) for src, tgt in parts for n in range(len(src))
-        }
-        if leaked := pairs & learned:
-            overlaps.append(f"{len(leaked):,} of {len(pairs):,} of {texts[split].option}")
+    for split, (src, tgt) in held_out.items():
+        distinct = {(src[n].tobytes(), tgt[n].tobytes()) for n in range(len(src))}
+        if leaked := distinct & learned:
+            overlaps.append(f"{len(leaked):,} of {len(distinct):,} of {texts[split].option}")
     if summary := ", ".join(overlaps):
         log.warning(
             "warning: train/test leakage: %s are also training pairs; scores on them say little",

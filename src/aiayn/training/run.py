@@ -195,12 +195,12 @@ def _fit(
     loggers = make_loggers(run.config, folder, run.start_step)
     trainer = make_trainer(run, services, loggers, callbacks)
     newest = str(step_path(folder.checkpoints, run.start_step)) if run.checkpoint else None
-    stop.answer_with(None)
+    stop.message = None
     try:
         with services.writer, local_ranks(trainer), failures.raised():
             trainer.fit(module, datamodule, ckpt_path=newest)
     finally:
-        stop.answer_with(f"after step {trainer.global_step}")
+        stop.message = f"after step {trainer.global_step}"
         close(loggers)
     stop.enter_phase(f"saved at step {trainer.global_step}")
 

@@ -261,7 +261,8 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal: int | None = None  # that was received
         self.control_group: ControlGroup | None = None
-        self._message: str | None = "before training"  # None: wait for the step's end
+        # That signals stop with at once; None: they wait for the step's end
+        self.message: str | None = "before training"
 
     def connect_ranks(self, timeout: int) -> None:
         """Makes a signal to any rank reach all of them from now on; called by all ranks of a
@@ -271,13 +272,9 @@ class StopRequest:
         if self.signal_of_any_rank():
             self.raise_if_requested("before training")
 
-    def answer_with(self, message: str | None) -> None:
-        """Makes signals stop at once from now on, with this message; None: at the step's end."""
-        self._message = message
-
     def enter_phase(self, message: str) -> None:
         """Makes signals stop at once from now on, with this message; an earlier one stops now."""
-        self.answer_with(message)
+        self.message = message
         self.raise_if_requested(message)
 
     def raise_if_requested(self, message: str) -> None:
@@ -312,8 +309,8 @@ class StopRequest:
 
     def on_signal(self, number: int, frame: object) -> None:
         """Handles one of the termination signals."""
-        if self.signal and self._message:
+        if self.signal and self.message:
             return  # already stopping
         self.signal = self.signal or exit_signal(number)
-        if self._message:
-            self.raise_if_requested(self._message)
+        if self.message:
+            self.raise_if_requested(self.message)
