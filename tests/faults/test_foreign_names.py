@@ -23,6 +23,14 @@ def test_a_sentence_in_place_of_a_file_is_told_to_come_through_a_pipe():
     assert outcome.err.count("\n") == 1
 
 
+def test_a_file_that_only_exists_compressed_is_named(tmp_path):
+    (tmp_path / "test.en.gz").touch()
+    outcome = run_application("aiayn", "translate", "outputs/x", str(tmp_path / "test.en"))
+
+    assert outcome.code == 3
+    assert outcome.err.endswith(f"no such file; did you mean {tmp_path / 'test.en.gz'}?\n")
+
+
 @pytest.mark.parametrize("ending", [".en", ".de", ".en.gz"])
 def test_a_file_name_in_place_of_a_prefix_is_told_to_leave_out_the_language(ending):
     text = ("data=files", f"data.train=my/train{ending}", "data.val=my/dev", "logger=none")

@@ -524,7 +524,13 @@ def test_a_run_is_not_continued_with_another_file_or_without_it(text, tmp_path):
         aiayn.train(aiayn.compose(*given, "extension.lion.scale=1.0"))
     with open(own, "a") as file:
         file.write("# changed\n")
-    with pytest.raises(RefusedError, match=r"extensions_sha256: .*lion\.py:"):
+    message = (
+        r"\(extensions_sha256: \['lion\.py:\w{8}\.{3}'\] -> \['lion\.py:\w{8}\.{3}'\]\); .* name=$"
+    )
+    with pytest.raises(RefusedError, match=message):
+        aiayn.train(aiayn.compose(*given))
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    with pytest.raises(RefusedError, match=r"or remove that folder, which has no checkpoint$"):
         aiayn.train(aiayn.compose(*given))
 
 

@@ -219,7 +219,7 @@ def test_sources_that_are_missing_damaged_or_other_than_said_are_refused(child, 
     with pytest.raises(
         RefusedError,
         match=rf"^init_fingerprint=0123: the weights of init_from=\S+ have the SHA-256 "
-        rf"{averaged_fingerprint(parent)}; .* leave init_fingerprint out",
+        rf"{averaged_fingerprint(parent)}; .* leave out init_fingerprint",
     ):
         train(replace(child, init_fingerprint="0123"), tmp_path)
     with open(parent / "checkpoints" / "averaged.ckpt", "r+b") as file:

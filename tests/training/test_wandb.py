@@ -214,7 +214,7 @@ def test_mode_online_without_a_network_says_so_and_logs_offline(
             run = wandb_run._start_client(settings, tmp_path)
         finally:
             wandb_run._is_reachable.cache_clear()
-    assert "W&B cannot be reached from here: the run is kept offline in" in caplog.text
+    assert "W&B cannot be reached from here: the run is stored offline in" in caplog.text
     assert run.offline
     run.finish()
 

@@ -56,7 +56,7 @@ class ModelChoice:
     """Which model a command loads, and how it scores. Raises ConfigError for impossible options."""
 
     length_penalty: float | None = flag(
-        None, "alpha; 0: no correction, which favours short translations."
+        None, "Exponent alpha; 0: no length penalty, which favours short translations."
     )
     ensemble: list[Path] | None = flag(
         None, "Another run for an ensemble; may be repeated.", "--with", metavar="RUN"

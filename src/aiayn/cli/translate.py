@@ -46,8 +46,8 @@ class OutputOptions:
         False, "Keep tags, {name}, %s and web addresses, and put them where they belong."
     )
     paragraphs: bool = flag(False, "Translate a line's sentences one by one.")
-    reviewed: bool = flag(False, "Of .po files: without the mark `fuzzy` for translations.")
-    attributes: bool = flag(False, "Of .html files: also translate alt and title.")
+    reviewed: bool = flag(False, "For .po files: do not mark translations as `fuzzy`.")
+    attributes: bool = flag(False, "For .html files: also translate alt and title.")
     tag: str | None = flag(
         None, "Tag to put before every text, if data.train had tags: '<2de>'.", metavar="TAG"
     )
@@ -120,12 +120,16 @@ def translate(
         Positional("Text, plain or .gz; standard input if it is - or missing.", metavar="FILE"),
     ] = None,
     devices: Annotated[
-        int, Option("GPUs, or shares of the cores, for the lines of FILE.", min=1, metavar="N")
+        int,
+        Option(
+            "Number of GPUs, or of CPU processes, that share the lines of FILE.", min=1, metavar="N"
+        ),
     ] = 1,
 ) -> None:
     """Translates text line by line, and documents in place.
 
-    Without FILE, on a terminal, it prompts for lines. Order and blank lines stay.
+    Without FILE, on a terminal, it prompts for lines. The output has one line per input line, also
+    for blank lines.
 
     In web pages (.html), Markdown (.md), catalogues (.po), .xliff and subtitles (.srt) everything
     but the text stays unchanged. In .jsonl, each object gets a field with its translation; in .tsv
@@ -220,10 +224,11 @@ def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> 
     from aiayn.doors import is_behind
 
     if not file.exists():
-        raise DataError(
-            f"{file}: cannot be read (no such file); to translate a sentence instead of a file: "
-            f"echo {shlex.quote(str(file))} | aiayn translate {run}"
-        )
+        compressed = file.with_name(f"{file.name}.gz")
+        remedy = f"to translate a sentence: echo {shlex.quote(str(file))} | aiayn translate {run}"
+        if compressed.exists():
+            remedy = f"did you mean {compressed}?"
+        raise DataError(f"{file}: no such file; {remedy}")
     ending = suffix(file.name)
     if output.tsv or output.given_style == "text" or ending in ("", "txt", "text"):
         return "lines"

@@ -103,7 +103,9 @@ class DataOptions(Options):
         "refuse text whose sides are swapped or in neither language of data.val", absent=True
     )
     max_expansion: int = mutable_option(
-        "files: times its size that a compressed file may hold, above 64 MB", least=1, absent=200
+        "files: how many times its size a compressed file may expand to, above 64 MB",
+        least=1,
+        absent=200,
     )
     write_dropped: bool = mutable_option(
         "write dropped pairs with file, line and reason to dropped.jsonl of the prepared corpus"

@@ -54,8 +54,7 @@ class EvaluateConfig(Options):
     accelerator: str = option("", choices=("auto", "cpu", "gpu"))
     devices: int = option("processes that share the work", least=1, most=1000)
     extensions: list[str] = option(
-        "[FILE,...]: Python files of one's own, for a model with parts of theirs, and for their "
-        "metrics"
+        "[FILE,...]: Python files that define parts of the model, metrics or a constraint"
     )
     debug: bool = option("true: show tracebacks")
     search: SearchOverrides = section(SearchOverrides)

@@ -282,7 +282,7 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
             raise ConfigError(no_such_option(key, schema))
         require(
             not key.startswith("hydra.sweeper.params"),
-            f"{key}: write what is searched as options, such as 'model.dropout=interval(0,0.3)', "
+            f"{key}: write the values to search as options: 'model.dropout=interval(0,0.3)', "
             "or in a file of options",
         )
         if OF_SWEEPS.match(key):

@@ -51,7 +51,7 @@ def from_dict(schema: type[T], tree: Mapping[str, Any], prefix: str = "") -> T:
     require(isinstance(tree, Mapping), f"{section} is not a table of options")
     names = {option.name for option in fields(schema)}
     unknown = sorted(f"{prefix}{name}" for name in tree if name not in names)
-    require(not unknown, f"stored are unknown options: {', '.join(unknown)}")
+    require(not unknown, f"unknown options are stored: {', '.join(unknown)}")
     values = {}
     for option in fields(schema):
         key, name = prefix + option.name, option.name

@@ -349,10 +349,11 @@ def warn_of_leakage(
     for split, (src, tgt) in held_out.items():
         distinct = {(src[n].tobytes(), tgt[n].tobytes()) for n in range(len(src))}
         if leaked := distinct & learned:
-            overlaps.append(f"{len(leaked):,} of {len(distinct):,} of {texts[split].option}")
+            overlaps.append(f"{len(leaked):,} of {len(distinct):,} pairs of {texts[split].option}")
     if summary := ", ".join(overlaps):
         log.warning(
-            "warning: train/test leakage: %s are also training pairs; scores on them say little",
+            "warning: train/test leakage: %s (repeats counted once) are also training pairs; "
+            "scores on them say little",
             summary,
         )
     text = texts["train"]

@@ -76,8 +76,8 @@ def _scanned(
         while block := stream.read(1 << 20):
             if (room := room - len(block)) < 0:
                 raise DataError(
-                    f"{path}: holds more than {max_expansion} times its size (data.max_expansion), "
-                    "unlike text; if it is right, decompress it"
+                    f"{path}: expands to more than {max_expansion} times its size, which is rare "
+                    "for text; if the file is correct, decompress it or raise data.max_expansion"
                 )
             digest.update(block)
             newlines += (ends := block.count(b"\n"))

@@ -77,7 +77,7 @@ def load(path: Path, just_written: bool = False) -> Checkpoint:
         payload["config"] = stored_config(payload["config"])
     except ConfigError as error:
         raise RefusedError(
-            f"{path}: {error}; it was written by another version of this program"
+            f"{path}: {error}; it was written by another version of this program: use that one"
         ) from error
     for name, weight in payload["weights"].items():
         if weight.dtype in (torch.bfloat16, torch.float16):  # of `in_bfloat16`
@@ -249,13 +249,17 @@ def read_tensors(path: Path, just_written: bool = False) -> dict[str, Any]:
         raise
     except Exception as error:  # torch.load raises many types on unexpected bytes
         raise RefusedError(
-            f"{path}: not a checkpoint of this program (more than tensors and values)"
+            f"{path}: not a checkpoint of this program (more than tensors and values); choose a "
+            "file of a run's checkpoints/"
         ) from error
     if not isinstance(payload, dict):
-        raise RefusedError(f"{path}: not a checkpoint of this program")
+        raise RefusedError(
+            f"{path}: not a checkpoint of this program; choose a file of a run's checkpoints/"
+        )
     if (written := payload.get("format")) != FORMAT:
         raise RefusedError(
-            f"{path}: written in format {written}, this program reads format {FORMAT}"
+            f"{path}: written in format {written}, this program reads format {FORMAT}; use the "
+            "version that wrote it, or train again"
         )
     return payload
 
@@ -290,7 +294,8 @@ def _verify(file: BinaryIO, path: Path) -> None:
     stored, left = checksum_at_end(file), file.seek(0, os.SEEK_END) - CHECKSUM_SIZE - 2
     if not stored:
         raise RefusedError(
-            f"{path}: damaged or not a checkpoint of this program (no checksum at its end)"
+            f"{path}: damaged or not a checkpoint of this program (no checksum at its end); copy "
+            "it again, or choose another"
         )
     digest = hashlib.sha256()
     file.seek(0)
@@ -299,7 +304,10 @@ def _verify(file: BinaryIO, path: Path) -> None:
         left -= len(block)
     digest.update(b"\0\0")  # the length of a comment, before there was one
     if file.read(2) != struct.pack("<H", CHECKSUM_SIZE) or digest.hexdigest() != stored:
-        raise RefusedError(f"{path}: damaged (its checksum does not match its content)")
+        raise RefusedError(
+            f"{path}: damaged (its checksum does not match its content); copy it again, or choose "
+            "another checkpoint"
+        )
 
 
 def in_bfloat16(checkpoint: Checkpoint) -> Checkpoint:

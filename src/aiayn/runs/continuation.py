@@ -3,6 +3,7 @@ ended its training. Imports no torch.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -46,9 +47,15 @@ def check_unchanged(folder: RunFolder, options: Config, stored: Config | None = 
         return
     changed = changed_options(to_dict(stored or read_options(folder)), options)
     if changed:
+        if "extensions_sha256" in changed:
+            changed.pop("model.parts", None)  # their hashes are those of the files
         diff = "; ".join(f"{key}: {values}" for key, values in changed.items())
+        short = re.sub(r"(\.py:[0-9a-f]{8})[0-9a-f]{56}", r"\1...", diff)
+        has_checkpoint = any(folder.checkpoints.glob("*.ckpt"))
+        remedy = "" if has_checkpoint else ", or remove that folder, which has no checkpoint"
         raise RefusedError(
-            f"{folder.path} was started with other options ({diff}); give a new run another name="
+            f"{folder.path} was started with other options ({short}); give a new run another name="
+            f"{remedy}"
         )
 
 

@@ -93,7 +93,10 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
         number, log = jobs.index(job) + 1, sweep.folder / f"{job.name}.log"
         say(f"sweep {number}/{len(jobs)} {job.name}: SLURM job {started} {state}, log {log}")
     table = f"{program.typed('table')} {sweep.folder}"
-    say(f"next     squeue --me, {table}, and this command again for what was cancelled or failed")
+    say(
+        f"next     squeue --me, {table}, and this command again to resubmit cancelled and failed "
+        "rows"
+    )
 
 
 def _submit(row: SlurmRow, submission_folder: Path, options: Any) -> str:

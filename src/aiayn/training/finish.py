@@ -128,8 +128,8 @@ def compare_with_best(
         log.warning("warning  %s", warning)
     if worse:
         log.warning(
-            "warning  the average is worse than best.ckpt, which commands read by default from "
-            "now on; checkpoint=averaged selects the average"
+            "warning  the average is worse than best.ckpt, so commands read best.ckpt by default; "
+            "checkpoint=averaged selects the average"
         )
 
 

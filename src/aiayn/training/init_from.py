@@ -74,8 +74,8 @@ def resolve_init_from(
     if config.init_fingerprint not in (None, fingerprint):
         raise RefusedError(
             f"init_fingerprint={config.init_fingerprint}: the weights of init_from={init_from} "
-            f"have the SHA-256 {fingerprint}; name the source with these weights, or leave "
-            "init_fingerprint out to start from those of this one"
+            f"have the SHA-256 {fingerprint}; name a run with the expected weights, or leave out "
+            "init_fingerprint"
         )
     dropout_of = config if "model.dropout" in kept else source.config
     own_options = {"dropout": dropout_of.model.dropout, "parts": config.model.parts}

@@ -87,7 +87,10 @@ def send_scores(folder: RunFolder, scores: Evaluation) -> None:
         )
         run.finish()
     except Exception as error:
-        log.warning("warning  W&B did not get the scores (%s)", one_line(error))
+        log.warning(
+            "warning  the scores were not sent to W&B (%s); they are in the run's evaluation/",
+            one_line(error),
+        )
 
 
 def _start_client(config: Config, folder: Path) -> Any:
@@ -102,9 +105,9 @@ def _start_client(config: Config, folder: Path) -> Any:
     mode = wandb_mode(config.logger.mode)
     if mode == "online" and not _is_reachable():
         log.warning(
-            "warning  W&B cannot be reached from here: the run is kept offline in %s/wandb, until "
-            "`wandb sync` sends it",
-            folder,
+            "warning  W&B cannot be reached from here: the run is stored offline in %s/wandb; "
+            "upload it later with `wandb sync %s/wandb/offline-*`",
+            *(folder, folder),
         )
         mode = "offline"
     row = config.run_name.rsplit("/", 1)[-1]

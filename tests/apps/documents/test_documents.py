@@ -383,14 +383,14 @@ def test_what_stands_in_no_subtitle_is_counted():
     for content, remarks in (
         (
             f"the end\n1984\n\n1\n{ONE}\na cat",
-            "1 line not translated, without times above: the end",
+            "1 line not translated (no times above): the end",
         ),
         (
             f"WEBVTT the\n\nSTYLE\na\n\n{ONE}\na\n\nNOTE a\n\nb\nc",
-            "2 lines not translated, without times above: b",
+            "2 lines not translated (no times above): b",
         ),
         ("1\n00:01 - 00:02\na cat", "1 line not translated"),
-        (f"1\r{ONE}\ra cat\r", f"times above: 1 {ONE} a cat"),
+        (f"1\r{ONE}\ra cat\r", f"times above): 1 {ONE} a cat"),
     ):
         assert remarks in document("a.vtt", content).remarks[0]
 
@@ -802,7 +802,11 @@ def test_documents_of_installed_packages_come_back_as_they_were_and_keep_their_s
     [
         ("a.po", 'msgid "a"\n', "line 1: a message needs msgid and msgstr"),
         ("a.po", 'msgid "a"\nmsgstr ""\nhello\n', "line 3 is not valid in a PO catalogue"),
-        ("a.po", 'msgid ""\nmsgstr "Language: fr\\n"\n', "its language is fr, and not de"),
+        (
+            "a.po",
+            'msgid ""\nmsgstr "Language: fr\\n"\n',
+            "its header has the language fr, but the model translates into de",
+        ),
         ("a.po", b'msgid "\xff"\nmsgstr ""\n', "line 1 is not UTF-8"),
         (
             "a.po",
@@ -852,7 +856,7 @@ def test_what_is_not_of_its_kind_is_refused_with_file_and_place(name, content, m
 
 def test_a_character_that_the_encoding_lacks_is_named():
     found = document("a.po", 'msgid ""\nmsgstr "content-type: text/plain; charset=iso-8859-1"\n')
-    with pytest.raises(DataError, match=r"a\.po: iso-8859-1, .* does not have '„'"):
+    with pytest.raises(DataError, match=r"a\.po: .* contains '„', .* encoding iso-8859-1 lacks"):
         found.encode("„")
 
 

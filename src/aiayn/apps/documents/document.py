@@ -144,9 +144,9 @@ class Document:
         except UnicodeEncodeError as error:
             character = text[error.start]
             raise DataError(
-                f"{self.path}: {self.encoding}, in which it is written, does not have "
-                f"{character!r}, which the translation needs; convert the file to UTF-8, and "
-                "correct what it says of itself"
+                f"{self.path}: the translation contains {character!r}, which the file's encoding "
+                f"{self.encoding} lacks; convert the file to UTF-8, and change the encoding that "
+                "it declares"
             ) from None
 
 
@@ -262,8 +262,9 @@ def _catalogue(document: Document) -> Pieces:
         if not message.texts["msgid"]:
             if message.language and best_match(message.language, document.langs[1:]) is None:
                 raise DataError(
-                    f"{document.path}: its language is {message.language:.40}, and not "
-                    f"{document.langs[1]}"
+                    f"{document.path}: its header has the language {message.language:.40}, but the "
+                    f"model translates into {document.langs[1]}; choose another model or file, or "
+                    "correct the header"
                 )
             continue
         message_format = format_of(message.flags, message.texts["msgid"])
@@ -336,7 +337,7 @@ def _xliff(document: Document) -> Pieces:
             )
             raise DataError(
                 f"{document.path}: line {unit.line} is {file_direction}, but the model translates "
-                f"{model_direction}"
+                f"{model_direction}; choose another model or file"
             )
         is_done = unit.is_kept or unit.translation or not unit.text
         if is_done or document.leaves_message(unit.text, unit.line):
@@ -389,7 +390,7 @@ def _subtitles(document: Document) -> Pieces:
     if left_out := [line for line in "\n".join(outside).split("\n") if has_letters(line)]:
         lines, first = counted(len(left_out), "line"), " ".join(left_out[0].split())
         document.notes.append(
-            f"{document.path}: {lines} not translated, without times above: {first:.60}"
+            f"{document.path}: {lines} not translated (no times above): {first:.60}"
         )
     return [*chain.from_iterable(map(_subtitle_pieces, texts)), kept]
 

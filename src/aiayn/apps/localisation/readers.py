@@ -31,7 +31,9 @@ def read_memory_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawP
         explanation = (
             f"its languages are {', '.join(sorted(seen)[:20])}" if seen else "it has no unit (tu)"
         )
-        raise DataError(f"{path}: no pairs of {src_lang} and {tgt_lang}; {explanation}")
+        raise DataError(
+            f"{path}: no pairs of {src_lang} and {tgt_lang} ({explanation}); choose another file"
+        )
     if incomplete:
         units = counted(incomplete, "unit")
         log.info("%s: %s left out, without %s or %s", path, units, src_lang, tgt_lang)
@@ -49,7 +51,8 @@ def read_catalogue_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[R
             is_reversed = best_match(code, (src_lang, tgt_lang)) == src_lang
             if code and not best_match(code, (src_lang, tgt_lang)):
                 raise DataError(
-                    f"{path}: its language is {code:.40}, neither {src_lang} nor {tgt_lang}"
+                    f"{path}: its language is {code:.40}, neither {src_lang} nor {tgt_lang}; "
+                    "choose another file, or correct its header"
                 )
         elif not message.is_fuzzy:
             texts = ((message.source(name), target) for name, target in message.targets.items())
@@ -64,7 +67,8 @@ def read_xliff_pairs(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPa
         if None in (src, tgt) or (src and src == tgt):
             direction = " to ".join(filter(None, unit.languages))
             raise DataError(
-                f"{path}: line {unit.line}: it is {direction}, not {src_lang} to {tgt_lang}"
+                f"{path}: line {unit.line}: it is {direction}, not {src_lang} to {tgt_lang}; "
+                "choose another file, or correct its languages"
             )
         texts = [] if unit.is_kept else [(unit.text, unit.translation)]
         yield from _pairs(path, unit.line, texts, src == tgt_lang or tgt == src_lang)

@@ -167,7 +167,7 @@ class Answers:
         lines, most = sentences.lines, self.options.max_waiting
         if len(lines) > most:
             raise HTTPException(
-                413, f"{len(lines)} sentences; at most {most} are translated at once"
+                413, f"{len(lines)} sentences; at most {most} are allowed at once: send less text"
             )
         sizes = [len(ids) for ids in await self._subwords(lines, translator, translator.source_ids)]
         state.lines, state.subwords = len(lines), sum(sizes)
@@ -245,7 +245,8 @@ def _cut(texts: list[str], translator: LineTranslator, is_html: bool, tag: str) 
         if is_html and (len(text) > MAX_HTML or text.count("<") + text.count("&lt;") > MAX_TAGS):
             limits = f"{MAX_HTML:,} characters and {MAX_TAGS:,} tags"
             raise HTTPException(
-                413, f"a text of HTML may have {limits}; send it in parts, or as a list of texts"
+                413,
+                f"an HTML text may have at most {limits}; send it in parts, or as a list of texts",
             )
     symbols = translator.tokenizer.source.symbols
     return Texts(

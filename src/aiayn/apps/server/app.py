@@ -182,15 +182,14 @@ def _limited(
                 _check_key(bearer(request) or str(fields.get("api_key") or ""), service)
                 return JSONResponse(await while_connected(request, work(fields, request.state)))
         except TimeoutError:
-            message = (
-                f"not done within {options.time_limit:g} seconds; send less text, or send it later"
-            )
+            limit = f"{options.time_limit:g} seconds"
+            message = f"not done within {limit}; send less text, or try again later"
             return _refusal(503, message, LATER)
         except (*ANSWERED, *ENDINGS):
             raise
         except BaseException as error:  # libraries in Rust panic with what is no Exception
             log.error(summary_of(error))
-            return _refusal(500, "an error of the server; its output tells more")
+            return _refusal(500, "internal error; the server's log has details")
 
     return endpoint
 
@@ -198,7 +197,7 @@ def _limited(
 def _check_key(key: str, service: Service) -> None:
     known, key_bytes = service.served.api_keys, key.encode("utf-8", "surrogatepass")
     if known and not key:
-        message = "this server asks for an API key: send it as api_key, or as Authorization: Bearer"
+        message = "this server requires an API key: send it as api_key, or as Authorization: Bearer"
         raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
     # All are compared, so that the time tells nothing about any of them.
     if known and not sum(hmac.compare_digest(key_bytes, known_key.encode()) for known_key in known):

@@ -52,7 +52,7 @@ async def in_process(limiter: CapacityLimiter, work: Callable[..., T], *argument
         raise HTTPException(413, "the document needs too much memory; send it in parts") from None
     except BrokenWorkerProcess as error:
         raise ResourceError(
-            "the process that reads the document was ended; send a smaller one"
+            "the process that read the document was killed; send a smaller document"
         ) from error
 
 

@@ -14,7 +14,7 @@ from aiayn.errors import ConfigError
 class ServeOptions:
     """What `aiayn serve` takes besides the model."""
 
-    port: int = flag(8000, "0: any free one.", min=0, max=65_535)
+    port: int = flag(8000, "Port to listen on; 0: any free port.", min=0, max=65_535)
     host: str = flag("127.0.0.1", "Address to listen on.")
     allow_host: list[str] = flag(
         list, "A host name that clients use; may be repeated.", metavar="NAME"
@@ -26,9 +26,9 @@ class ServeOptions:
         None, "Accepted API keys, one per line; # begins a comment line.", metavar="FILE"
     )
     access_log: bool = flag(False, "Log a line per request to standard error, without text.")
-    max_body: int = flag(1_000_000, "Bytes of a request.", min=1)
-    max_line: int = flag(500, "Subwords of a line.", min=1)
-    max_waiting: int = flag(1000, "Most lines that may wait, of all requests.", min=1)
+    max_body: int = flag(1_000_000, "Largest request, in bytes.", min=1)
+    max_line: int = flag(500, "Longest line, in subwords.", min=1)
+    max_waiting: int = flag(1000, "Most lines that may wait, over all requests.", min=1)
     max_connections: int = flag(500, "Most open connections; further ones are refused.", min=1)
     time_limit: float = flag(60.0, "Seconds that a request may take.")
 

@@ -75,6 +75,8 @@ class NonFiniteGuard(StepCallback):
         skipped, fatal, finite = counters.tolist()
         step, allowed = trainer.global_step, self.settings.max_skipped_steps
         remedy = lower_rate(self.run.config.optim)
+        if self.run.config.model.parts:
+            remedy = f"check the parts of extensions= (docs/ideas.md, Scores); else {remedy}"
         if fatal:
             earlier = f" ({skipped} such steps, trainer.max_skipped_steps={allowed})"
             raise DivergedError(
@@ -194,8 +196,8 @@ class ThroughputMonitor(StepCallback):
             loss, uniform = metrics["train/loss"], math.log(module.vocab_size)
             if loss > 2 * uniform + 10:
                 raise DivergedError(
-                    f"the training loss up to step {step} is {loss:.4g} per token, and a uniform "
-                    f"guess over the vocabulary would have {uniform:.2f}: "
+                    f"the training diverged: its loss up to step {step} is {loss:.4g} per token, "
+                    f"and a uniform guess over the vocabulary would have {uniform:.2f}: "
                     + lower_rate(self.run.config.optim)
                 )
             self.paces.append(pace)
@@ -248,9 +250,9 @@ class ThroughputMonitor(StepCallback):
         if loss > level - self.STUCK:
             rate = self.module.rate(optim.warmup_steps)
             log.warning(
-                "step %d: the training loss, %.2f, is still the unigram loss, %.2f, of a model "
-                "that knows only token frequencies: start another run (name=) with another peak "
-                "learning rate (optim.warmup_steps or optim.lr_scale); it is %.2g here, and "
-                "usually %.2g for d_model=%d",
+                "step %d: the training loss (%.2f) is still the unigram loss (%.2f), that of a "
+                "model that knows only token frequencies. The peak learning rate is %.2g; about "
+                "%.2g is usual for d_model=%d: start another run (name=) with another "
+                "optim.peak_lr",
                 *(step, loss, level, rate, usual_peak(d_model), d_model),
             )
