@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import DivergedError, NonFiniteOutputError
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import read_jsonl
@@ -65,3 +66,16 @@ def test_of_one_file_the_first_sentences_are_translated_and_of_several_files_som
     several = replace(config, data=replace(config.data, val=["b", "c"]))
     assert [n < 5 for n in validated_lines(several, 10)] == [True, True, False, False]
     assert list(validated_lines(several, 3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("key", ["lr_scale", "peak_lr"])
+def test_an_output_that_is_not_finite_advises_the_rate_that_is_in_force(
+    key, config, tmp_path, monkeypatch
+):
+    def translate(translator, lines, on_batch):
+        raise NonFiniteOutputError("by step 1 of the search")
+
+    monkeypatch.setattr(Translator, "translate", translate)
+    optim = replace(config.optim, **{key: 0.001})
+    with pytest.raises(DivergedError, match=rf"in a validation: lower optim\.{key} or raise"):
+        train(replace(config, optim=optim), tmp_path)

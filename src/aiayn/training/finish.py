@@ -91,7 +91,7 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     )
     services.check_folder()
     log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
-    if len(steps) < settings.average_last:
+    if len(steps) < settings.average_last and not settings.fast_dev_run:
         log.info(
             "         trainer.average_last=%d: the run has only %d; a lower "
             "trainer.checkpoint_every saves more",

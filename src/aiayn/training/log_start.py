@@ -48,8 +48,9 @@ def log_start(
     )
     log_hardware(run)
     log_rate(config, module)
-    for line in unusual_options(config, pairs, plan.steps_per_epoch, vocab_size):
-        log.warning("warning  %s", line)
+    if not config.trainer.fast_dev_run:  # which has sizes of its own
+        for line in unusual_options(config, pairs, plan.steps_per_epoch, vocab_size):
+            log.warning("warning  %s", line)
     if source and not run.checkpoint:
         log_source(config, source)
 

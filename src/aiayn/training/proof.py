@@ -63,7 +63,7 @@ FAULTS = {  # the first that is found is reported
     "future": "a target position depends on later ones (log-probabilities change by {:.2g}), "
     "which a search does not know; attend only where the mask is True",
     "padding": "padding changes the outputs (log-probabilities change by {:.2g}); attend only "
-    "where the mask is True",
+    "where the mask is True, and mix positions in attention only",
     "faster": "the faster form used for translation gives different outputs (log-probabilities "
     "differ by {:.2g})",
     "search": "decoding position by position gives different outputs from training "

@@ -12,10 +12,11 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from aiayn.config.extensions import measure
 from aiayn.data.batch import Batch, TrainingBatch
 from aiayn.data.languages import target_language
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, DivergedError, NonFiniteOutputError
 from aiayn.evaluation.translation_task import task_of
 from aiayn.runs.run_folder import append_jsonl, drop_records_after, read_jsonl
 from aiayn.search.translator import evaluating
+from aiayn.training.callbacks.monitors import lower_rate
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.distributed.ranks import ValidationInterrupted, global_rank
 from aiayn.training.module import TranslationModule
@@ -73,8 +74,14 @@ class ValidationScores(pl.Callback):
         """
         rank, world_size = trainer.global_rank, trainer.world_size
         translator, share = self.run.translator(module), self.sources[rank::world_size]
-        with suppress(ValidationInterrupted):
-            share = translator.translate(share, self._after_batch)
+        try:
+            with suppress(ValidationInterrupted):
+                share = translator.translate(share, self._after_batch)
+        except NonFiniteOutputError as error:
+            raise DivergedError(
+                "the model's output is NaN or infinite in a validation: "
+                f"{lower_rate(self.run.config.optim)}"
+            ) from error
         if self.services.stop.signal_of_any_rank():
             raise ValidationInterrupted
         shares = [share]
