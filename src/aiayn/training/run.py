@@ -197,8 +197,12 @@ def _fit(
     newest = str(step_path(folder.checkpoints, run.start_step)) if run.checkpoint else None
     stop.message = None
     try:
-        with services.writer, local_ranks(trainer), failures.raised():
+        with services.writer, local_ranks(trainer):
             trainer.fit(module, datamodule, ckpt_path=newest)
+    except Exception as error:
+        if failures.explained is None:
+            raise
+        raise failures.explained from error
     finally:
         stop.message = f"after step {trainer.global_step}"
         close(loggers)

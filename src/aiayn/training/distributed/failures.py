@@ -97,7 +97,7 @@ class ExplainFailures(pl.Callback):
 
     def __init__(self, run: RunSpec, stop: StopRequest):
         self.run, self.stop = run, stop
-        self.explained: BaseException | None = None
+        self.explained: BaseException | None = None  # what to raise instead of an error
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
@@ -114,16 +114,6 @@ class ExplainFailures(pl.Callback):
             with suppress(RuntimeError):  # rank 0, which holds the store, is gone
                 group.set_flag("failed", code)
         exit_after(LOST_RANK_GRACE if lost_contact(exception) else SHUTDOWN, code, message)
-
-    @contextmanager
-    def raised(self) -> Iterator[None]:
-        """Raises the explanation in the place of an error inside the context, if there is one."""
-        try:
-            yield
-        except Exception as error:
-            if self.explained is None:
-                raise
-            raise self.explained from error
 
     def _explain(
         self, error: Exception, module: TranslationModule, step: int
