@@ -549,11 +549,30 @@ DIALECTS = {
     "the \\(a_b\\) is \\(old\\), \\$5 and \\:cat\\: \n": (
         "THE \\(a_b\\) IS \\(OLD\\), \\$5 AND \\:CAT\\: \n"
     ),
+    "see {{% button href='x' %}}see{{% /button %}} {{< a >}}the cat{{< /a >}} {{< ref x >}}\n": (
+        "SEE {{% button href='x' %}}SEE{{% /button %}} {{< a >}}THE CAT{{< /a >}} {{< ref x >}}\n"
+    ),
+    "[@doe99, p. 3] and @doe:old see [-@doe], @the/house and x@y.org, @ the cat\n": (
+        "[@doe99, P. 3] AND @doe:old SEE [-@doe], @the/house AND x@y.org, @ THE CAT\n"
+    ),
+    "see \\ref{fig:cat} and \\cite{doe}, a\\b\n": "SEE \\ref{fig:cat} AND \\cite{doe}, A\\B\n",
+    "press ++ctrl+alt+del++ or ++c++ now\n": "PRESS ++ctrl+alt+del++ OR ++C++ NOW\n",
+    "the cat ^the-cat\n\n2 ^ a ^b c\n": "THE CAT ^the-cat\n\n2 ^ A ^B C\n",
+    "/// tip | a title\n    type: note\n    open: true\nthe cat\n///\n": (
+        "/// tip | A TITLE\n    type: note\n    open: true\nTHE CAT\n///\n"
+    ),
+    "<Note kind='x'>\n  the **cat**\n  <Tab>sees</Tab>\n</Note>\n": (
+        "<Note kind='x'>\n  THE **CAT** <Tab>SEES</Tab>\n</Note>\n"
+    ),
+    "</Note>\nthe cat\n\n<pre>\nthe cat\n</pre>\n": "</Note>\nTHE CAT\n\n<pre>\nthe cat\n</pre>\n",
+    "+---+\n| a |\n+===+\n| **cat** |\n": "+---+\n| a |\n+===+\n| **CAT** |\n",
+    "> | the cat\n> |   sees\n\n[a](x) | b\n": "> | THE CAT\n> |   sees\n\n[A](x) | B\n",
 }
 UNKNOWN = [
     *("*[HTML]: the language", "{{% note %}}", '{{< figure src="a b" >}}', "(the-cat)="),
     *('--8<-- "the/cat.md"', "<<< @/the/cat.js{2}", "!include the/cat.md"),
     *("import Cat from './the/cat'", "export const cat = 1"),
+    *("\\newcommand{\\the}{a cat}", "\\newpage", "\\the{}[cat]"),
 ]
 
 

@@ -206,10 +206,10 @@ def _html(document: Document) -> Pieces:
         is_source = best_match(attribute[2], document.langs[:1]) is not None
         return attribute[1] + (document.langs[1] if is_source else attribute[2])
 
-    for number, piece in enumerate(pieces):
-        if isinstance(piece, str) and PAGE.match(piece):
-            return [*pieces[:number], PAGE_LANG.sub(of_target, piece), *pieces[number + 1 :]]
-    return pieces
+    return [
+        PAGE_LANG.sub(of_target, piece) if isinstance(piece, str) and PAGE.match(piece) else piece
+        for piece in pieces
+    ]
 
 
 def _with_attributes(page: str) -> Pieces:

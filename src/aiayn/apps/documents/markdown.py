@@ -35,11 +35,15 @@ ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 LINE_START = re.compile(
     r"\A(\d{1,9}(?=[.)](?:\s|$))|(?=[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|=+$|-+$|~~~))"
 )
-# In a line, of dialects: boxes of tasks, attributes (`{#id .class}`), names of roles (`{ref}`) and
-# of emoji, embedded files, and links of wikis, whose words the model sees.
+# In a line, of dialects: boxes of tasks, attributes (`{#id .class}`), names of roles (`{ref}`), of
+# emoji and of blocks (`^name`), LaTeX, embedded files; and of which the model sees the words: keys
+# (`++ctrl+c++`), citations (`@doe`) and links of wikis.
 DIALECT = re.compile(
     r"^\[[ xX]\](?=\s)|(?P<footnote>\[\^[^\[\]\s]{1,200}\]:?)|\{[#.:][^{}\n]{1,200}\}"
     r"|\{[\w-]{1,60}=[^{}\n]{1,200}\}|\{[A-Za-z][\w:-]{0,60}\}(?=`|\Z)"
+    r"|\\[A-Za-z]{2,30}\{[^{}\n]{1,200}\}|(?<=\s)\^[\w-]{1,60}(?=\s*\Z)"
+    r"|(?P<seen>\+\+\w{1,20}(?:\+[\w-]{1,20}){1,5}\+\+"
+    r"|(?<![\w\\@./])-?@[A-Za-z](?:[\w.:/-]{0,60}\w)?)"
     r"|(?<![\w:\\]):[a-z][\w+-]{0,40}:(?![\w:])|(?P<file>!\[\[[^\[\]\n]{1,200}\]\])|(?P<page>\[\[[^\[\]\n]{1,200}\]\])"
 )
 CONTENTS = re.compile(r"\[\[_?toc_?\]\]", re.IGNORECASE)
@@ -49,11 +53,12 @@ INDENTED = re.compile(
     r"(?P<footnote>\[\^[^\[\]\s]{1,200}\]:[ \t]*)"
     r'|(?:(?:!!!|\?\?\?\+?)[ \t]|={3}[+!]?[ \t]+")[^\n]*'
 )
-# Lines that begin or end a note, a box, a tab or a formula, hold attributes, a comment or tags of
-# templates, or stand for a table of contents; what begins a definition, and the first line of an
-# alert in a quotation (`[!NOTE]`).
+# Lines that begin or end a note, a box, a tab or a formula, hold attributes, a comment, tags of
+# templates or options of a box, or stand for a table of contents; what begins a definition, and the
+# first line of an alert in a quotation (`[!NOTE]`).
 DIRECTIVE = re.compile(
-    r"(^[ \t]*(?:!!!|\?\?\?|={3}[+!]?[ \t]+\"|:::|///|\+\+\+|\$\$|\{:|%[ \t%]|\{/\*"
+    r"(^[ \t]*(?:!!!|\?\?\?|={3}[+!]?[ \t]+\"|:::|///[^\r\n]*(?:\r?\n {4}[\w-]+:[^\r\n]*)*|\+\+\+"
+    r"|\$\$|\{:|%[ \t%]|\{/\*"
     r"|@?\[(?i:toc)\]\s*$|(?:\{%[^{}%\r\n]{1,100}%\}[ \t]*)+\r?$)[^\r\n]*(?:\r?\n|\Z)"
     r"|(?<=\n)[ \t]*:[ \t]+|^\\?\[!\w+\][^\r\n]*(?:\r?\n[ \t>]*)?)",
     re.MULTILINE,
@@ -66,11 +71,12 @@ TITLED = re.compile(
     re.DOTALL,
 )
 # Lines of dialects that stay whole, and are counted: abbreviations, short codes, labels, files to
-# include, code of MDX.
+# include, code of MDX, commands of LaTeX, and those after the first of a table or a poem of Pandoc.
 UNKNOWN = re.compile(
     r"(^[ \t]*(?:\*\[[^\[\]\r\n]{1,100}\]:|\{\{[%<]|\([\w.:-]{1,100}\)=[ \t]*\r?$|--8<--"
     r"|<<<[ \t]*@|[!@](?:include|import)\b|import[ \t][^\r\n'\"]*['\"]"
-    r"|export[ \t]+(?:const|default)\b)[^\r\n]*(?:\r?\n|\Z))",
+    r"|export[ \t]+(?:const|default)\b|\\[A-Za-z]{2,30}(?:\{[^{}\r\n]{0,200}\}[\[{]|[ \t]*\r?$)"
+    r"|(?<=\n)[ \t>]*(?:\||\+[-=:+]{3}))[^\r\n]*(?:\r?\n|\Z))",
     re.MULTILINE,
 )
 # A formula, as Pandoc and GitHub tell it from an amount of money: no blank inside, no letter or
@@ -82,7 +88,7 @@ FORMULA = re.compile(
 )
 # A link by a name, which is its words
 NAMED = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]*)\]")
-PAIRED = {"link": "a", "em": "em", "strong": "strong", "s": "s"}
+PAIRED = ("link", "em", "strong", "s")
 TEXT = ("text", "text_special", "softbreak")  # tokens that are no marks
 Rule = Callable[[StateInline, bool], bool]
 # Gets what stays as it was, why, and its position in the text
@@ -96,7 +102,7 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
     front = FRONT_MATTER.match(text)
     start = done = front.end() if front else 0
     lines = re.findall(r"[^\r\n]*(?:\r\n?|\n|\Z)", text[start:])
-    starts = [start, *(start + length for length in accumulate(map(len, lines)))]
+    starts = list(accumulate(map(len, lines), initial=start))
     pieces: Pieces = [text[:start]]
     parser, definitions = _parser(), {}
     tokens = parser.parse(text[start:], definitions)
@@ -106,7 +112,14 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
         first, last = token.map
         if token.type == "html_block":
             begin, end = starts[first], starts[last]
-            block_pieces = parse_markup(text[begin:end], is_html=True)
+            # Tags in lines of their own may be what makes the block one of HTML.
+            first += _is_tag(lines[first])
+            last -= first < last and _is_tag(lines[last - 1])
+            block_pieces = [
+                text[begin : starts[first]],
+                *parse_markup(text[starts[first] : starts[last]], is_html=True),
+                text[starts[last] : end],
+            ]
         else:
             in_cell = opening.type in ("th_open", "td_open")
             offsets = _offsets(token.content, in_cell, lines[first:last], starts[first:last], done)
@@ -133,6 +146,11 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
         pieces += [text[done:begin], *block_pieces]
         done = end
     return [*pieces, text[done:]]
+
+
+def _is_tag(line: str) -> bool:
+    types = [token_type for token_type, *_ in Reader(line.strip()).tokens]
+    return types in (["open", "text"], ["close", "text"])
 
 
 def _accepted(
@@ -248,7 +266,7 @@ def _text_tokens(text: str) -> Iterator[Token]:
         if done < mark.start():
             yield "text", "", text[done : mark.start()]
         done = mark.end()
-        words = mark["page"] and mark["page"].strip("[]").rpartition("|")[2]
+        words = mark["seen"] or (mark["page"] or "").strip("[]").rpartition("|")[2]
         yield ("kept", words, mark[0]) if words else ("alone", "", mark[0])
     if done < len(text):
         yield "text", "", text[done:]
@@ -258,7 +276,7 @@ def _marks(mark: Mark, raw: str) -> Iterator[Token]:
     """Yields the tokens of a mark, which is written as `raw`."""
     name, _, token_type = mark.type.rpartition("_")
     if name in PAIRED:
-        yield token_type, PAIRED[name], raw
+        yield token_type, name, raw
     elif mark.type in ("code_inline", "autolink"):
         width = len(mark.markup) if mark.type == "code_inline" else 1
         yield from (
@@ -380,11 +398,10 @@ def _noted(name: str, rule: Rule) -> Rule:
             )
             opened.meta["span"], new[-1].meta["span"] = (start, start + 1), (closing, end)
             new[-1].meta["label"] = (start + 1, closing)
-        elif name == "autolink":
-            new[-1].meta["span"] = (start, end)
-            new[-1].type = "autolink"
         elif new:
             new[-1].meta["span"] = (start, end)
+            if name == "autolink":
+                new[-1].type = name
         return True
 
     return run

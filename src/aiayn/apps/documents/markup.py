@@ -23,9 +23,8 @@ dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hgroup h
 legend li main menu nav noembed noframes noscript ol optgroup option p pre script section select
 style summary table tbody td textarea tfoot th thead title tr ul xmp"""
 # These stay as they are, with all that is in them; of those in a sentence the model sees the words.
-KEPT = (
-    "address code iframe kbd math noembed noframes pre samp script style svg textarea time var xmp"
-)
+KEPT = """address code iframe kbd math noembed noframes pre samp script style svg textarea time tt
+var xmp"""
 RAW_TEXT = "iframe noembed noframes textarea title xmp"  # tags in them are text
 EMPTY = "area base embed img input meta param source track"  # have no closing tag, and divide words
 VOID = f"{EMPTY} br col hr link wbr"
@@ -43,11 +42,11 @@ MARK_LENGTH = 200  # characters searched on each side of a joint; longer marks a
 # anything in them, and stand in tags:
 # `<p {% if a > b %}class="x"{% endif %}>`.
 TEXT_TAG = re.compile(
-    r"(\{%[^{}%]{1,100}%\}|\{\{(?=[^{}]{0,100}[<>&])[^{}]{1,100}\}\}|<%(?:(?!%>).){1,200}%>|</?_[^<>\"']*>"
+    r"(\{%[^{}%]{1,100}%\}|\{\{(?=%|[^{}]{0,100}[<>&])[^{}]{1,100}\}\}|<%(?:(?!%>).){1,200}%>|</?_[^<>\"']*>"
     r"|<\d\d:[\d:.]+>|&lt;/?[A-Za-z](?:(?!&[lg]t;)[^<>])*&gt;)",
     re.DOTALL,
 )
-TEXT_TAG_NAME = re.compile(r"(?:&lt;|<%?|\{%-?|\{\{)\s*(end|/?)(\w*)")
+TEXT_TAG_NAME = re.compile(r"(?:&lt;|<%?|\{%-?|\{\{[%<]?)\s*(end|/?)(\w*)")
 # A message of ICU, `{n, plural, one {a cat} other {# cats}}`: what is text in it no model can tell.
 MESSAGE = re.compile(
     r"\{\s*\w+\s*,\s*(?:plural|choice|select|selectordinal|number|date|time|spellout|ordinal|duration)\b"
