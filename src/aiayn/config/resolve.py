@@ -86,7 +86,8 @@ def check_open_model(options: Config) -> None:
     for preset in SIZE_PRESETS:
         try:
             sizes = _of_open(options, model_of(preset))
-            replace(options.model, **{key.removeprefix("model."): sizes[key] for key in sizes})
+            by_name = {key.removeprefix("model."): sizes[key] for key in sizes}
+            replace(options.model, **by_name)
             return
         except ConfigError as error:
             refusal = error
@@ -171,12 +172,14 @@ def _rebuilt(
     """
     sections = dict(vars(options))
     for name in {key.partition(".")[0] for key in values} | classes.keys():
+        prefix = f"{name}."
         settings = vars(sections[name]) | {
-            key.removeprefix(f"{name}."): value
+            key.removeprefix(prefix): value
             for key, value in values.items()
-            if key.startswith(f"{name}.")
+            if key.startswith(prefix)
         }
-        sections[name] = classes.get(name, type(sections[name]))(**settings)
+        section_class = classes.get(name, type(sections[name]))
+        sections[name] = section_class(**settings)
     return schema(**sections)
 
 
