@@ -110,6 +110,7 @@ HOMES = {
     "numpy": {
         *("data", "evaluation/scoring", "evaluation/significance", "reports/differences", "search"),
         "apps/documents/placement",
+        "training/module",  # whose generator it seeds
     },
     "scipy": {"reports/differences"},
     "pandas": {"reports"},

@@ -133,6 +133,12 @@ def test_other_sub_layers_and_norms_start_and_train_as_the_papers_do(idea, confi
         assert 0.9 * bound < float(back.weight.abs().max().detach()) <= bound
 
 
+def test_what_python_and_numpy_draw_while_training_is_drawn_again_after_a_kill(
+    config, plain, tmp_path
+):
+    assert_works_as_itself("stochastic_depth", config, plain, tmp_path)
+
+
 @pytest.mark.parametrize(
     "idea", slow_but(["wrong_positions"], ["wrong_positions", "wrong_convolution"])
 )

@@ -4,11 +4,13 @@ optimizer.
 
 import hashlib
 import math
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.types import LRSchedulerConfigType, OptimizerLRScheduler
@@ -429,8 +431,10 @@ def compile_layers(model: Transformer, backend: str = "inductor") -> None:
 
 def seed_device(seed: int, device: torch.device) -> None:
     """Seeds the generators of the CPU and of this device; torch.manual_seed would seed all GPUs of
-    the machine.
+    the machine. Also those of Python and numpy, which code of an extension may draw from.
     """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)  # the current one, which is this process' own
