@@ -105,6 +105,21 @@ def test_nothing_is_written_through_a_link_of_a_run_folder_from_elsewhere(name, 
     assert foreign.read_text() == "kept"
 
 
+@pytest.mark.parametrize("name", ["checkpoints", "extensions"])
+def test_a_folder_of_a_run_that_leads_elsewhere_is_refused_before_anything_is_written(
+    name, tmp_path
+):
+    foreign, run = tmp_path / "foreign", tmp_path / "run"
+    foreign.mkdir()
+    (foreign / "step_1.optim").touch()  # would be removed, as one without a checkpoint
+    run.mkdir()
+    (run / name).symlink_to(foreign)
+    with pytest.raises(RefusedError, match=f"{name}: is a symbolic link, which is not supported"):
+        run_lock(RunFolder(run)).__enter__()
+    assert [file.name for file in foreign.iterdir()] == ["step_1.optim"]
+    assert [file.name for file in run.iterdir()] == [name]
+
+
 def test_a_temporary_file_that_somebody_put_there_is_not_written_through(tmp_path, monkeypatch):
     foreign, path = tmp_path / "foreign", tmp_path / "report.html"
     foreign.write_text("kept")

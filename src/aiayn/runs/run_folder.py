@@ -329,15 +329,18 @@ def append_jsonl(path: Path, records: list[Record]) -> None:
 
 
 def open_unlinked(path: Path, mode: str) -> TextIO:
-    """Opens a text file of a run to write into. Raises RefusedError for a symbolic link: it may
-    lead anywhere.
-    """
+    """Opens a text file of a run to write into. Raises what `refuse_link` raises."""
+    refuse_link(path)
+    return cast(TextIO, open(path, mode, encoding="utf-8"))
+
+
+def refuse_link(path: Path) -> None:
+    """Raises RefusedError for a symbolic link inside a run: it may lead anywhere."""
     if path.is_symlink():
         raise RefusedError(
             f"{path}: is a symbolic link, which is not supported here; remove it, or replace it "
-            "by its file"
+            "by what it leads to"
         )
-    return cast(TextIO, open(path, mode, encoding="utf-8"))
 
 
 def jsonl_line(record: Record) -> str:

@@ -19,7 +19,7 @@ from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.runs import checkpoint_folder
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import check_unchanged, read_options
-from aiayn.runs.run_folder import RunFolder, open_unlinked
+from aiayn.runs.run_folder import RunFolder, open_unlinked, refuse_link
 from aiayn.training.distributed.ranks import global_rank
 
 log = logging.getLogger(__name__)
@@ -110,6 +110,8 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
     if global_rank() != 0:  # rank 0 holds it for all
         yield lambda: None
         return
+    for inner in (folder.checkpoints, folder.extensions):
+        refuse_link(inner)
     is_new = not folder.path.is_dir() or not any(folder.path.iterdir())
     with writing(folder.path, "make room or make it writable, or start in another folder"):
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
