@@ -552,8 +552,8 @@ DIALECTS = {
     "see {{% button href='x' %}}see{{% /button %}} {{< a >}}the cat{{< /a >}} {{< ref x >}}\n": (
         "SEE {{% button href='x' %}}SEE{{% /button %}} {{< a >}}THE CAT{{< /a >}} {{< ref x >}}\n"
     ),
-    "[@doe99, p. 3] and @doe:old see [-@doe], @the/house and x@y.org, @ the cat\n": (
-        "[@doe99, P. 3] AND @doe:old SEE [-@doe], @the/house AND x@y.org, @ THE CAT\n"
+    "[@doe99, p. 3] and @doe:old see [-@doe], @the/house and x@y.org, x:@a\n": (
+        "[@doe99, P. 3] AND @doe:old SEE [-@doe], @the/house AND x@y.org, X:@A\n"
     ),
     "see \\ref{fig:cat} and \\cite{doe}, a\\b\n": "SEE \\ref{fig:cat} AND \\cite{doe}, A\\B\n",
     "press ++ctrl+alt+del++ or ++c++ now\n": "PRESS ++ctrl+alt+del++ OR ++C++ NOW\n",
