@@ -19,7 +19,7 @@ from aiayn.apps.localisation.readers import read_memory_pairs
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.preparation import prepare_corpus
 from aiayn.data.sources import text_of
-from aiayn.data.tables import RECORD_BYTES
+from aiayn.data.tables import RECORD_BYTES, read_json_lines
 from aiayn.data.text_files import read_lines
 from aiayn.errors import DataError
 
@@ -617,3 +617,13 @@ def test_a_folder_a_name_in_other_case_and_a_pipe_are_named_as_such(tmp_path):
         read(str(tmp_path / "x.tsv"))
     with pytest.raises(DataError, match=r"x\.tsv: is a named pipe"):
         read_lines(tmp_path / "x.tsv")
+
+
+@pytest.mark.parametrize("first", ['{"en": 5, "de": "x"}', '{"en": "only"}', "{}", "[1]", "false"])
+def test_a_first_line_of_json_that_is_no_pair_is_dropped_like_any_other(tmp_path, first):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(f'{first}\n{{"en": "a", "de": "b"}}\n')
+    assert [pair.flaw for pair in read_json_lines(path, "en", "de")] == ["not_json", ""]
+    path.write_text(f"{first}\n")
+    with pytest.raises(DataError, match="line 1 is not a JSON object with two texts"):
+        list(read_json_lines(path, "en", "de"))

@@ -17,6 +17,7 @@ from aiayn.data.raw_text import RawPair
 from aiayn.data.text_files import lines, suffix
 from aiayn.errors import DataError, counted
 
+MOST_NOT_PAIRS = 500  # lines of JSON before the first pair; more have other names for the languages
 RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
 # Python's default is so small that a long field, which is only to be dropped, would end reading.
 csv.field_size_limit(RECORD_BYTES)
@@ -167,11 +168,13 @@ def _sides_in_pattern(fields: Sequence[str], langs: tuple[str, str]) -> list[int
 
 
 def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
-    """Yields the texts of the JSON objects of a .jsonl file, by language or under `translation`."""
-    is_first = True
+    """Yields the texts of the JSON objects of a .jsonl file, by language or under `translation`.
+
+    Raises DataError with the first line if none of them is a pair, or none of the first ones.
+    """
+    first, count, has_pair = 0, 0, False
     for number, line, flaw in _records(path):
         src, tgt = b"", b""
-        is_blank = not line.strip()
         try:
             record = json.loads(line)
             # A lone surrogate, which JSON can hold, becomes invalid UTF-8, which cleaning drops.
@@ -181,13 +184,15 @@ def read_json_lines(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
                 .encode(errors="surrogatepass")
                 for lang in (src_lang, tgt_lang)
             )
+            has_pair = True
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
-            if is_first and not is_blank and b"null" not in line:
-                raise DataError(
-                    f"{path}: line {number} is not a JSON object with two texts, "
-                    f'{{"{src_lang}": "...", "{tgt_lang}": "..."}}; correct or remove it'
-                ) from None
-            if not is_blank:
-                src, flaw = line, flaw or "not_json"
-        is_first &= is_blank
+            if line.strip():
+                src, flaw, first, count = line, flaw or "not_json", first or number, count + 1
+            if count > MOST_NOT_PAIRS and not has_pair:
+                break
         yield RawPair(str(path), number, src, tgt, flaw)
+    if first and not has_pair:
+        raise DataError(
+            f"{path}: line {first} is not a JSON object with two texts, "
+            f'{{"{src_lang}": "...", "{tgt_lang}": "..."}}; correct or remove it'
+        )

@@ -1010,3 +1010,20 @@ def test_records_without_a_text_are_left_and_counted():
         "a.jsonl: 3 lines left unchanged, not a JSON object with a text, "
         '{"en": "..."}: line 2, 3, 4'
     ]
+
+
+def test_only_tags_of_xliff_say_that_a_unit_is_translated():
+    source = '<![CDATA[<target state="x"> the cat]]>'
+    unit = f"<trans-unit><source>{source}</source></trans-unit>"
+    document = parse_document(
+        Path("a.xlf"), f"<xliff><file>{unit}</file></xliff>".encode(), ("en", "de")
+    )
+    assert source in "".join(piece for piece in document.pieces if isinstance(piece, str))
+
+
+def test_a_subtitle_before_the_beginning_is_translated_and_styles_are_no_text():
+    cue = b"1\n-00:00:01,000 --> 00:00:02,000\nthe cat\n"
+    assert len(parse_document(Path("a.srt"), cue, ("en", "de")).parts) == 1
+    styles = b"WEBVTT\n\nSTYLE\n::cue { color: red }\n\n00:01.000 --> 00:02.000\nthe cat\n"
+    document = parse_document(Path("a.vtt"), styles, ("en", "de"))
+    assert len(document.parts) == 1

@@ -27,7 +27,7 @@ from aiayn.apps.documents.texts import translate_texts
 from aiayn.apps.server import answers as module
 from aiayn.apps.server.app import make_app, while_connected
 from aiayn.apps.server.batching import Batcher, QueueFullError
-from aiayn.apps.server.metrics import Metrics
+from aiayn.apps.server.metrics import Metrics, _address
 from aiayn.apps.server.options import ServeOptions
 from aiayn.apps.server.requests import DRAINED, read_fields
 from aiayn.apps.server.service import Served, Service
@@ -795,3 +795,7 @@ def test_a_request_with_two_lengths_is_refused_and_its_connection_ends(http):
     headers = {"Content-Length": "2", "Transfer-Encoding": "chunked"}
     answer = http.post("/translate", headers=headers, content=b"{}")
     assert (answer.status_code, answer.headers["connection"]) == (400, "close")
+
+
+def test_the_zone_of_an_address_is_not_logged():
+    assert _address("fe80::1%\x1b]0;x") == "fe80::1"

@@ -43,11 +43,12 @@ from aiayn.errors import DataError, counted
 
 # A subtitle begins with a line of times. The line before it is its number, in WebVTT its name.
 # Blank lines may be doubled.
-TIMES = r"[ \t]*\d+[ \t]*:[\d:., \t]*-->[ \t]*\d+[ \t]*:.*(?:\n|\Z)"
+TIMES = r"[ \t]*-?\d+[ \t]*:[\d:., \t]*-->[ \t]*-?\d+[ \t]*:.*(?:\n|\Z)"
 SUBTITLE = rf"(?:^[ \t]*\d+[ \t]*\r?\n(?:[ \t]*\r?\n)*+)?^{TIMES}"
 AFTER_BLANK_LINE = r"(?:(?<=\n\n)|(?<=\n\r\n))"
 VTT_NAME = rf"{AFTER_BLANK_LINE}[^\n]+\n(?={TIMES})"
-VTT_COMMENT = rf"{AFTER_BLANK_LINE}NOTE\b.*(?:\n(?!\r?\n).+)*+"
+COMMENT = r"(?:NOTE\b|(?:STYLE|REGION)[ \t]*\r?$)"
+VTT_COMMENT = rf"{AFTER_BLANK_LINE}{COMMENT}.*(?:\n(?!\r?\n).+)*+"
 SRT = re.compile(f"({SUBTITLE})", re.MULTILINE)
 VTT = re.compile(f"({VTT_COMMENT}|(?:{VTT_NAME})?{SUBTITLE})", re.MULTILINE)
 MAX_JOINED = 300  # characters of a sentence over several subtitles
@@ -370,7 +371,7 @@ def _subtitles(document: Document) -> Pieces:
     outside = [] if is_vtt else [kept]
     texts: list[list[SubtitleLine]] = []
     for timing, block in zip(blocks[::2], blocks[1::2], strict=True):
-        if timing.startswith("NOTE"):
+        if timing.startswith(("NOTE", "STYLE", "REGION")):
             kept += timing + block
             outside.append(block)
             continue

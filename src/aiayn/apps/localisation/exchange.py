@@ -60,7 +60,7 @@ def without_codes(text: str) -> str:
     text = re.sub(
         rf"(?<=\w){CODE}+(?=\w)", " ", re.sub(f"(?<=[{CJK}]){CODE}+(?=[{CJK}])", "", text)
     ).replace(CODE, "")
-    return re.sub(r"[ \t]*\n[ \t]*", " ", text).strip()
+    return re.sub(r"(?<![ \t])[ \t]*\n[ \t]*", " ", text).strip()
 
 
 @dataclass
@@ -270,7 +270,15 @@ def _xliff_unit(
     else:
         span, tags = (target.inner, target.stop), ("", "")
     tokens, text = list(_coded_tokens(segments, content)), _text_without_codes(source, content)
-    opening_text = STATE.sub(r"\1translated", content[node.start : span[0]].decode() + tags[0])
+    # Only in the tags: a source may have such text in CDATA.
+    after_source = target.start if target else span[0]
+    opening_text = "".join(
+        (
+            STATE.sub(r"\1translated", content[node.start : node.inner].decode()),
+            content[node.inner : after_source].decode(),
+            STATE.sub(r"\1translated", content[after_source : span[0]].decode() + tags[0]),
+        )
+    )
     span, tags = (node.start, span[1]), (opening_text, tags[1])
     return XliffUnit(node.line, languages, tokens, text, translation, span, tags, is_kept)
 

@@ -195,8 +195,6 @@ class Answers:
         """Returns where the model looks in the line `q` while it writes the line `translation`: see
         `word_attention`.
         """
-        from aiayn.search.alignment import word_attention  # torch, which translation does without
-
         translator = self.service.served.translator
         lines = [line_of(fields, "q"), line_of(fields, "translation")]
         target = (
@@ -212,7 +210,7 @@ class Answers:
             return translator.source_ids(lines[:1]) + translator.target_ids(lines[1:], 2)
 
         src_ids, tgt_ids = await self._subwords(lines, translator, encode)
-        return await self.batcher.call(word_attention, translator, src_ids, tgt_ids)
+        return await self.batcher.call(_word_attention, translator, src_ids, tgt_ids)
 
     async def _subwords(
         self, lines: list[str], translator: LineTranslator, encode: Encode
@@ -231,6 +229,13 @@ class Answers:
                     "split it",
                 )
         return ids_by_line
+
+
+def _word_attention(translator: LineTranslator, src_ids: list[int], tgt_ids: list[int]) -> Answer:
+    # torch, which translation does without, takes seconds to import: not in the server's own thread
+    from aiayn.search.alignment import word_attention
+
+    return word_attention(translator, src_ids, tgt_ids)
 
 
 def _cut(texts: list[str], translator: LineTranslator, is_html: bool, tag: str) -> Texts:

@@ -68,9 +68,11 @@ class Metrics:
 def _address(client: str) -> str:
     """Returns what parses as an address; else a dash: a proxy passes on what a client writes into
     its headers.
+
+    The zone of an IPv6 address is left out, because any characters may be in it.
     """
     try:
-        return str(ip_address(client))
+        return str(ip_address(client)).partition("%")[0]
     except ValueError:
         return "-"
 

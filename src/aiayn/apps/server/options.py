@@ -67,8 +67,8 @@ def read_keys(path: Path) -> list[str]:
         raise ConfigError(f"--api-key-file {path}: contains no key; write one key per line")
     for number, line in enumerate(lines, 1):
         require(
-            line.isascii() or line.startswith("#"),
-            f"--api-key-file {path}: line {number} is not ASCII, which a bearer token must be; "
-            "choose another key",
+            (line.isascii() and line.isprintable()) or line.startswith("#"),
+            f"--api-key-file {path}: line {number} is not ASCII, or not printable, as a bearer token "
+            "must be; choose another key",
         )
     return keys
