@@ -12,6 +12,7 @@ import tomllib
 import pytest
 import yaml
 from applications import ROOT
+from faults.harness import wait_until
 
 import aiayn
 from aiayn.config.evaluate import EvaluateConfig
@@ -92,6 +93,32 @@ def test_the_site_sets_formulas_as_formulas_and_has_an_anchor_for_each_option(si
     options = (site / "options.html").read_text("utf-8")
     names = {*options_of(Config), *options_of(EvaluateConfig)}
     assert [name for name in sorted(names) if f'id="{name}"' not in options] == []
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False), (1280, True)])
+def test_the_site_fits_its_window_with_whole_names_and_words_that_are_read(
+    site, browser, width, dark
+):
+    under_the_button = """[...document.querySelectorAll('pre:has(.md-code__nav)')].filter(pre => {
+        const button = pre.querySelector('.md-code__nav').getBoundingClientRect();
+        return pre.querySelector('code').getBoundingClientRect().right > button.left;
+    }).map(pre => pre.innerText)"""
+    broken = """[...document.querySelectorAll('td:first-child code')]
+        .filter(e => e.getClientRects().length > 1).map(e => e.textContent)"""
+    names = """[...document.querySelectorAll('.md-header__topic, .md-nav--primary > *')].filter(
+        e => e.checkVisibility() && e.innerText.trim().split('\\n')[0] === 'aiayn').length"""
+    for page in ("index", "quickstart", "options", "reading", "sweeps"):
+        browser.open((site / f"{page}.html").as_uri(), width=width, height=1000, dark=dark)
+        wait_until(lambda: browser.run("!!document.querySelector('[data-md-component]')"))
+        assert browser.run("document.documentElement.scrollWidth") <= width, page
+        assert browser.run(under_the_button) == [], page
+        assert browser.run(broken) == [], page
+        assert browser.faint_words() == [], page
+        if width > 1220:  # the navigation is beside the page, and not in a drawer
+            assert browser.run(names) == 1, page
+    browser.open(f"{(site / 'options.html').as_uri()}#optim.peak_lr", width=width, dark=dark)
+    place = "document.getElementById('optim.peak_lr').getBoundingClientRect().top"
+    wait_until(lambda: 0 < browser.run(place) < 300)
 
 
 def test_changelog_and_citation_name_the_version():
