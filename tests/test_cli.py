@@ -565,7 +565,7 @@ def test_search_options_and_checkpoint_reach_the_search(run):
         (["{run}", "--n-best", "4"], b"", ConfigError, r"--n-best 4: the search keeps 3 .*; add --beam-size 4 or more"),
         (["{run}", "--accelerator", "tpu"], b"", ConfigError, "accelerator=tpu: choose one of auto, cpu, gpu"),
         (["{run}", "--checkpoint", "nope"], b"", RefusedError, "nope: no such checkpoint"),
-        (["{run}", "{run}/nope.txt"], b"", DataError, r"nope\.txt: cannot be read"),
+        (["{run}", "{run}/nope.txt"], b"", DataError, r"nope\.txt: no such file"),
         (["{run}", "--top-k", "4"], b"", ConfigError, "--top-k is an option of --sample; add --sample or leave it out"),
         (["{run}", "--sample", "--n-best", "2"], b"", ConfigError, "one translation per line, .* leave out --n-best"),
         (["{run}", "--scores", "--format", "tree"], b"", ConfigError, "--scores: not supported with --format tree"),

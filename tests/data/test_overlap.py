@@ -37,7 +37,10 @@ def warnings_for(tmp_path, caplog, **changes) -> list[str]:
 def test_held_out_pairs_that_are_training_text_are_counted_in_one_line(tmp_path, caplog):
     [line] = warnings_for(tmp_path, caplog)
 
-    assert f"3 of 4 of data.val={tmp_path}/val, 1 of 2 of data.test={tmp_path}/test" in line
+    assert (
+        f"3 of 4 pairs of data.val={tmp_path}/val, 1 of 2 pairs of data.test={tmp_path}/test"
+        in line
+    )
 
 
 def test_a_corpus_that_is_prepared_already_is_looked_at_again_with_the_test_text_of_today(
@@ -53,7 +56,7 @@ def test_a_corpus_that_is_prepared_already_is_looked_at_again_with_the_test_text
 
     [line] = warnings_for(tmp_path, caplog, test=test)
 
-    assert f"3 of 4 of data.val={tmp_path}/val, 2 of 2 of data.test={test}" in line
+    assert f"3 of 4 pairs of data.val={tmp_path}/val, 2 of 2 pairs of data.test={test}" in line
     assert len(list((tmp_path / "data").glob("en-de-*"))) == 1, "of the same corpus"
 
 
@@ -66,7 +69,7 @@ def test_a_pair_that_is_too_long_to_be_learned_is_no_overlap(tmp_path, caplog):
         test=write_lines(tmp_path / "long", ["a b", "c " * 99], ["d e", "f " * 99]),
     )
 
-    assert f"1 of 2 of data.test={tmp_path}/long" in line
+    assert f"1 of 2 pairs of data.test={tmp_path}/long" in line
 
 
 def test_a_pair_with_another_translation_is_no_overlap(tmp_path, caplog):
@@ -87,7 +90,7 @@ def test_trees_are_compared_with_the_same_tags_on_both_sides(tmp_path, caplog):
 
     [line] = warnings_for(tmp_path, caplog, **files, test=None, task="parsing", tags="xx")
 
-    assert f"2 of 3 of data.val={tmp_path}/held" in line
+    assert f"2 of 3 pairs of data.val={tmp_path}/held" in line
 
 
 def test_a_file_that_is_listed_twice_is_named(tmp_path, caplog):
@@ -120,4 +123,7 @@ def test_held_out_text_in_another_unicode_form_is_training_text_all_the_same(tmp
         test=None,
     )
 
-    assert f"3 of 3 of data.val={tmp_path}/nfd are also training pairs" in line
+    assert (
+        f"3 of 3 pairs of data.val={tmp_path}/nfd (repeats counted once) are also training pairs"
+        in line
+    )

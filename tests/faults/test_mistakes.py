@@ -56,6 +56,11 @@ MISTAKES = [
         "trainer.max_steps:",
         "given 2 times, 3 and 4; leave one out",
     ),
+    (
+        "train.py model.n_heads=8 'model={n_heads:4}'",
+        "model.n_heads:",
+        "given 2 times, 8 and 4; leave one out",
+    ),
     ("train.py trainer.devices=auto", "trainer.devices=auto:", "must be a whole number"),
     ("train.py dim-emb=64", "dim-emb:", "did you mean model.d_model?"),
     ("train.py max_sentences=64", "max_sentences:", "did you mean data.tokens_per_step?"),
@@ -121,7 +126,7 @@ MISTAKES = [
     ("train.py name=x=y", "name:", "'name=\"value\"'"),
     ("train.py model.d_model='${nothing}'", "model.d_model:", "'nothing' not found"),
     # types
-    ("train.py model.n_heads=eight", "model.n_heads:", "Integer"),
+    ("train.py model.n_heads=eight", "model.n_heads=eight:", "must be a whole number"),
     ("train.py trainer.max_steps=1e5", "trainer.max_steps=100000.0:", "write 100000"),
     ("train.py trainer.max_steps=1.5", "trainer.max_steps=1.5:", "must be a whole number"),
     ("train.py model.attention_dropout=null", "model.attention_dropout", "not Optional"),
@@ -216,11 +221,6 @@ MISTAKES = [
     ),
     ("evaluate.py run=x --logger=none", "--logger:", "options have no dashes"),
     # names that no file can have
-    (
-        f"train.py data=files data.train={'t' * 300} data.val=x data.src_lang=en data.tgt_lang=de",
-        "data.train=tttt",
-        "a name of 303 characters is too long",
-    ),
     (f"train.py outputs={'o' * 256}", "outputs=oooo", "too long for a file; choose a shorter"),
     (f"evaluate.py run={'/'.join(['r' * 199] * 25)}", "run=rrrr", "too long for a file"),
     (f"train.py data.src_lang={'e' * 36}", "data.src_lang=eeee", "a code of at most 35 letters"),
@@ -322,6 +322,18 @@ def test_a_mistake_is_one_line_with_key_and_remedy_before_torch_is_loaded(reques
     assert key in outcome["err"]
     assert hint in outcome["err"]
     assert outcome["heavy"] == []
+
+
+def test_text_whose_name_is_too_long_is_refused_in_one_line(tmp_path):
+    line = (
+        f"train.py data=files data.train={'t' * 300} data.val=x data.src_lang=en data.tgt_lang=de"
+    )
+    outcome = run_lines([line], tmp_path)[line]
+
+    assert (outcome["code"], outcome["out"]) == (2, "")
+    assert outcome["err"].startswith("error: data.train=tttt")
+    assert outcome["err"].endswith("too long for a file; choose a shorter name or path\n")
+    assert outcome["err"].count("\n") == 1
 
 
 # What only torch knows: how many devices there are.

@@ -15,10 +15,17 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Sweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from aiayn.config.rules import MAX_DIGITS, MAX_NAME, is_section, options_of, require, written
+from aiayn.config.rules import (
+    MAX_DIGITS,
+    MAX_NAME,
+    flatten,
+    is_section,
+    options_of,
+    require,
+    written,
+)
 from aiayn.config.schema import Config
 from aiayn.errors import ConfigError
 
@@ -316,13 +323,13 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
     values: dict[str, list[str]] = {}
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
-        inner = None
+        texts: dict[str, Any] = {key: value}
         if value.startswith("{"):  # trainer={max_steps: 3}
-            with suppress(Exception):  # Hydra says what is wrong with it
-                inner = OmegaConf.to_container(OmegaConf.create(value))
-        values_by_name = inner if isinstance(inner, dict) else {"": value}
-        for name, text in values_by_name.items():
-            values.setdefault(f"{key}.{name}".rstrip("."), []).append(str(text))
+            with suppress(HydraException):  # which says what is wrong with it when it composes
+                section: Any = OverridesParser.create().parse_override(override).value()
+                texts = flatten(section, f"{key}.")
+        for name, text in texts.items():
+            values.setdefault(name, []).append(str(text))
     for key, repeated in values.items():
         row = f"{key}={','.join(repeated)}"
         remedy = f"leave one out, or sweep over the values: {'' if multirun else '-m '}{row}"
