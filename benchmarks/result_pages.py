@@ -400,6 +400,12 @@ def performance() -> dict[str, str]:
     ]
     padding = mean(row["padding_percent"] for row in plans.values())
     return {
+        "translating": _translating(),
+        "lines-alone": table(
+            [Column("engine"), Column("1", "greedy (ms)", 1), Column("4", "four beams (ms)", 1)],
+            _by_beams("translate_en-de_alone", "ms a line"),
+        ),
+        "peers": _peers(),
         "serving": table(serving, rows_of("serve")),
         "soak": wrapped(
             "`--soak` adds clients that disconnect, send malformed JSON, other encodings and 10 MB. "
@@ -433,6 +439,63 @@ def performance() -> dict[str, str]:
         ),
         "table-1": table(table_1, layers),
     }
+
+
+ENGINES = {
+    "ours float32": "`aiayn translate`, float32",
+    "ours int8": "`aiayn translate`, int8",
+    "ours in torch": "torch, patience 2",
+    "ours exact": "torch, exact, as `evaluate.py`",
+    "CTranslate2 float32": "CTranslate2 called by hand, float32",
+    "CTranslate2 int8": "CTranslate2 called by hand, int8",
+    "Hugging Face float32": "Hugging Face's `generate`",
+}
+
+
+def _by_beams(benchmark: str, key: str) -> list[Record]:
+    """Returns a record for each engine: one figure under the numbers of beams."""
+    records: dict[str, Record] = {}
+    for row in rows_of(benchmark):
+        engine = ENGINES[row["engine"]]
+        records.setdefault(engine, {"engine": engine})[str(row["beam"])] = row[key]
+    return [*records.values()]
+
+
+def _translating() -> str:
+    name = "translate_en-de"
+    seconds, scores, equal = (
+        _by_beams(name, key) for key in ("processor seconds", "BLEU", "as exact")
+    )
+    records = [
+        row | {"BLEU": score["4"], "equal": count["4"]}
+        for row, score, count in zip(seconds, scores, equal, strict=True)
+    ]
+    columns = [
+        Column("engine"),
+        Column("1", "greedy (s)", 1),
+        Column("4", "four beams (s)", 1),
+        Column("BLEU", "BLEU, four beams", 1),
+        Column("equal", "lines as in the exact search"),
+    ]
+    return table(columns, records)
+
+
+def _peers() -> str:
+    """Returns our processor time divided by that of others, with intervals."""
+    names = {
+        "joeynmt": "JoeyNMT",
+        "marian-sdpa": "Hugging Face's Marian",
+        "torch": "`torch.nn.Transformer`",
+    }
+    records = []
+    for model, tokens in (("base", 1024), ("base", 4096), ("tiny", 4096)):
+        record: Record = {"step": f"`model={model}`, {tokens:,} tokens"}
+        for row in rows_of(f"train_step_{model}_{tokens}"):
+            record[row["step of"]] = (
+                f"{row['ours / theirs']:.2f} [{row['ratio low']:.2f}, {row['ratio high']:.2f}]"
+            )
+        records.append(record)
+    return table([Column("step"), *(Column(key, names[key]) for key in names)], records)
 
 
 def _preparing() -> str:
@@ -523,8 +586,8 @@ READMES = {
                 "one CPU core",
             ),
             "table3_quarter": (
-                "[Table 3 at a quarter of its widths](docs/results/table3-quarter.md), base, dev "
-                "compound-split BLEU",
+                "[Table 3 at a quarter of its widths](docs/results/table3-quarter.md), dev, "
+                "compound-split BLEU of base",
                 "Tatoeba, 160,487 pairs",
                 "one H100",
             ),
@@ -534,22 +597,22 @@ READMES = {
         ("评测", "论文或已发表", "本项目", "数据", "硬件", "提交"),
         ("未运行", "无"),
         {
-            "wmt14": ("WMT14 英德,newstest2014,BLEU(base、big)", "450 万句对", ""),
+            "wmt14": ("WMT14 英德，newstest2014，BLEU（base、big）", "450 万句对", ""),
             "captions": (
-                "[Multi30k 英法](docs/results/multi30k.md#english-french-in-minutes),test 2016,"
+                "[Multi30k 英法](docs/results/multi30k.md#english-french-in-minutes)，test 2016，"
                 "小模型的 sacreBLEU",
                 "2.9 万句对",
                 "一个 CPU 核",
             ),
             "tatoeba_en_de": (
-                "Tatoeba 英德,测试集,[examples 中的模型](examples/en-de.md)的 sacreBLEU,训练一次",
+                "Tatoeba 英德，测试集，[examples 中的模型](examples/en-de.md)的 sacreBLEU，训练一次",
                 "160,487 句对",
                 "一个 CPU 核",
             ),
             "table3_quarter": (
-                "[表 3,宽度为四分之一](docs/results/table3-quarter.md),base,开发集 compound-split "
-                "BLEU",
-                "Tatoeba,160,487 句对",
+                "[表 3，宽度为四分之一](docs/results/table3-quarter.md)，base 在开发集上的 "
+                "compound-split BLEU",
+                "Tatoeba，160,487 句对",
                 "一块 H100",
             ),
         },
