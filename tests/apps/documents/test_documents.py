@@ -555,6 +555,7 @@ DIALECTS = {
     "[@doe99, p. 3] and @doe:old see [-@doe], @the/house and x@y.org, x:@a\n": (
         "[@doe99, P. 3] AND @doe:old SEE [-@doe], @the/house AND x@y.org, X:@A\n"
     ),
+    "see <gh: @Name> and @doe > b\n": "SEE <GH: @NAME> AND @doe > B\n",
     "see \\ref{fig:cat} and \\cite{doe}, a\\b\n": "SEE \\ref{fig:cat} AND \\cite{doe}, A\\B\n",
     "press ++ctrl+alt+del++ or ++c++ now\n": "PRESS ++ctrl+alt+del++ OR ++C++ NOW\n",
     "the cat ^the-cat\n\n2 ^ a ^b c\n": "THE CAT ^the-cat\n\n2 ^ A ^B C\n",
