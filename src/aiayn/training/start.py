@@ -241,7 +241,7 @@ def begin(
     records = [record for record in folder.read_metrics() if record["step"] <= start_step]
     if stored and any("val/loss" in record for record in records):
         warn_of_other_validations(stored.config.trainer, trainer)
-    is_lower = bool(research.metrics) and is_lower_better(research.metrics, trainer.best_metric)
+    is_lower = is_lower_better(research.metrics, trainer.best_metric)
     validations = ValidationHistory(trainer, records, is_lower)
     ended_by = end_reason(folder, trainer, start_step, validations) if stored else None
     spec = RunSpec(
