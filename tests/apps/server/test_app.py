@@ -371,6 +371,12 @@ def test_what_cannot_be_translated_is_refused_in_words(http, status, says, body)
         ),
         (400, "q must be a text", "multipart/form-data; boundary=x", b"--x--"),
         (400, "oundary", "multipart/form-data", b"--x--"),
+        (
+            400,
+            "not UTF-8",
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\nstra\xdfe\r\n--x--\r\n',
+        ),
         (415, "send JSON", "text/plain", b"q=a"),
     ],
 )
@@ -378,6 +384,18 @@ def test_forms_that_cannot_be_read_are_refused_in_words(http, status, says, kind
     answer = http.post("/translate", content=body, headers={"content-type": kind})
 
     assert (answer.status_code, says in answer.json()["error"]) == (status, True)
+
+
+@pytest.mark.parametrize("charset", ["", "; charset=utf-7", "; charset=unicode_escape"])
+def test_a_form_in_parts_is_utf_8_whatever_encoding_it_names(charset):
+    body = '--x\r\nContent-Disposition: form-data; name="q"\r\n\r\nß+AGE- \\ud800\r\n--x--\r\n'
+
+    async def receive() -> dict:
+        return {"type": "http.request", "body": body.encode()}
+
+    content_type = f"multipart/form-data; boundary=x{charset}".encode()
+    scope = {"type": "http", "headers": [(b"content-type", content_type)], "query_string": b""}
+    assert asyncio.run(read_fields(Request(scope, receive), 5000)) == {"q": "ß+AGE- \\ud800"}
 
 
 @pytest.mark.parametrize(

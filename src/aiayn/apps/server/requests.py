@@ -44,10 +44,14 @@ async def read_fields(request: Request, max_body: int) -> Fields:
             async def receive() -> Message:
                 return {"type": "http.request", "body": body}
 
-            form = Request(request.scope, receive).form(
+            # The parser would decode with any codec of Python that a client names, and read other
+            # text as Latin-1. In Latin-1 bytes stay what they are.
+            header = request.headers["content-type"].encode("latin-1") + b"; charset=latin-1"
+            scope = {**request.scope, "headers": [(b"content-type", header)]}
+            form = Request(scope, receive).form(
                 max_files=1, max_fields=MAX_FIELDS, max_part_size=max_body
             )
-            pairs = [*read(query), *(await form).multi_items()]
+            pairs = [*read(query), *map(_as_utf_8, (await form).multi_items())]
         else:
             forms = "application/x-www-form-urlencoded or multipart/form-data"
             raise HTTPException(415, f"send JSON (application/json) or a form ({forms})")
@@ -58,6 +62,16 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     texts = [value for name, value in pairs if name == "q"]
     others = _once([pair for pair in pairs if pair[0] != "q"])
     return others | ({"q": texts if len(texts) > 1 else texts[0]} if texts else {})
+
+
+def _as_utf_8(pair: tuple[str, str | UploadFile]) -> tuple[str, str | UploadFile]:
+    """Returns a part of a form, whose bytes were read as Latin-1, as text."""
+    name, value = pair
+    if isinstance(value, str):
+        value = value.encode("latin-1").decode()
+    elif value.filename:
+        value.filename = value.filename.encode("latin-1").decode()
+    return name.encode("latin-1").decode(), value
 
 
 def _once(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
