@@ -43,7 +43,8 @@ def _option_lines(composed: DictConfig, schema: type) -> Iterator[str]:
         if home != section:
             section = home
             yield f"{home}:"
-        line = f"{'  ' if home else ''}{name}: {as_option(values.get(key, {}))}"
+        indent = "  " if home else ""
+        line = f"{indent}{name}: {as_option(values.get(key, {}))}"
         yield f"{line:<{WIDTH}}  # {option.metadata['help']}"
 
 

@@ -330,9 +330,10 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
                 texts = flatten(section, f"{key}.")
         for name, text in texts.items():
             values.setdefault(name, []).append(str(text))
+    multirun_flag = "" if multirun else "-m "
     for key, repeated in values.items():
         row = f"{key}={','.join(repeated)}"
-        remedy = f"leave one out, or sweep over the values: {'' if multirun else '-m '}{row}"
+        remedy = f"leave one out, or sweep over the values: {multirun_flag}{row}"
         require(
             len(repeated) == 1,
             f"{key}: given {len(repeated)} times, {' and '.join(repeated)}; {remedy}",
