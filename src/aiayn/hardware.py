@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import psutil
 import torch
 
+from aiayn.config.model import NARROW
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
 from aiayn.config.training import TrainerOptions, TrainingPrecision
@@ -51,7 +52,6 @@ GPUS_OF_SLURM = (
     "SLURM_GPUS",
     "SLURM_GPUS_PER_NODE",
 )
-NARROW = 128  # d_model, up to which a training on a CPU takes few threads
 
 
 def choose_device(accelerator: str) -> torch.device:

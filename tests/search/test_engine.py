@@ -2,6 +2,7 @@
 which is chosen.
 """
 
+import json
 import math
 import re
 import statistics
@@ -230,6 +231,31 @@ def test_opening_an_engine_leaves_the_threads_of_torch_alone(checkpoint, tmp_pat
     before = torch.get_num_threads()
     assert isinstance(opened(stored(checkpoint, tmp_path))[0], FastTranslator)
     assert torch.get_num_threads() == before == 1
+
+
+@pytest.mark.parametrize(
+    ("d_model", "typed", "n_threads"), [(128, "", 1), (129, "", 3), (128, "2", 2), (128, "0", 1)]
+)
+def test_a_narrow_model_translates_in_one_thread_unless_omp_num_threads_is_set(
+    checkpoint, tmp_path, monkeypatch, d_model, typed, n_threads
+):
+    import ctranslate2
+
+    path = stored(checkpoint, tmp_path)
+    opened(path)  # converts
+    about = converted_folder(path) / ABOUT
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"d_model": d_model}))
+    settings = []
+
+    def engine(*names, **options):
+        settings.append(options["intra_threads"])
+        return SimpleNamespace(device="cpu")
+
+    monkeypatch.setenv("OMP_NUM_THREADS", typed)
+    monkeypatch.setattr("aiayn.search.fast_translator.cores", lambda: 3)
+    monkeypatch.setattr(ctranslate2, "Translator", engine)
+    opened(path)
+    assert settings == [n_threads]
 
 
 def test_a_lines_result_does_not_depend_on_longer_lines_in_its_batch(checkpoint, tmp_path):

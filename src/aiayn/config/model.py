@@ -2,6 +2,9 @@
 
 from aiayn.config.rules import Options, fraction, option, option_group, require
 
+# d_model, up to which matrix products are too small to gain from several threads of a CPU
+NARROW = 128
+
 
 @option_group("train", "model")
 class ModelOptions(Options):

@@ -211,6 +211,7 @@ def write_converted(
         "task": data.task,
         "src_lang": data.src_lang,
         "tgt_lang": data.tgt_lang,
+        "d_model": model.config.d_model,
         "positions": model.config.max_positions if learned else POSITIONS,
         "learned": learned,
         "tokenizer": checkpoint.tokenizer,

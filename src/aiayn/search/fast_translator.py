@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aiayn.config.model import NARROW
 from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import TOKEN, Tokenizer
 from aiayn.errors import NonFiniteOutputError
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 # CTranslate2's names of precisions, by ours
 COMPUTE_TYPES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8_float32"}
 
-FORMAT = 1  # version of the folder; a model in another one is converted anew
+FORMAT = 2  # version of the folder; a model in another one is converted anew
 ABOUT = "aiayn.json"  # settings, tokenizer and the checksums of the other files
 
 
@@ -105,7 +106,9 @@ class FastTranslator(LineTranslator):
         if device == "cuda":
             parallel = {"device_index": list(range(devices))}
         threads = os.environ.get("OMP_NUM_THREADS", "")
-        n_cores = (int(threads) if threads.isdecimal() else 0) or cores()
+        n_cores = devices if about["d_model"] <= NARROW else cores()
+        if threads.isdecimal():
+            n_cores = int(threads) or n_cores
         # Where torch is loaded, both have one OpenMP, and CTranslate2 sets its threads.
         torch = sys.modules.get("torch")
         n_threads = torch.get_num_threads() if torch else 0
