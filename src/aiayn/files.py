@@ -4,7 +4,6 @@ import glob
 import hashlib
 import os
 import platform
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,9 +11,6 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
-
-# This machine's name, fit for names of temporary files
-HOST = re.sub(r"[^\w-]", "-", platform.node()) or "host"
 
 
 def atomic_write(path: Path, content: bytes | memoryview | str) -> None:
@@ -35,7 +31,7 @@ def atomic_file(path: Path, *, flushed: bool = True) -> Iterator[BinaryIO]:
     """
     from filelock import lock_descriptor
 
-    temporary = path.with_name(f".{path.name}.{HOST}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")
     try:
         temporary.unlink(missing_ok=True)  # not written through, should it be a link
         with open(temporary, "xb") as file:
@@ -43,7 +39,7 @@ def atomic_file(path: Path, *, flushed: bool = True) -> Iterator[BinaryIO]:
                 lock_descriptor(file.fileno(), blocking=False)
             # What killed writers left behind, and no process has locked. Only of this machine: on a
             # shared disk another one may not see its locks.
-            for leftover in path.parent.glob(f".{glob.escape(path.name)}.{HOST}.*.part"):
+            for leftover in path.parent.glob(f".{glob.escape(path.name)}.{host()}.*.part"):
                 with suppress(OSError), open(leftover, "rb") as left:
                     if lock_descriptor(left.fileno(), blocking=False):
                         leftover.unlink()
@@ -68,7 +64,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     Raises OSError, as if there is a folder that is not empty under `path`, and then leaves that as
     it was.
     """
-    temporary = path.with_name(f".{path.name}.{HOST}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")
     try:
         temporary.mkdir(parents=True)
         yield temporary
@@ -80,6 +76,11 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         fsync_folder(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def host() -> str:
+    """Returns this machine's name, fit for names of temporary files."""
+    return "".join(c if c.isalnum() or c == "-" else "-" for c in platform.node()) or "host"
 
 
 def fsync_folder(folder: Path) -> None:

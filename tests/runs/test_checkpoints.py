@@ -27,7 +27,7 @@ from applications import composed, composed_options
 
 from aiayn.config.stored import to_dict
 from aiayn.errors import ConfigError, RefusedError, ResourceError, writing
-from aiayn.files import HOST, atomic_write
+from aiayn.files import atomic_write, host
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
@@ -451,8 +451,8 @@ def test_a_folder_that_cannot_be_written_to_is_a_resource_error(original, tmp_pa
 def test_what_a_killed_writer_of_this_machine_left_is_swept_by_the_next_one_but_not_what_is_being_written(
     tmp_path,
 ):
-    own = [f".a[1].json.{HOST}.{number}.part" for number in (4711, 42)]
-    others = [f".other.json.{HOST}.4711.part", ".a[1].json.elsewhere.4711.part"]
+    own = [f".a[1].json.{host()}.{number}.part" for number in (4711, 42)]
+    others = [f".other.json.{host()}.4711.part", ".a[1].json.elsewhere.4711.part"]
     for name in (*own, *others):
         (tmp_path / name).write_bytes(b"half")
     with open(tmp_path / own[1], "rb") as busy:

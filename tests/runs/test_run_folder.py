@@ -123,7 +123,7 @@ def test_a_folder_of_a_run_that_leads_elsewhere_is_refused_before_anything_is_wr
 def test_a_temporary_file_that_somebody_put_there_is_not_written_through(tmp_path, monkeypatch):
     foreign, path = tmp_path / "foreign", tmp_path / "report.html"
     foreign.write_text("kept")
-    monkeypatch.setattr(files, "HOST", "here")
+    monkeypatch.setattr(files, "host", lambda: "here")
     (tmp_path / f".report.html.here.{os.getpid()}.part").symlink_to(foreign)
     files.atomic_write(path, b"new")
     assert (foreign.read_text(), path.read_text()) == ("kept", "new")

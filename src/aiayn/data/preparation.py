@@ -45,7 +45,7 @@ from aiayn.data.tokenizer import (
     supported_vocab_size,
 )
 from aiayn.errors import DataError
-from aiayn.files import HOST, atomic_file, atomic_write, fsync_folder
+from aiayn.files import atomic_file, atomic_write, fsync_folder, host
 
 log = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ def _build(config: DataConfig, spec: CorpusSpec) -> PreparedCorpus:
     """
     target = spec.target
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = target.parent / f".{target.name}.{HOST}.tmp"
+    work = target.parent / f".{target.name}.{host()}.tmp"
     with _locked(_lock_file(target)):
         prepared = open_verified(target)
         if not isinstance(prepared, str):  # another process has built it while we waited
