@@ -181,7 +181,11 @@ def _names_files(options: Mapping[str, Any], overrides: Sequence[str]) -> bool:
 
 def typed_keys(overrides: Iterable[str]) -> set[str]:
     """Returns the keys of command-line arguments: {"model.n_heads"} for ["+model.n_heads=4"]."""
-    return {override.lstrip("+").partition("=")[0] for override in overrides}
+    return set(map(key_of, overrides))
+
+
+def key_of(override: str) -> str:
+    return override.lstrip("+").partition("=")[0]
 
 
 def chosen_options(overrides: Iterable[str], options: Config) -> set[str]:

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from aiayn.config.compose import (
     chosen_options,
     for_hydra,
+    key_of,
     resolve_options,
     typed_keys,
     without_hydra,
@@ -85,14 +86,14 @@ def make_jobs(
     typed = [for_hydra(override, Config) for override in typed]
     # Sweepers other than ours write fixed values anew, and null as None.
     fixed = {
-        line.partition("=")[0]: canonical_override(line)
+        key_of(line): canonical_override(line)
         for line in typed
         if not parser.parse_override(line).is_sweep_override()
     }
     points = []
     for job in batch:
         lines = [canonical_override(for_hydra(override, Config)) for override in job]
-        points.append(tuple(fixed.get(line.partition("=")[0], line) for line in lines))
+        points.append(tuple(fixed.get(key_of(line), line) for line in lines))
     rows = list(dict.fromkeys(points))
     names = job_names(rows, fixed.values())
     with_seeds = job_names(rows, [fixed[key] for key in fixed if key != "seed"])
@@ -129,9 +130,7 @@ def job_of_row(options: Config, choices: Mapping[str, str], overrides: Sequence[
         chosen = frozenset(chosen_options(overrides, options))
         return SweepJob(PurePath(options.run_name).name, list(overrides), options, chosen)
     varied = [
-        canonical_override(line)
-        for line in overrides
-        if not line.startswith(("sweep=", "outputs="))
+        canonical_override(line) for line in overrides if key_of(line) not in ("sweep", "outputs")
     ]
     [name] = job_names([varied], [])
     return _job(name, options.sweep or _sweep_name([choices]), overrides, options)
@@ -166,7 +165,7 @@ def _job(name: str, sweep: str, overrides: Sequence[str], options: Config) -> Sw
     if options.logger.group is None:
         settings["logger.group"] = sweep
         options = replace(options, logger=replace(options.logger, group=sweep))
-    all_overrides = [line for line in overrides if not line.startswith("sweep=")]
+    all_overrides = [line for line in overrides if key_of(line) != "sweep"]
     all_overrides += [for_hydra(f"{key}={value}", Config) for key, value in settings.items()]
     return SweepJob(name, all_overrides, options, frozenset(chosen_options(all_overrides, options)))
 
