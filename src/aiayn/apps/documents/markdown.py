@@ -35,9 +35,9 @@ ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 LINE_START = re.compile(
     r"\A(\d{1,9}(?=[.)](?:\s|$))|(?=[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|=+$|-+$|~~~))"
 )
-# In a line, of dialects: boxes of tasks, attributes (`{#id .class}`), names of roles (`{ref}`), of
-# emoji and of blocks (`^name`), LaTeX, embedded files; and of which the model sees the words: keys
-# (`++ctrl+c++`), citations (`@doe`) and links of wikis.
+# What dialects put into a line. The model does not see boxes of tasks, attributes (`{#id .class}`),
+# names of roles (`{ref}`), of emoji and of blocks (`^name`), LaTeX and embedded files. It sees the
+# words of keys (`++ctrl+c++`), citations (`@doe`) and links of wikis, which stay as written.
 DIALECT = re.compile(
     r"^\[[ xX]\](?=\s)|(?P<footnote>\[\^[^\[\]\s]{1,200}\]:?)|\{[#.:][^{}\n]{1,200}\}"
     r"|\{[\w-]{1,60}=[^{}\n]{1,200}\}|\{[A-Za-z][\w:-]{0,60}\}(?=`|\Z)"
