@@ -238,8 +238,9 @@ def tokens_per_device(config: Config) -> int:
     """
     if config.data.max_tokens_per_device is not None:
         return config.data.max_tokens_per_device
-    tokens, gpus = 16_384, range(torch.cuda.device_count())
-    if config.trainer.accelerator != "cpu" and gpus:
+    tokens = 16_384
+    if choose_device(config.trainer.accelerator).type == "cuda":
+        gpus = range(torch.cuda.device_count())
         memory = min(torch.cuda.get_device_properties(number).total_memory for number in gpus)
         fitting = next(tokens for least, tokens in TOKENS_BY_MEMORY.items() if memory >= least)
         tokens = fitting if config.trainer.world_size == 1 else min(tokens, fitting)
