@@ -181,7 +181,7 @@ def _fit(
     validate = Validate(run, services, scores)
     failures = ExplainFailures(run, stop)
     callbacks = [  # in the order in which they see a step; savers are always last
-        *([ConnectRanks(run, stop)] if run.config.trainer.world_size > 1 else []),
+        ConnectRanks(run, stop),
         NonFiniteGuard(run, services),
         ThroughputMonitor(run, services),
         scores,

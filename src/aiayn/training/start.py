@@ -74,7 +74,6 @@ class RunSpec:
     form: StepForm
     corpus: PreparedCorpus
     plan: BatchPlan  # which pairs make up each training step
-    epoch_steps: int  # the optimizer steps of an epoch
     validation_text: tuple[list[str], list[str]]  # sources, references; empty without val/bleu
     checkpoint: ResumeState | None  # to resume from
     start_step: int  # the optimizer steps that earlier starts have done
@@ -88,6 +87,11 @@ class RunSpec:
         """
         at_end = self.start_step == self.config.trainer.max_steps
         return self.is_finished or (self.end_reason is not None and not at_end)
+
+    @property
+    def epoch_steps(self) -> int:
+        """Returns the optimizer steps of an epoch."""
+        return self.config.trainer.steps_of_epoch(self.plan.steps_per_epoch)
 
     def translator(self, module: TranslationModule) -> Translator:
         """Translates with the model in training, greedily."""
@@ -196,8 +200,7 @@ def make_data(
         devices=config.trainer.world_size,
         tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
     )
-    if config.extension:
-        datamodule.options = own_options(research.datamodule, config.extension)
+    datamodule.options = own_options(research.datamodule, config.extension)
     datamodule.packed = packed
     datamodule.limit_val_batches = config.trainer.limit_val_batches
     if datamodule.prepare_data_per_node or global_rank() == 0:
@@ -251,7 +254,6 @@ def begin(
         form=form,
         corpus=datamodule.corpus,
         plan=plan,
-        epoch_steps=trainer.steps_of_epoch(plan.steps_per_epoch),
         # Read now: it may be invalid even if the prepared corpus is fine, and we must fail before
         # writing.
         validation_text=text.read() if trainer.val_bleu_sentences else ([], []),

@@ -46,6 +46,8 @@ class ConnectRanks(pl.Callback):
         self.run, self.stop = run, stop
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.world_size == 1:
+            return
         self.stop.connect_ranks(self.run.config.trainer.timeout)
         group, count = self.stop.control_group, self.run.plan.micro_batches
         if group and group.max_over_ranks(count) != count:
@@ -64,7 +66,7 @@ class ConnectRanks(pl.Callback):
         """
         waits = self.run.config.trainer.strategy != "ddp_find_unused_parameters_true"
         is_step_end = ends_step(trainer, trainer.fit_loop.epoch_loop.batch_idx)
-        if not waits or not is_step_end:
+        if trainer.world_size == 1 or not waits or not is_step_end:
             return
         unused = [
             name
