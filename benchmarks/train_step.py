@@ -16,14 +16,13 @@ matrix products only (`aiayn.model.flops`, real tokens).
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import fmean, stdev
 from typing import Any
 
 import torch
 from lightning_fabric.utilities.apply_func import move_data_to_device
 from measure import Worker, draw_bars, interleaved, parse_options, report, spread
 from peers import PEERS
-from scipy.stats import t as student
+from table3_quarter import half_width
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -37,6 +36,7 @@ from aiayn.data.preparation import prepare_corpus
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.flops import training_flops
 from aiayn.model.transformer import Transformer
+from aiayn.reports.differences import Sample
 from aiayn.token_ids import PAD_ID
 from aiayn.training.loss import output_cross_entropy
 from aiayn.training.module import compile_layers, dropout_seed
@@ -142,11 +142,10 @@ def products(config: ModelConfig, rows: int, device: str, bf16: bool) -> Callabl
 
 def mean_ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
     """Returns the geometric mean of ours / theirs over rounds, and Student's 95 % interval of it."""
-    logs = [math.log(our / their) for our, their in zip(ours, theirs, strict=True)]
-    half_width = float("nan")
-    if len(logs) > 1:
-        half_width = stdev(logs) / len(logs) ** 0.5 * float(student.ppf(0.975, len(logs) - 1))
-    low, ratio, high = (math.exp(fmean(logs) + sign * half_width) for sign in (-1, 0, 1))
+    ratios = (our / their for our, their in zip(ours, theirs, strict=True))
+    logs = Sample(dict(enumerate(map(math.log, ratios))))
+    half = half_width(logs) if logs.n > 1 else math.nan
+    low, ratio, high = (math.exp(logs.mean + sign * half) for sign in (-1, 0, 1))
     return {"ours / theirs": ratio, "ratio low": low, "ratio high": high}
 
 
