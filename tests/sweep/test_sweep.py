@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -673,6 +674,24 @@ def test_a_signal_reaches_the_running_job_and_ends_the_sweep_and_a_second_one_ch
     assert re.findall("heard (.*)", (folder / "outputs/sweeps/s/d_drop02.log").read_text()) == heard
     assert "sweep 2/3 d_drop02: stopped after" in said
     assert "a_h1" not in said
+
+
+def test_a_signal_that_another_thread_gets_ends_the_sweep_all_the_same(
+    folder, monkeypatch, handlers
+):
+    monkeypatch.setenv("SEND", str(int(INT)))
+    is_over = threading.Event()
+    other = threading.Thread(target=is_over.wait)
+    other.start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {INT})  # of this thread and of those that it starts
+    try:
+        with pytest.raises(InterruptedRunError, match="stopped  1 of 3 jobs finished") as stopped:
+            fake_sweep(folder, ["base", "d_drop02", "a_h1"]).run()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {INT})
+        is_over.set()
+        other.join()
+    assert stopped.value.exit_code == 130
 
 
 def test_under_nohup_a_sweep_outlives_its_terminal(folder, capsys, monkeypatch, handlers):

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -70,7 +70,13 @@ class Processes:
         """
         self.say_start()
         with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as threads:
-            list(threads.map(self._run_job, self.waiting))
+            runs = [threads.submit(self._run_job, job) for job in self.waiting]
+            # Python handles a signal that another thread got, or that came just before a wait, only
+            # when the main thread goes on.
+            while wait(runs, timeout=1).not_done:
+                pass
+            for run in runs:
+                run.result()  # raises its error
         summary = f"{len(self.finished) + len(self.seconds)} of {len(self.jobs)} jobs finished"
         if self.requested:
             raise InterruptedRunError(
