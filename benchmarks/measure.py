@@ -13,11 +13,11 @@ import statistics
 import sys
 import time
 import timeit
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -34,6 +34,7 @@ LIBRARIES = (
     "numpy",
 )
 KEPT = Path(__file__).resolve().parent / "results"  # what pages quote
+Name = TypeVar("Name", bound=Hashable)  # of what is measured
 OURS = ("aiayn", "ours")  # how the names of our own rows begin
 
 
@@ -125,15 +126,19 @@ def _peak_mb() -> float:
 
 
 def interleaved(
-    runs: Mapping[str, Callable[[], Any]], rounds: int, warmup: int = 1, end: float = math.inf
-) -> dict[str, list[float]]:
-    """Returns the seconds of every run in every round after `warmup` rounds.
+    runs: Mapping[Name, Callable[[], Any]],
+    rounds: int,
+    warmup: int = 1,
+    end: float = math.inf,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[Name, list[float]]:
+    """Returns the seconds of every run, by the clock, in every round after `warmup` rounds.
 
     Runs take turns, A B C, B C A, ..., so that disturbances from outside affect all of them. No run
     begins that would probably be going on when `time.monotonic()` is `end`: there may be fewer
     rounds, only that of the warm-up, or for a run none at all.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    seconds: dict[Name, list[float]] = {name: [] for name in runs}
     names = list(runs)
     for turn in range(warmup + rounds):
         first = turn % len(names)
@@ -141,10 +146,10 @@ def interleaved(
             if time.monotonic() + max(seconds[name], default=0) > end:
                 continue
             synchronize()
-            start = time.perf_counter()
+            start = clock()
             runs[name]()
             synchronize()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return {
         name: values[min(warmup, len(values) - 1) :] for name, values in seconds.items() if values
     }
