@@ -11,8 +11,9 @@ include the clients' own waiting for a processor: clients and server share the m
 seconds are the server's.
 
 With --rounds N one client sends the same requests N times, and the server's memory is read after
-each: what it keeps for a shape of a batch is there after the first round, and what it kept for
-every request would go on to grow.
+each round: what the server keeps for a shape of a batch is there after the first round, and what it
+kept for every request would go on to grow. A text with mark-up follows, for which the server loads
+torch. Then the benchmark ends.
 
 With --soak SECONDS there follow that many seconds of honest clients beside others that disconnect,
 send or read slowly, send malformed JSON, other encodings, or 10 MB; then SIGTERM. Lost is an honest
@@ -48,14 +49,19 @@ HEADERS = {"Content-Type": "application/json"}
 HONEST = 8  # clients of a soak, beside one of every other kind
 
 
+def start(command: list[str], threads: int) -> tuple[subprocess.Popen[str], int]:
+    """Starts a server whose first line of output ends with its port; returns both."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    return process, int(process.stdout.readline().rpartition(":")[2])
+
+
 class Server:
     """`aiayn serve` in a process, and the languages it translates."""
 
     def __init__(self, run: str, threads: int):
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         command = [*PROGRAM, run, "--port", "0", "--accelerator", "cpu"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        self.port = int(self.process.stdout.readline().rpartition(":")[2])
+        self.process, self.port = start(command, threads)
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/frontend/settings") as answer:
             language = json.load(answer)["language"]
         self.pair = {"source": language["source"]["code"], "target": language["target"]["code"]}
@@ -63,8 +69,8 @@ class Server:
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
 
-    def body(self, line: str) -> bytes:
-        return json.dumps(self.pair | {"q": line}).encode()
+    def body(self, line: str, **fields: str) -> bytes:
+        return json.dumps(self.pair | {"q": line} | fields).encode()
 
     def cpu(self) -> float:
         """Returns the processor seconds that the server has used."""
@@ -142,12 +148,23 @@ def load(
 def memory_of_rounds(
     server: Server, expected: dict[str, str], lines: list[str], rounds: int
 ) -> list[dict[str, object]]:
-    """Returns the server's memory before and after each of several rounds of the same requests."""
-    rows: list[dict[str, object]] = [{"round": 0, "requests": 0, "MB": server.memory_mb()}]
+    """Returns the server's memory before and after each of several rounds of the same requests,
+    and after a text with mark-up.
+    """
+    rows: list[dict[str, object]] = [{"sent": "", "requests": 0, "MB": server.memory_mb()}]
     for number in range(1, rounds + 1):
         load(server, expected, lines, 1)
-        rows.append({"round": number, "requests": number * len(lines), "MB": server.memory_mb()})
-    return rows
+        row = {"sent": "lines", "requests": number * len(lines), "MB": server.memory_mb()}
+        rows.append(row)
+    with contextlib.closing(server.connect()) as connection:
+        first, _, rest = lines[0].partition(" ")
+        with_markup = server.body(f"<b>{first}</b> {rest}", format="html")
+        connection.request("POST", "/translate", with_markup, HEADERS)
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        answer.read()
+    count = rounds * len(lines) + 1
+    return [*rows, {"sent": "mark-up", "requests": count, "MB": server.memory_mb()}]
 
 
 def rude_clients(server: Server, line: str) -> dict[str, Callable[[], None]]:
@@ -240,12 +257,12 @@ def main(arguments: list[str] | None = None) -> None:
     lines = [line for line in dict.fromkeys(read_lines(options.file)) if line.strip()]
     with ModelAndSearch(accelerator="cpu").open(Path(options.run)) as (translator, _):
         pass
-    few = lines[: options.requests]
+    distinct = lines[: options.requests]
     expected = {
         line: translate_texts(translator, [line], markup=False, paragraphs=True)[0][0]
-        for line in few
+        for line in distinct
     }
-    requests = list(itertools.islice(itertools.cycle(few), options.requests))
+    requests = list(itertools.islice(itertools.cycle(distinct), options.requests))
     with contextlib.closing(Server(options.run, options.threads)) as server:
         if options.rounds:
             report(
@@ -253,6 +270,7 @@ def main(arguments: list[str] | None = None) -> None:
                 memory_of_rounds(server, expected, requests, options.rounds),
                 options.out,
             )
+            return
         load(server, expected, requests[:8], 1)  # warm-up
         rows = [load(server, expected, requests, clients) for clients in (1, options.clients)]
         report("serve", rows, options.out)

@@ -1,28 +1,32 @@
 """What the steps of a training hold: lengths, ratios of lengths and padding, by the number of parts
 of a step.
 
-    python benchmarks/steps.py data/en-de-0123456789abcdef [--tokens 2048] [--parts 1 4 8]
-    python benchmarks/steps.py [--pairs 4500000] [--tokens 25000] [--parts 1 4 8]   # made-up lengths like WMT14's
+    python benchmarks/steps.py experiment=captions   # text and tokens of these options of train.py
+    python benchmarks/steps.py [--pairs 4500000] [--tokens 25000]   # made-up lengths like WMT14's
+    both: [--parts 1 4 8]
 
-A row a number of parts; of an epoch's steps 5, 50 and 95 %: the mean target length, target by
-source tokens, the standard deviation of target lengths within a step, target tokens; and the mean
-padding of a micro-batch.
+A row for each number of parts. It has the 5th, 50th and 95th percentiles over the steps of an
+epoch of the mean target length, of target by source tokens, of the standard deviation of target
+lengths within a step and of target tokens; and the mean padding of a micro-batch.
 """
 
 import sys
-from pathlib import Path
+from itertools import takewhile
 
 import numpy as np
 from measure import parse_options, report
 
+import aiayn
+from aiayn.config.resolve import run_config
 from aiayn.data.batch_plan import BatchPlan
-from aiayn.data.corpus import PreparedSplit
+from aiayn.data.preparation import prepare_corpus
+from aiayn.runs.run_folder import Record
 
-SAMPLED = 1000  # steps
+SAMPLED_STEPS = 1000
 
 
-def made_up(pairs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Log-normal lengths of both sides, with end marks."""
+def made_up_lengths(pairs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return log-normal lengths of both sides, with end marks."""
     rng = np.random.default_rng(0)
     src = rng.lognormal(3.15, 0.6, pairs)
     sides = (src, src * rng.lognormal(0.05, 0.18, pairs))
@@ -30,47 +34,44 @@ def made_up(pairs: int) -> tuple[np.ndarray, np.ndarray]:
     return src, tgt
 
 
-def distribution(src: np.ndarray, tgt: np.ndarray, tokens: int, parts: int) -> dict:
+def distribution(src: np.ndarray, tgt: np.ndarray, tokens: int, parts: int) -> Record:
+    """Return the row of steps of so many tokens and parts over pairs of these lengths."""
     plan = BatchPlan(src, tgt, tokens_per_step=tokens, parts=parts, seed=0)
-    found: dict[str, list[float]] = {
+    steps = range(0, plan.steps_per_epoch, max(1, plan.steps_per_epoch // SAMPLED_STEPS))
+    by_step: dict[str, list[float]] = {
         "tgt_length": [],
         "ratio": [],
         "deviation": [],
         "tgt_tokens": [],
     }
-    for step in range(0, plan.steps_per_epoch, max(1, plan.steps_per_epoch // SAMPLED)):
+    for step in steps:
         pairs = np.concatenate(plan.step(step))
-        found["tgt_length"].append(tgt[pairs].mean())
-        found["ratio"].append(tgt[pairs].sum() / src[pairs].sum())
-        found["deviation"].append(tgt[pairs].std())
-        found["tgt_tokens"].append(tgt[pairs].sum())
-    row = {
-        name: " ".join(f"{value:.3g}" for value in np.percentile(values, (5, 50, 95)))
-        for name, values in found.items()
+        by_step["tgt_length"].append(tgt[pairs].mean())
+        by_step["ratio"].append(tgt[pairs].sum() / src[pairs].sum())
+        by_step["deviation"].append(tgt[pairs].std())
+        by_step["tgt_tokens"].append(tgt[pairs].sum())
+    percentiles = {
+        name: np.percentile(values, (5, 50, 95)).tolist() for name, values in by_step.items()
     }
-    return (
-        {"parts": parts, "tokens": tokens, "steps": plan.steps_per_epoch}
-        | row
-        | {"padding_percent": 100 * plan.padding.mean()}
-    )
+    sizes = {"parts": parts, "tokens": tokens, "steps": plan.steps_per_epoch}
+    return sizes | percentiles | {"padding_percent": 100 * plan.padding.mean()}
 
 
 def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
-    folder = Path(arguments.pop(0)) if arguments and not arguments[0].startswith("-") else None
+    overrides = list(takewhile(lambda argument: not argument.startswith("-"), arguments))
     options = parse_options(
-        __doc__, arguments, pairs=4_500_000, tokens=2048 if folder else 25_000, parts=[1, 4, 8]
+        __doc__, arguments[len(overrides) :], pairs=4_500_000, tokens=25_000, parts=[1, 4, 8]
     )
-    if folder:
-        split = PreparedSplit.open(folder, "train")
-        src, tgt = split.src.lengths, split.tgt.lengths
+    if overrides:
+        data = run_config(aiayn.compose(*overrides)).data
+        train = prepare_corpus(data).train
+        src, tgt, tokens = train.src.lengths, train.tgt.lengths, data.tokens_per_step
     else:
-        src, tgt = made_up(options.pairs)
-    report(
-        "steps",
-        [distribution(src, tgt, options.tokens, parts) for parts in options.parts],
-        options.out,
-    )
+        src, tgt = made_up_lengths(options.pairs)
+        tokens = options.tokens
+    rows = [distribution(src, tgt, tokens, parts) for parts in options.parts]
+    report("steps_real" if overrides else "steps_made_up", rows, options.out)
 
 
 if __name__ == "__main__":
