@@ -2,6 +2,7 @@
 no library.
 """
 
+import base64
 import fcntl
 import json
 import os
@@ -22,8 +23,11 @@ SECONDS = 400  # until an answer is late; a busy machine needs a few
 
 
 def find_chromium() -> str | None:
-    """The program, or None where there is none."""
-    return next((path for name in NAMES if (path := shutil.which(name))), None)
+    """The program: the environment's CHROMIUM, or else the first of NAMES on PATH; None where there
+    is none.
+    """
+    names = [named] if (named := os.environ.get("CHROMIUM")) else NAMES
+    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 # Words whose contrast with what is behind them is below 4.5 to 1, the least of WCAG's level AA.
@@ -178,6 +182,11 @@ class Chromium:
         if "exceptionDetails" in result:
             raise RuntimeError(result["exceptionDetails"]["exception"]["description"])
         return result["result"].get("value")
+
+    def screenshot(self, path: Path) -> None:
+        """Writes the window's content as PNG."""
+        answer = self.command("Page.captureScreenshot", format="png")
+        path.write_bytes(base64.b64decode(answer["data"]))
 
     def faint_words(self) -> list[str]:
         """Words that are hard to read against what is behind them."""

@@ -1,8 +1,10 @@
 """examples/en-de.aiayn: the trained model of the repository answers as README says."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from applications import ROOT
 from PIL import Image, ImageChops
 
 import aiayn
+from aiayn.errors import ConfigError
 from aiayn.visualize.maps import attention_maps
 
 MODEL = ROOT / "examples/en-de.aiayn"
@@ -87,6 +90,44 @@ def test_the_pictures_are_what_one_command_draws(tmp_path, monkeypatch):
 
     pictures.draw_attention(tmp_path)
     for name in ("attention_map.png", "attention_figure_3.png"):
-        with Image.open(tmp_path / name) as drawn, Image.open(pictures.PICTURES / name) as stored:
-            difference = ImageChops.difference(drawn.convert("RGB"), stored.convert("RGB"))
-        assert max(high for _, high in difference.getextrema()) < 64
+        assert max(high for _, high in difference(tmp_path, name).getextrema()) < 64
+
+
+@pytest.mark.slow
+def test_the_pictures_of_pages_are_what_a_browser_shows_today(tmp_path, monkeypatch):
+    """A few pixels may differ, as another release draws a letter; another word or colour may not."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import pictures
+
+    try:
+        program = pictures.find_browser()
+    except ConfigError:
+        pytest.skip("no Chromium here: apt-get install chromium-headless-shell")
+    pictures.draw_pages(tmp_path, program)
+    assert len([*tmp_path.iterdir()]) == 3
+    for path in tmp_path.iterdir():
+        histogram = difference(tmp_path, path.name).convert("L").histogram()
+        assert sum(histogram[64:]) < 0.005 * sum(histogram), path.name
+
+
+def difference(folder: Path, name: str) -> Image.Image:
+    """How a drawn picture differs from the stored one, which has its size."""
+    with Image.open(folder / name) as drawn, Image.open(ROOT / "docs/images" / name) as stored:
+        assert drawn.size == stored.size, name
+        return ImageChops.difference(drawn.convert("RGB"), stored.convert("RGB"))
+
+
+def test_pictures_without_a_browser_are_refused_in_one_line(tmp_path):
+    missing = str(tmp_path / "none")
+    run = subprocess.run(
+        [sys.executable, "tools/pictures.py"],
+        cwd=ROOT,
+        env=os.environ | {"CHROMIUM": missing},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    [line] = run.stderr.splitlines()
+    assert run.returncode == 1
+    assert line.startswith("error: no Chromium: apt-get install")
+    assert missing in line
