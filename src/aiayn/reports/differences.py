@@ -148,12 +148,6 @@ def corrected(families: Mapping[T, Mapping[str, Difference]]) -> dict[T, dict[st
     return all_corrected
 
 
-def minus(measured: Sample | float | None, published: float | None) -> float | None:
-    """Return measured - published; None where one is missing."""
-    value = measured.mean if isinstance(measured, Sample) else measured
-    return None if value is None or published is None else value - published
-
-
 def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> list[str]:
     """Return how differences were tested, and a line if none is significant.
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import flatten, to_dict
-from aiayn.config.tasks import BRACKET_KINDS
+from aiayn.config.tasks import BRACKET_KINDS, TASKS
 from aiayn.errors import counted
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import MANY, compare_groups
-from aiayn.reports.differences import corrected, explained, minus
+from aiayn.reports.differences import corrected, explained
 from aiayn.reports.groups import (
     ONE_CHECKPOINT,
     PRECISION,
@@ -41,6 +41,7 @@ MAX_REASONS = 10  # why runs are not comparable with the paper
 PPL = Metric("val/ppl")
 BLEU = Metric(comparable_kind("de"), "val")
 SACREBLEU = Metric("sacrebleu", "test")
+F1 = Metric("f1", "test")
 # The sizes of a model by their symbols
 SIZES = {
     "n_layers": "N",
@@ -72,50 +73,39 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> list[T
     table with two measured rows is shown whole, one with a single measured row shows that row, one
     with none shows nothing, unless `every_row`.
     """
-    scored = [BLEU, SACREBLEU, Metric("f1", "test")]
-    groups = [group for members in partitions(runs, scored) for group in group_runs(members)]
-    translators = [group for group in groups if group.runs[0].task == "translation"]
-    parsers = [group for group in groups if group.runs[0].task == "parsing"]
-    times_counted = (f"{row.printed['flops'] / counted_flops(row):.1f}" for row in TABLE_2[:2])
-    table_2 = _table(
-        "table_2",
-        "Table 2: newstest2014",
-        TABLE_2_COLUMNS,
-        _lines(TABLE_2, translators, with_others=True),
-        _table_2_record,
-        TABLE_2_FOOTNOTE.format(*times_counted),
-        every_row,
-    )
+    groups_of: dict[str, list[Group]] = {task: [] for task in TASKS}
+    for members in partitions(runs, [BLEU, SACREBLEU, F1]):
+        groups_of[members[0].task] += group_runs(members)
+    translators, parsers = groups_of["translation"], groups_of["parsing"]
+
+    base, big = (f"{row.printed['flops'] / counted_flops(row):.1f}" for row in TABLE_2[:2])
+    footnote = TABLE_2_FOOTNOTE.format(base=base, big=big)
+    table_2 = Table("Table 2: newstest2014", TABLE_2_COLUMNS, [], after=[footnote], name="table_2")
+    _fill(table_2, _lines(TABLE_2, translators), _table_2_record, every_row)
+
     table_3 = _table_3("table_3", "Table 3: newstest2013", TABLE_3, translators, every_row)
     title = "Table 3 at a quarter of its widths"
     quarter = _table_3("table_3_quarter", title, QUARTER_TABLE_3, translators, every_row=False)
     quarter[0].before = [QUARTER_NOTE]
-    table_4 = _table(
-        "table_4",
-        "Table 4: parsing, section 23 of the Wall Street Journal",
-        TABLE_4_COLUMNS,
-        _lines(TABLE_4, parsers, with_others=True),
-        _table_4_record,
-        TABLE_4_FOOTNOTE,
-        every_row,
-    )
+
+    title = "Table 4: parsing, section 23 of the Wall Street Journal"
+    table_4 = Table(title, TABLE_4_COLUMNS, [], after=[TABLE_4_FOOTNOTE], name="table_4")
+    _fill(table_4, _lines(TABLE_4, parsers), _table_4_record, every_row)
     return [table_2, *table_3, *quarter, table_4]
 
 
-def _lines(rows: Sequence[Row], groups: Sequence[Group], with_others: bool = False) -> list[Line]:
+def _lines(rows: Sequence[Row], groups: Sequence[Group]) -> list[Line]:
     """Pair every row with each of its groups, or with an empty one, and then `other` with all other
     groups that were scored on a test set.
     """
     lines = []
     others = [group for group in groups if group.evaluation("test")]
     for row in rows:
-        of_row = [group for group in groups if row.is_of(_options(group))]
-        others = [group for group in others if group not in of_row]
-        lines += [Line(row, group) for group in of_row or [Group([], {})]]
-    if with_others:
-        other = Row(name="other", label="", options={}, printed=dict.fromkeys(rows[0].printed))
-        lines += [Line(other, group) for group in others]
-    return lines
+        groups_of_row = [group for group in groups if row.is_of(_options(group))]
+        others = [group for group in others if group not in groups_of_row]
+        lines += [Line(row, group) for group in groups_of_row or [Group([], {})]]
+    other = Row(name="other", options={}, printed=dict.fromkeys(rows[0].printed))
+    return lines + [Line(other, group) for group in others]
 
 
 def _options(group: Group) -> Record:
@@ -123,41 +113,36 @@ def _options(group: Group) -> Record:
     return group.runs[0].options | {"test_set": test_set}
 
 
-def _table(
-    name: str,
-    title: str,
-    columns: Sequence[Column],
-    lines: Sequence[Line],
-    record_of: Callable[[Line], Record],
-    footnote: str,
-    every_row: bool,
-) -> Table:
-    """Return a table with the reasons why its runs are not the paper's, the records of all lines,
-    those to show, and the number of those left out.
+def _fill(
+    table: Table, lines: Sequence[Line], record_of: Callable[[Row, Group], Record], every_row: bool
+) -> None:
+    """Give a table the records of all lines, those to show, the number of those left out, and the
+    reasons why its runs are not the paper's.
     """
-    records = [record_of(line) for line in lines]
-    table = Table(title, columns, records, _warning(records), [footnote], name)
+    table.records = records = [record_of(*line) for line in lines]
+    table.before = _warning(records)
     measured_rows = {id(line.row) for line in lines if line.group.runs and line.row.options}
     if every_row or len(measured_rows) > 1:
         not_run = dict.fromkeys(MEASURED_KEYS, NOT_RUN)
         table.selected = [record if record["run"] else record | not_run for record in records]
-        return table
+        return
     measured = [record for record in records if record["run"] and measured_rows]
     table.selected = measured[:MANY]
     if len(measured) > MANY:
         table.after.append(f"The first {MANY} of {len(measured)}; CSV and JSON list all.")
     if left_out := len(records) - len(measured):
         table.after.append(f"{left_out} rows of this table were not run; --all shows them as well.")
-    return table
 
 
-def _beside(row: Row, figures: Record) -> Record:
+def _beside_published(row: Row, figures: Record) -> Record:
     """Return what was measured, the paper's figures, and the differences measured - published."""
-    published = {f"paper_{key}": printed for key, printed in row.printed.items()}
-    differences = {
-        f"{key}_difference": minus(figures[key], row.printed[key]) for key in row.printed
-    }
-    return {**figures, **published, **differences}
+    record = {**figures}
+    for key, printed in row.printed.items():
+        measured = getattr(figures[key], "mean", figures[key])
+        is_missing = measured is None or printed is None
+        record[f"paper_{key}"] = printed
+        record[f"{key}_difference"] = None if is_missing else measured - printed
+    return record
 
 
 # Table 2: BLEU on newstest2014 and the cost of training, beside other systems.
@@ -185,12 +170,11 @@ TABLE_2_FOOTNOTE = (
     "(bleu_compound_split), as in the authors' script; the paper states neither. Do not "
     "compare sacreBLEU with it.\n\n"
     "FLOPs count the matrix multiplications of training. The paper multiplies device time by "
-    "a sustained rate, {} (base) and {} (big) times as much."
+    "a sustained rate, {base} (base) and {big} (big) times as much."
 )
 
 
-def _table_2_record(line: Line) -> Record:
-    row, group = line
+def _table_2_record(row: Row, group: Group) -> Record:
     run = group.first
     evaluation = group.evaluation("test")
     options = run.options if run else row.options
@@ -206,7 +190,7 @@ def _table_2_record(line: Line) -> Record:
         "model": row.name,
         "text": f"{options['data.src_lang']}-{options['data.tgt_lang']}",
         **group.record(),
-        **_beside(row, figures),
+        **_beside_published(row, figures),
         "test_set": getattr(evaluation, "test_set", None),
         "lines": getattr(evaluation, "lines", None),
         "bleu_kind": bleu.name,
@@ -214,7 +198,7 @@ def _table_2_record(line: Line) -> Record:
         "sacrebleu": group.sample(SACREBLEU),
         "weights": group.options.get("test weights"),
         "paper_flops_counted": counted_flops(row) if row.options else None,
-        "not_comparable": _not_comparable(line, "test", "newstest2014"),
+        "not_comparable": _not_comparable(row, group, "test", "newstest2014"),
     }
 
 
@@ -263,8 +247,9 @@ def _table_3(
     name: str, title: str, rows: Sequence[Row], groups: Sequence[Group], every_row: bool
 ) -> list[Table]:
     """Return Table 3 and, by row, the changes against base."""
-    lines = _lines(rows, groups)
-    table = _table(name, title, (), lines, _table_3_record, TABLE_3_FOOTNOTE, every_row)
+    lines = [line for line in _lines(rows, groups) if line.row.options]  # without `other` runs
+    table = Table(title, [], [], after=[TABLE_3_FOOTNOTE], name=name)
+    _fill(table, lines, _table_3_record, every_row)
     columns = [Column("row"), *(Column(key, SIZES[key], spec="g") for key in SIZES)]
     if any(record["positions"] == "learned" for record in table.shown):
         columns.append(Column("positions"))
@@ -276,8 +261,7 @@ def _table_3(
     return [table, changes]
 
 
-def _table_3_record(line: Line) -> Record:
-    row, group = line
+def _table_3_record(row: Row, group: Group) -> Record:
     run = group.first
     options = run.options if run else row.options
     figures = {
@@ -295,12 +279,12 @@ def _table_3_record(line: Line) -> Record:
         "row": row.name,
         **group.record(),
         **sizes,
-        **_beside(row, figures),
+        **_beside_published(row, figures),
         "label_smoothing": options["optim.label_smoothing"],
         "arithmetic": group.options.get(PRECISION),
         "bleu_kind": BLEU.name,
         "length_ratio": length_ratio,
-        "not_comparable": _not_comparable(line, "val", "newstest2013"),
+        "not_comparable": _not_comparable(row, group, "val", "newstest2013"),
     }
 
 
@@ -376,16 +360,15 @@ TABLE_4_FOOTNOTE = (
 )
 
 
-def _table_4_record(line: Line) -> Record:
-    row, group = line
+def _table_4_record(row: Row, group: Group) -> Record:
     evaluation = group.evaluation("test")
     brackets = getattr(evaluation, "brackets", None) or {}
     figures = {name: group.sample(Metric(name, "test")) for name in BRACKET_KINDS}
     return {
         "parser": row.name,
-        "training": row.label or None,
+        "training": row.training,
         **group.record(),
-        **_beside(row, figures),
+        **_beside_published(row, figures),
         "test_set": getattr(evaluation, "test_set", None),
         "lines": getattr(evaluation, "lines", None),
         "malformed": brackets.get("malformed"),
@@ -396,11 +379,10 @@ def _table_4_record(line: Line) -> Record:
 # Why a run's figures cannot be compared with the paper's.
 
 
-def _not_comparable(line: Line, split: str, test_set: str) -> list[str]:
+def _not_comparable(row: Row, group: Group, split: str, test_set: str) -> list[str]:
     """Return how the training of a line's runs, and their scores on a split, differ from the
     paper's.
     """
-    row, group = line
     run = group.first
     evaluation = group.evaluation(split)
     if run is None or not row.options:
@@ -461,12 +443,12 @@ def parameter_table(vocab_size: int) -> Table:
     records: list[Record] = [
         {"row": row.name, "paper": row.printed["parameters"]} for row in TABLE_3
     ]
-    for name, size in {"": vocab_size, "_fitted": FITTED_VOCABULARY}.items():
-        columns.append(Column(f"parameters{name}", f"V = {size:,}", 2))
-        columns.append(Column(f"difference{name}", "difference", spec="+,.2f"))
+    for ending, size in {"": vocab_size, "_fitted": FITTED_VOCABULARY}.items():
+        columns.append(Column(f"parameters{ending}", f"V = {size:,}", 2))
+        columns.append(Column(f"difference{ending}", "difference", spec="+,.2f"))
         for row, record in zip(TABLE_3, records, strict=True):
             millions = n_parameters(row.model, size) / 1e6
-            record[f"vocab_size{name}"] = size
-            record[f"parameters{name}"] = millions
-            record[f"difference{name}"] = minus(millions, record["paper"])
+            record[f"vocab_size{ending}"] = size
+            record[f"parameters{ending}"] = millions
+            record[f"difference{ending}"] = record["paper"] and millions - record["paper"]
     return Table("Table 3: parameters, in millions", columns, records, name="parameters")

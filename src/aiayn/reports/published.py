@@ -18,9 +18,9 @@ class Row:
     """A line of Table 2, 3 or 4: the options of its runs, and the figures that the paper prints."""
 
     name: str  # in Table 3 that of its file in conf/
-    label: str  # the paper's mark
     options: Record  # by dotted name; `test_set` is the text that is scored
     printed: Record  # by the names of our columns; None where the paper prints nothing
+    training: str | None = None  # of a parser, in the paper's words
 
     def is_of(self, options: Record) -> bool:
         """Returns whether a run with these options is one of this row."""
@@ -50,10 +50,9 @@ FRENCH = {"data.src_lang": "en", "data.tgt_lang": "fr"}
 
 
 def _row(name: str, changes: Record, perplexity: float, bleu: float, parameters: int | None) -> Row:
-    label = name if name in ("base", "big") else f"({name[0].upper()})"
     steps = 300_000 if name == "big" else 100_000
     printed = {"ppl": perplexity, "bleu": bleu, "parameters": parameters, "steps": steps}
-    row = Row(name=name, label=label, options=changes, printed=printed)
+    row = Row(name=name, options=changes, printed=printed)
     options = {f"model.{key}": value for key, value in vars(row.model).items()}
     del options["model.max_positions"]  # the paper does not say how many positions row E learns
     options["optim.label_smoothing"] = OptimConfig().label_smoothing
@@ -121,7 +120,8 @@ def _parser(training: str, vocab_size: int, f1: float) -> Row:
     """Returns a line of Table 4."""
     options = {"data.task": "parsing", "data.vocab_size": vocab_size, "test_set": SECTION_23}
     options |= {"model.n_layers": 4, "model.d_model": 1024}
-    return Row(name="Transformer (4 layers)", label=training, options=options, printed={"f1": f1})
+    name = "Transformer (4 layers)"
+    return Row(name=name, options=options, printed={"f1": f1}, training=training)
 
 
 TABLE_4 = (_parser("WSJ only", 16_000, 91.3), _parser("semi-supervised", 32_000, 92.7))

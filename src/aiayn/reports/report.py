@@ -94,10 +94,10 @@ def _run_page(folder: RunFolder) -> str:
     step = last_step(run.records)
     samples = readable_samples(run.task, read_samples(folder.samples))
     last = [sample for sample in samples if sample["step"] == samples[-1]["step"]]
-    scored = {}
-    for split in run.evaluations:
-        lines = read_samples(folder.evaluation(split).samples)
-        scored[split] = readable_samples(run.task, lines)
+    scored = {
+        split: readable_samples(run.task, read_samples(folder.evaluation(split).samples))
+        for split in run.evaluations
+    }
     attention = None
     if folder.attention_picture.is_file():
         attention = base64.b64encode(folder.attention_picture.read_bytes()).decode()
@@ -172,17 +172,16 @@ def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
 def _table_of_scores(run: MeasuredRun) -> Table:
     """Return a row for every kind of score of every text, and below them the signatures."""
     records = []
-    signatures = {}
+    signatures = {}  # a set in order
     for text, evaluation in run.evaluations.items():
-        for metric, score in evaluation.metrics.items():
+        for kind, score in evaluation.metrics.items():
             if score is None:
                 continue
-            record: Record = {"text": text, "kind": metric, "score": score}
-            record["length ratio"] = evaluation.length_ratio(metric)
-            record |= {name: getattr(evaluation, name) for name in ("checkpoint", "step", "lines")}
-            records.append(record)
-            if signature := evaluation.signatures.get(metric):
-                signatures[f"{metric}: {signature}"] = None
+            record = {"text": text, "kind": kind, "score": score}
+            record["length ratio"] = evaluation.length_ratio(kind)
+            records.append(vars(evaluation) | record)
+            if signature := evaluation.signatures.get(kind):
+                signatures[f"{kind}: {signature}"] = None
     return Table("Scores", SCORE_COLUMNS, records, after=[*signatures])
 
 
@@ -231,18 +230,19 @@ def _sweep_page(folder: Path) -> str:
     parts = partitions(runs, SCORES)
     groups_of_parts = [group_runs(members) for members in parts]
     groups = [group for members in groups_of_parts for group in members]
-    tables = compare_parts(groups_of_parts, usual_metrics(runs)) if len(runs) > 1 else []
-    best = groups
+    tables = compare_parts(groups_of_parts, usual_metrics(runs))
     curves_of = ""
+    curved = groups
     if len(groups) > MAX_CURVES:
-        best = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
-        curves_of = f" of the best {len(best)} groups"
-    curves = _curves(best, groups, names)
+        curves_of = f" of the best {MAX_CURVES} groups"
+        curved = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
+    curves = _curves(curved, groups, names)
     are_few = len(runs) <= MANY
-    sampled = runs if are_few else [group.runs[0] for group in best]
-    samples = (
-        (names[run.name], sample) for run in sampled for sample in read_samples(run.folder.samples)
-    )
+    samples = [
+        (names[run.name], sample)
+        for run in (runs if are_few else [group.runs[0] for group in curved])
+        for sample in read_samples(run.folder.samples)
+    ]
     facts = ((names[run.name], ", ".join(_facts(run.machine))) for run in runs if run.machine)
     return _rendered(
         "sweep.html",
@@ -250,7 +250,7 @@ def _sweep_page(folder: Path) -> str:
         max(last_step(run.records) for run in runs),
         title=folder.resolve().name,
         about=[f"{counted(len(runs), 'run')} in {counted(len(groups), 'group')}"],
-        groups=[table for table in tables if len(table.columns) > 3],
+        groups=[table for table in tables if len(runs) > 1 and len(table.columns) > 3],
         runs=[_runs_table(members, names, varied) for members in parts],
         n_runs=len(runs),
         few=are_few,
