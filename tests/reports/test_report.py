@@ -300,7 +300,7 @@ def test_scores_of_other_text_stand_in_no_column_of_a_sweeps_page_together(tmp_p
     grouped = []
     training_options = groups.training_options
     monkeypatch.setattr(
-        groups, "training_options", lambda run: grouped.append(run.name) or training_options(run)
+        groups, "training_options", lambda run: grouped.append(run.path) or training_options(run)
     )
     assert cells(write_report(sweep).read_text()).count("run") == 2
     assert len(grouped) == 2, "each run once for its group"

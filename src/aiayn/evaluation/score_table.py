@@ -104,7 +104,7 @@ def _score_rows(evaluation: Evaluation) -> Rows:
 def _paper_rows(evaluation: Evaluation) -> Rows:
     """Return the paper's figures for this text, if it has some."""
     if evaluation.test_set == SECTION_23:
-        figures = ", ".join(f"{row.printed['f1']} {row.label}" for row in TABLE_4)
+        figures = ", ".join(f"{row.printed['f1']} {row.training}" for row in TABLE_4)
         return [("paper", f"        {figures} ({SECTION_23}, Table 4)")]
     if evaluation.test_set == SUBSET:
         return [("paper", "     -  the paper's figures are for all 3,003 lines of newstest2014")]

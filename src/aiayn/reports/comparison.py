@@ -178,13 +178,14 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
             key += " (series)"
         columns.append(Column(key, metric.title, metric.entry.decimals))
         ratio = metric.ratio
-        if ratio and any(group.sample(ratio) for group in groups):
+        has_ratio = any(group.sample(ratio) for group in groups)
+        if has_ratio:
             columns.append(Column(ratio.key, "length ratio", 3))
         if base:
             columns.append(Column(f"{key} difference", "difference", metric.entry.decimals))
         for record, group in zip(records, groups, strict=True):
             record[key] = group.sample(metric)
-            if ratio:
+            if has_ratio:
                 record[ratio.key] = group.sample(ratio)
             if base:
                 record[f"{key} difference"] = differences.get(metric, {}).get(group.path)

@@ -48,7 +48,7 @@ class Group:
 
     @property
     def path(self) -> str:
-        return self.runs[0].name
+        return self.runs[0].path
 
     @property
     def seeds(self) -> list[int]:
@@ -64,30 +64,28 @@ class Group:
         """
         by_seed = sorted(self.runs, key=lambda run: run.seed)
         runs = [run for run in by_seed if metric.of(run) is not None]
-        return [run for run in runs if metric.amount(run) == metric.amount(runs[0])]
+        return [run for run in runs if metric.extent(run) == metric.extent(runs[0])]
 
-    def sample(self, metric: Metric | None) -> Sample | None:
+    def sample(self, metric: Metric) -> Sample | None:
         """Return one measurement per seed, in the order of `seeds`, the mean of its runs; None
         without any.
         """
-        if metric is None:
-            return None
         values = defaultdict(list)
         for run in self.measured(metric):
             values[run.seed].append(metric.of(run))
         return Sample({seed: fmean(values[seed]) for seed in values}) if values else None
 
     def is_comparable(self, other: "Group", metric: Metric) -> bool:
-        """Return whether a metric has the same unit in both groups."""
+        """Return whether the values of a metric in both groups can be compared."""
         first_runs = self.measured(metric)[:1] + other.measured(metric)[:1]
-        return len({str(metric.unit(run)) for run in first_runs}) < 2
+        return len({str(metric.comparable_by(run)) for run in first_runs}) < 2
 
     def record(self) -> Record:
         """Return the runs and the number of seeds under the keys that every table has."""
-        names = [run.name for run in self.runs]
+        paths = [run.path for run in self.runs]
         return {
-            "run": names[0] if names else None,
-            "runs": names,
+            "run": paths[0] if paths else None,
+            "runs": paths,
             "seeds": self.seeds,
             "n": len(self.seeds) or None,
         }
@@ -111,11 +109,15 @@ def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[l
 
     A run that was not scored joins the part that most runs of its language are in.
     """
-    units = []
-    for run in runs:
-        scores = [metric for metric in metrics if metric.split and metric.of(run) is not None]
-        units.append({metric.key: str(metric.unit(run)) for metric in scores})
-    parts = _alike([str(run.languages) for run in runs], units)
+    measured = [
+        {
+            metric.key: metric.comparable_by(run)
+            for metric in metrics
+            if metric.split and metric.of(run) is not None
+        }
+        for run in runs
+    ]
+    parts = _alike([run.languages for run in runs], measured)
     return [[runs[number] for number in part] for part in parts]
 
 
@@ -131,13 +133,11 @@ def group_runs(runs: Sequence[MeasuredRun], by: Sequence[str] = ()) -> list[Grou
         {split: scoring_options(run, split) for split in SPLITS if split in run.evaluations}
         for run in runs
     ]
-    within = [str(sorted(training.items(), key=str)) for training in trainings]
-    keys = [{split: str(scoring[split]) for split in scoring} for scoring in scorings]
     groups = []
-    for numbers in _alike(within, keys):
+    for numbers in _alike([sorted(training.items()) for training in trainings], scorings):
         members = [runs[number] for number in numbers]
-        stored = members[0].options
-        options = {key: stored[key] for key in TEXT_LOCATION} | trainings[numbers[0]]
+        first_options = members[0].options
+        options = {key: first_options[key] for key in TEXT_LOCATION} | trainings[numbers[0]]
         for number in numbers:
             for scoring in scorings[number].values():
                 options |= scoring
@@ -147,18 +147,21 @@ def group_runs(runs: Sequence[MeasuredRun], by: Sequence[str] = ()) -> list[Grou
     return groups
 
 
-def _alike(within: list[str], keys: list[dict[str, str]]) -> list[list[int]]:
-    """Return the numbers of the runs that agree in `within` and in all keys, in their order; a
-    missing key is that of most others.
+def _alike(required: Sequence[Any], optional: Sequence[Record]) -> list[list[int]]:
+    """Return the numbers of the runs that agree in what is required and in all that is optional, in
+    their order. An optional value that a run lacks is that of most runs that agree with it.
     """
     import pandas as pd
 
-    frame = pd.DataFrame(keys, index=range(len(keys)), dtype=object).assign(within=within)
-    for key in frame.columns.drop("within"):
-        frame[key] = frame.groupby("within")[key].transform(
+    records = [{key: str(record[key]) for key in record} for record in optional]
+    frame = pd.DataFrame(records, index=range(len(required)), dtype=object)
+    columns = [*frame.columns]
+    frame["required"] = [*map(str, required)]
+    for key in columns:
+        frame[key] = frame.groupby("required")[key].transform(
             lambda values: values.fillna(next(iter(values.value_counts().index), ""))
         )
-    return [[*part.index] for _, part in frame.groupby([*frame.columns], sort=False)]
+    return [[*part.index] for _, part in frame.groupby(["required", *columns], sort=False)]
 
 
 def training_options(run: MeasuredRun) -> Record:
@@ -179,7 +182,7 @@ def training_options(run: MeasuredRun) -> Record:
         options[TEXT] = run.corpus["fingerprint"][:12]
         options[TOKENIZER] = run.corpus.get("tokenizer_sha256", "")[:12]
     if UNKNOWN in str(options["given"]):
-        options["given"] = [*options["given"], run.name]  # the seed of no other run
+        options["given"] = [*options["given"], run.path]  # the seed of no other run
     if run.config.trainer.patience is None:
         options["step"] = run.step
     else:  # each seed ends where it stopped improving
@@ -261,9 +264,8 @@ def differing(options: Sequence[Record]) -> list[str]:
     """
     keys = []
     for key in dict.fromkeys(key for record in options for key in record):
-        holders = options
-        if key.startswith(("val ", "test ")):
-            holders = [record for record in options if key in record]
+        is_scoring = key.startswith(("val ", "test "))
+        holders = [record for record in options if key in record or not is_scoring]
         if len({str(record.get(key)) for record in holders}) > 1:
             keys.append(key)
     return keys

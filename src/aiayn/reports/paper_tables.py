@@ -10,7 +10,7 @@ from aiayn.config.tasks import BRACKET_KINDS, TASKS
 from aiayn.errors import counted
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.reports.comparison import MANY, compare_groups
-from aiayn.reports.differences import corrected, explained
+from aiayn.reports.differences import Sample, corrected, explained
 from aiayn.reports.groups import (
     ONE_CHECKPOINT,
     PRECISION,
@@ -136,12 +136,14 @@ def _fill(
 
 def _beside_published(row: Row, figures: Record) -> Record:
     """Return what was measured, the paper's figures, and the differences measured - published."""
-    record = {**figures}
+    record = figures | {f"paper_{key}": printed for key, printed in row.printed.items()}
     for key, printed in row.printed.items():
-        measured = getattr(figures[key], "mean", figures[key])
-        is_missing = measured is None or printed is None
-        record[f"paper_{key}"] = printed
-        record[f"{key}_difference"] = None if is_missing else measured - printed
+        measured = figures[key]
+        if isinstance(measured, Sample):
+            measured = measured.mean
+        record[f"{key}_difference"] = (
+            None if measured is None or printed is None else measured - printed
+        )
     return record
 
 

@@ -84,7 +84,7 @@ Runs = Sequence[tuple[int, list[Record]]]  # seed and records of each
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart of curves by name: data frames over the steps with mean, lowest and highest value."""
+    """A chart of curves by name: data frames over the steps with mean, min and max of the seeds."""
 
     title: str
     chart: Chart
@@ -133,30 +133,23 @@ def _curve(runs: Runs, key: str) -> Any:
     seeds = [seed for seed, _ in runs]
     measured: Any = pd.DataFrame([dict(series(records, key)) for _, records in runs], index=seeds)
     by_seed = measured.groupby(level=0).mean().T.dropna()  # (steps, seeds)
-    lowest, highest = by_seed.min(axis=1), by_seed.max(axis=1)
-    return pd.DataFrame({"mean": by_seed.mean(axis=1), "lowest": lowest, "highest": highest})
+    return by_seed.agg(["mean", "min", "max"], axis=1)
 
 
 def corpus_svgs(corpus: Record) -> tuple[str, str]:
     """Return the lengths of sentences and the padding of micro-batches as SVG."""
-    sides = [corpus["lengths"][side] for side in ("src", "tgt")]
-    lengths = _histogram(sides, -0.5, 1, "subwords of a sentence", "sentences")
-    paddings = [*corpus["padding_of_parts"]]
-    width = 100 / len(paddings)
-    while len(paddings) > 1 and not paddings[-1]:
-        del paddings[-1]
-    title = "padding of a micro-batch (%)"
-    return lengths, _histogram([paddings], 0, width, title, "micro-batches")
-
-
-def _histogram(
-    counts_of: Sequence[list[int]], start: float, width: float, xlabel: str, ylabel: str
-) -> str:
-    axis = _new_axis(xlabel, ylabel)
-    for counts, colour in zip(counts_of, COLOURS, strict=False):
-        edges = [start + width * number for number in range(len(counts) + 1)]
-        axis.stairs(counts, edges, fill=True, alpha=0.5, color=colour)
-    return _svg(axis)
+    style = {"fill": True, "alpha": 0.5}
+    lengths = _new_axis("subwords of a sentence", "sentences")
+    for side, colour in zip(("src", "tgt"), COLOURS, strict=False):
+        counts = corpus["lengths"][side]
+        edges = [length - 0.5 for length in range(len(counts) + 1)]
+        lengths.stairs(counts, edges, color=colour, **style)
+    paddings = _new_axis("padding of a micro-batch (%)", "micro-batches")
+    counts = corpus["padding_of_parts"]
+    edges = [100 * number / len(counts) for number in range(len(counts) + 1)]
+    last = max((number for number, count in enumerate(counts) if count), default=0)
+    paddings.stairs(counts[: last + 1], edges[: last + 2], color=COLOURS[0], **style)
+    return _svg(lengths), _svg(paddings)
 
 
 def panel_svg(panel: Panel, last_step: int) -> str:
@@ -175,16 +168,15 @@ def panel_svg(panel: Panel, last_step: int) -> str:
     looks = itertools.cycle(itertools.product(LINES, COLOURS))
     for (line, colour), (name, curve) in zip(looks, panel.curves.items(), strict=False):
         if panel.chart.log_scale:
-            curve = curve[curve["lowest"] > 0]
+            curve = curve[curve["min"] > 0]
         every = math.ceil(len(curve) / MAX_POINTS) or 1
         curve = curve[::-every][::-1].clip(lowest, LARGEST)  # the last point stays
         style = {"color": colour, "linestyle": line, "linewidth": 1.4, "zorder": 3}
-        style |= {"marker": "o" if len(curve) <= 80 else "", "markersize": 3}
-        if len(curve) == 1:  # A point alone has no line that leads to it
-            style["markersize"] = 7
+        style["marker"] = "o" if len(curve) <= 80 else ""
+        style["markersize"] = 3 if len(curve) > 1 else 7  # no line leads to a point alone
         axis.plot(curve.index, curve["mean"], label=name, clip_on=False, **style)
-        if (curve["lowest"] < curve["highest"]).any():
-            band = (curve.index, curve["lowest"], curve["highest"])
+        if (curve["min"] < curve["max"]).any():
+            band = (curve.index, curve["min"], curve["max"])
             axis.fill_between(*band, color=colour, alpha=0.2, linewidth=0)
     low, high = axis.get_ylim()
     if high < 10 * low:  # too few of 1, 2, 5, 10
@@ -196,8 +188,8 @@ def panel_svg(panel: Panel, last_step: int) -> str:
 def _new_axis(xlabel: str, ylabel: str) -> Any:
     from matplotlib.ticker import EngFormatter
 
-    axis = new_figure(5.4, 2.7).add_axes((0.12, 0.17, 0.83, 0.78))
-    axis.patch.set_alpha(0)
+    figure = new_figure(5.4, 2.7, facecolor="none")
+    axis = figure.add_axes((0.12, 0.17, 0.83, 0.78), facecolor="none")
     axis.grid(color=GRID, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(which="both", color=GRID, labelcolor=TEXT, labelsize=9)
@@ -212,7 +204,6 @@ def _svg(axis: Any) -> str:
     """Return an <svg> element, transparent, in the page's colours, with ids that no other figure
     has.
     """
-    axis.figure.patch.set_alpha(0)
     text = render(axis.figure, "svg").decode()
     text = text[text.index("<svg") :]
     name = hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -104,7 +104,7 @@ def _run_page(folder: RunFolder) -> str:
     evolution = _by_sentence((f"{sample['step']:,}", sample) for sample in samples)
     return _rendered(
         "run.html",
-        {run.name: [(run.seed, run.records)]},
+        {run.path: [(run.seed, run.records)]},
         step,
         title=run.options["name"] or folder.path.resolve().name,
         about=_about(run, step),
@@ -221,7 +221,7 @@ def _sweep_page(folder: Path) -> str:
     runs, notes = read_runs([folder])
     if not runs:
         raise RefusedError("; ".join(notes))
-    names = {run.name: run.folder.path.relative_to(folder).as_posix() for run in runs}
+    short_paths = {run.path: run.folder.path.relative_to(folder).as_posix() for run in runs}
     options = [
         {key: value for key, value in run.options.items() if key not in NAMING} for run in runs
     ]
@@ -236,14 +236,14 @@ def _sweep_page(folder: Path) -> str:
     if len(groups) > MAX_CURVES:
         curves_of = f" of the best {MAX_CURVES} groups"
         curved = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
-    curves = _curves(curved, groups, names)
+    curves = _curves(curved, groups, short_paths)
     are_few = len(runs) <= MANY
     samples = [
-        (names[run.name], sample)
+        (short_paths[run.path], sample)
         for run in (runs if are_few else [group.runs[0] for group in curved])
         for sample in read_samples(run.folder.samples)
     ]
-    facts = ((names[run.name], ", ".join(_facts(run.machine))) for run in runs if run.machine)
+    facts = ((short_paths[run.path], ", ".join(_facts(run.machine))) for run in runs if run.machine)
     return _rendered(
         "sweep.html",
         curves,
@@ -251,7 +251,7 @@ def _sweep_page(folder: Path) -> str:
         title=folder.resolve().name,
         about=[f"{counted(len(runs), 'run')} in {counted(len(groups), 'group')}"],
         groups=[table for table in tables if len(runs) > 1 and len(table.columns) > 3],
-        runs=[_runs_table(members, names, varied) for members in parts],
+        runs=[_runs_table(members, short_paths, varied) for members in parts],
         n_runs=len(runs),
         few=are_few,
         names=[*curves] if len(groups) > 1 else [],
@@ -263,7 +263,9 @@ def _sweep_page(folder: Path) -> str:
     )
 
 
-def _runs_table(runs: Sequence[MeasuredRun], names: dict[str, str], varied: Sequence[str]) -> Table:
+def _runs_table(
+    runs: Sequence[MeasuredRun], short_paths: dict[str, str], varied: Sequence[str]
+) -> Table:
     """Return one row per run."""
     measured = {
         f"{metric.name} (greedy)" if metric.name in VAL_METRICS else metric.title: metric
@@ -271,7 +273,7 @@ def _runs_table(runs: Sequence[MeasuredRun], names: dict[str, str], varied: Sequ
     }
     records: list[Record] = []
     for run in runs:
-        name = names[run.name]
+        name = short_paths[run.path]
         page = run.folder.report
         target = quote(os.fsencode(f"{name}/{page.name}"))
         link = Markup('<a href="{}">{}</a>').format(target, name)
@@ -285,15 +287,15 @@ def _runs_table(runs: Sequence[MeasuredRun], names: dict[str, str], varied: Sequ
 
 
 def _curves(
-    curved: Sequence[Group], groups: Sequence[Group], names: dict[str, str]
+    curved: Sequence[Group], groups: Sequence[Group], short_paths: dict[str, str]
 ) -> dict[str, Runs]:
     """Return what each group measured by its name, that of the first run where several groups have
     one name.
     """
-    all_names = [group.name for group in groups]
+    names = [group.name for group in groups]
     curves = {}
     for group in curved:
-        name = group.name if all_names.count(group.name) == 1 else names[group.path]
+        name = group.name if names.count(group.name) == 1 else short_paths[group.path]
         if len(group.seeds) > 1:
             name += f" ({len(group.seeds)} seeds)"
         curves[name] = [(run.seed, run.records) for run in group.runs]

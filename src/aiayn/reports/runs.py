@@ -51,7 +51,7 @@ class MeasuredRun:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def name(self) -> str:
+    def path(self) -> str:
         return str(self.folder.path)
 
     @property
@@ -150,10 +150,9 @@ class Metric:
         return METRICS.get(self.name, MetricEntry(self.name, self.name, ""))
 
     @property
-    def ratio(self) -> "Metric | None":
-        """Return the ratio of lengths that stands beside a BLEU score."""
-        is_bleu = self.split and "bleu" in self.name and not self.name.endswith(RATIO)
-        return Metric(self.name + RATIO, self.split) if is_bleu else None
+    def ratio(self) -> "Metric":
+        """Return the ratio of lengths that stands beside a BLEU score; no other metric has one."""
+        return Metric(self.name + RATIO, self.split)
 
     def of(self, run: MeasuredRun) -> float | None:
         """Return the value that was measured; None if there is none."""
@@ -163,11 +162,10 @@ class Metric:
         evaluation = run.evaluations.get(self.split)
         if evaluation is None:
             return None
-        if self.name.endswith(RATIO):
-            return evaluation.length_ratio(self.name.removesuffix(RATIO))
-        return evaluation.score(self.name)
+        kind = self.name.removesuffix(RATIO)
+        return evaluation.score(kind) if kind == self.name else evaluation.length_ratio(kind)
 
-    def amount(self, run: MeasuredRun) -> object:
+    def extent(self, run: MeasuredRun) -> object:
         """Return how much of its text a validation translated or read; None for a score."""
         if self.split:
             return None
@@ -175,7 +173,7 @@ class Metric:
         is_read = self.name in ("val/loss", "val/ppl", "val/accuracy")
         return str(trainer.limit_val_batches if is_read else trainer.val_bleu_sentences)
 
-    def unit(self, run: MeasuredRun) -> object:
+    def comparable_by(self, run: MeasuredRun) -> object:
         """Return what the values of two runs must have in common to be compared, by content.
 
         Scores need the same text and signature, figures per subword the same tokenizer, and losses
@@ -188,10 +186,10 @@ class Metric:
             signature = evaluation.signatures.get(self.name.removesuffix(RATIO))
             return run.languages, text, tokenizer if self.name in FORCED_KINDS else signature
         if self.name in VAL_METRICS:
-            return run.languages, run.content("val_text_sha256"), self.amount(run)
+            return run.languages, run.content("val_text_sha256"), self.extent(run)
         smoothing = run.config.optim.label_smoothing if self.name.endswith("loss") else None
         if self.name.startswith("val/"):
-            return tokenizer, run.content("val_sha256"), smoothing, self.amount(run)
+            return tokenizer, run.content("val_sha256"), smoothing, self.extent(run)
         return self.name == "train/loss" and (run.content("fingerprint"), smoothing)
 
 
@@ -258,8 +256,8 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
             continue
         first = runs.setdefault(run.fingerprint, run)
         if first is not run:
-            left_out.append(f"{run.name}: a copy of {first.name}, which counts once")
-    notes = gathered((run.name, note) for run in runs.values() for note in run.notes)
+            left_out.append(f"{run.path}: a copy of {first.path}, which counts once")
+    notes = gathered((run.path, note) for run in runs.values() for note in run.notes)
     return [*runs.values()], notes + left_out
 
 
