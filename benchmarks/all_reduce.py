@@ -37,8 +37,8 @@ def main(arguments: list[str] | None = None) -> None:
         multiprocessing.spawn(add_up, (folder, options.megabytes, options.rounds), nprocs=2)
         seconds = torch.load(f"{folder}/0.pt")
     rows = [
-        {"MB": megabytes, "fewest seconds": min(taken), "most": max(taken)}
-        for megabytes, taken in seconds.items()
+        {"MB": megabytes, "fewest seconds": min(of_rounds), "most": max(of_rounds)}
+        for megabytes, of_rounds in seconds.items()
     ]
     report("all_reduce", rows, options.out)
 

@@ -108,10 +108,15 @@ def _evaluations(run: RunFolder) -> list[EvaluationFolder]:
 
 def _translations(name: str, run: RunFolder) -> list[Record]:
     """Return the translations of a run; of versions that kept no text, none."""
-    kept = [evaluation for evaluation in _evaluations(run) if evaluation.hypotheses.exists()]
+    with_text = [evaluation for evaluation in _evaluations(run) if evaluation.hypotheses.exists()]
     return [
-        translation(name, one.folder.name, read_lines(one.hypotheses), read_lines(one.reference))
-        for one in kept
+        translation(
+            name,
+            evaluation.folder.name,
+            read_lines(evaluation.hypotheses),
+            read_lines(evaluation.reference),
+        )
+        for evaluation in with_text
     ]
 
 

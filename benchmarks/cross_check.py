@@ -410,15 +410,15 @@ def equivalent(differences: Sequence[float], margin: float) -> tuple[float, floa
     """Two one-sided t-tests over paired differences: mean, 90 % interval, and the larger p of the
     two tests.
     """
-    found = np.array(differences)
-    error = found.std(ddof=1) / math.sqrt(len(found))
-    freedom = len(found) - 1
-    low, high = found.mean() + np.array([-1, 1]) * stats.t.ppf(0.95, freedom) * error
+    array = np.array(differences)
+    error = array.std(ddof=1) / math.sqrt(len(array))
+    freedom = len(array) - 1
+    low, high = array.mean() + np.array([-1, 1]) * stats.t.ppf(0.95, freedom) * error
     p = max(
-        stats.t.sf((found.mean() + margin) / error, freedom),
-        stats.t.cdf((found.mean() - margin) / error, freedom),
+        stats.t.sf((array.mean() + margin) / error, freedom),
+        stats.t.cdf((array.mean() - margin) / error, freedom),
     )
-    return float(found.mean()), float(low), float(high), float(p)
+    return float(array.mean()), float(low), float(high), float(p)
 
 
 def read(text: str) -> dict[str, dict[int, dict]]:
@@ -430,24 +430,24 @@ def read(text: str) -> dict[str, dict[int, dict]]:
     return runs
 
 
-def keep(text: str, result: dict[str, object]) -> None:
+def keep(text: str, record: dict[str, object]) -> None:
     """Adds a result to the file. Raises RefusedError for one of uncommitted code, which nobody
     could make again.
     """
-    if str(result["commit"]).endswith("-dirty"):
+    if str(record["commit"]).endswith("-dirty"):
         raise RefusedError(
-            f"{RESULTS}: {result['commit']} has uncommitted changes; commit them and run again"
+            f"{RESULTS}: {record['commit']} has uncommitted changes; commit them and run again"
         )
-    append_jsonl(RESULTS, [{"text": text, **result}])
+    append_jsonl(RESULTS, [{"text": text, **record}])
 
 
-def tables(found: dict[str, dict[int, dict]]) -> str:
+def tables(runs_by_arm: dict[str, dict[int, dict]]) -> str:
     """The tables of a text in docs/results/cross-check.md."""
     lines = [
         "| arm | seeds | test sacreBLEU | chrF | length ratio | dev perplexity | processor s |"
     ]
     lines += ["|---|---|---|---|---|---|---|"]
-    for arm, runs in found.items():
+    for arm, runs in runs_by_arm.items():
         if runs:
             names = ("sacrebleu", "chrf", "length_ratio", "val_ppl")
             columns = [[run[name] for run in runs.values()] for name in names]
@@ -459,7 +459,9 @@ def tables(found: dict[str, dict[int, dict]]) -> str:
                 cells = [f"{cell} ± {s:.2g}" for cell, s in zip(cells, spread, strict=True)]
             seconds = np.mean([run["processor_seconds"] for run in runs.values()])
             lines.append(f"| {arm} | {len(runs)} | {' | '.join(cells)} | {seconds:.0f} |")
-    paired = [arm for arm in ARMS[1:] if len(found[arm].keys() & found["here"].keys()) > 1]
+    paired = [
+        arm for arm in ARMS[1:] if len(runs_by_arm[arm].keys() & runs_by_arm["here"].keys()) > 1
+    ]
     if paired:
         lines += [
             "",
@@ -468,10 +470,14 @@ def tables(found: dict[str, dict[int, dict]]) -> str:
         ]
         lines += ["|---|---|---|---|---|"]
     for arm in paired:
-        both = sorted(found[arm].keys() & found["here"].keys())
-        bleu = [found[arm][seed]["sacrebleu"] - found["here"][seed]["sacrebleu"] for seed in both]
+        seeds = sorted(runs_by_arm[arm].keys() & runs_by_arm["here"].keys())
+        bleu = [
+            runs_by_arm[arm][seed]["sacrebleu"] - runs_by_arm["here"][seed]["sacrebleu"]
+            for seed in seeds
+        ]
         ratio = [
-            math.log(found[arm][seed]["val_ppl"] / found["here"][seed]["val_ppl"]) for seed in both
+            math.log(runs_by_arm[arm][seed]["val_ppl"] / runs_by_arm["here"][seed]["val_ppl"])
+            for seed in seeds
         ]
         mean, low, high, p = equivalent(bleu, BLEU_MARGIN)
         lines.append(
@@ -534,11 +540,11 @@ def main() -> None:
     for seed in chosen.seeds:
         for arm in chosen.arms:
             if seed not in read(chosen.text)[arm]:
-                result = run(arm, [*EQUAL, f"seed={seed}", *chosen.options])
-                keep(chosen.text, result)
+                record = run(arm, [*EQUAL, f"seed={seed}", *chosen.options])
+                keep(chosen.text, record)
                 print(
                     arm,
-                    {name: value for name, value in result.items() if name != "losses"},
+                    {name: value for name, value in record.items() if name != "losses"},
                     flush=True,
                 )
     if chosen.report:

@@ -121,14 +121,14 @@ def preparation(
 
     def work() -> Row:
         prepared = prepare_corpus(config.data)
-        found = prepared.report["train"]
-        tokens = found["src_tokens"] + found["tgt_tokens"]
+        counts = prepared.report["train"]
+        tokens = counts["src_tokens"] + counts["tgt_tokens"]
         helpers = resource.getrusage(resource.RUSAGE_CHILDREN)
         used = {
             "helper_cpu_s": helpers.ru_utime + helpers.ru_stime,
             "helper_mb": helpers.ru_maxrss / 1024,
         }
-        sizes = {"pairs": found["read"], "tokens": tokens, "processes": processes}
+        sizes = {"pairs": counts["read"], "tokens": tokens, "processes": processes}
         return sizes | used | {"folder": str(prepared.folder)}
 
     return work
@@ -168,13 +168,13 @@ def batching(folder: str, tokens: int, batches: int) -> Callable[[], Row]:
         micro_batches = [plan.micro_batch(number) for number in numbers]
         for number, micro_batch in enumerate(micro_batches):
             collate(split, micro_batch, number)
-        cut = sum(len(micro_batch.pairs) for micro_batch in micro_batches)
+        pairs_cut = sum(len(micro_batch.pairs) for micro_batch in micro_batches)
         sizes = {
             "pairs": len(split),
             "tokens_per_step": tokens,
             "padding_percent": 100 * plan.padding.mean(),
         }
-        return sizes | {"pairs_cut": cut}
+        return sizes | {"pairs_cut": pairs_cut}
 
     return work
 
@@ -217,7 +217,7 @@ def main(arguments: list[str] | None = None) -> None:
             )
             cut.append(measured(batching, prepared[-1].pop("folder"), 25_000, options.batches))
         if options.real:
-            found = measured(
+            figures = measured(
                 preparation,
                 scratch,
                 options.real,
@@ -225,7 +225,7 @@ def main(arguments: list[str] | None = None) -> None:
                 options.real_vocab_size,
                 1,
             )
-            cut.append(measured(batching, found["folder"], options.real_tokens, options.batches))
+            cut.append(measured(batching, figures["folder"], options.real_tokens, options.batches))
     for row in cut:
         row["cut_pairs_per_cpu_s"] = row.pop("pairs_cut") / row["cpu_s"]
     report("data_prepare", prepared, options.out)

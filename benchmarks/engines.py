@@ -73,7 +73,7 @@ def ctranslate2_engine(folder: Path, precision: str, device: str) -> Engine:
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     def translate(sources: Ids, beam_size: int, alpha: float, shortest: int, longest: int) -> Ids:
-        found = engine.translate_batch(
+        translated = engine.translate_batch(
             [[tokenizer.id_to_token(token) for token in ids] for ids in sources],
             beam_size=beam_size,
             length_penalty=alpha,
@@ -85,7 +85,7 @@ def ctranslate2_engine(folder: Path, precision: str, device: str) -> Engine:
             suppress_sequences=[["<pad>"], ["<s>"]],
         )
         return [
-            [tokenizer.token_to_id(token) for token in result.hypotheses[0]] for result in found
+            [tokenizer.token_to_id(token) for token in best.hypotheses[0]] for best in translated
         ]
 
     return translate
@@ -104,7 +104,7 @@ def marian_engine(folder: Path, precision: str, device: str) -> Engine:
         src = pad_sources(sources).to(device)
         # "never" stops only when no better output is possible, as our search does.
         beams = {"length_penalty": alpha, "early_stopping": "never"} if beam_size > 1 else {}
-        found = model.generate(
+        generated = model.generate(
             input_ids=src,
             attention_mask=(src != PAD_ID).long(),
             num_beams=beam_size,
@@ -112,7 +112,7 @@ def marian_engine(folder: Path, precision: str, device: str) -> Engine:
             max_new_tokens=longest,
             **beams,
         )
-        return [[*row, EOS_ID][: [*row, EOS_ID].index(EOS_ID)] for row in found[:, 1:].tolist()]
+        return [[*row, EOS_ID][: [*row, EOS_ID].index(EOS_ID)] for row in generated[:, 1:].tolist()]
 
     return translate
 
@@ -162,15 +162,15 @@ def ctranslate2_front_end(run: Path, precision: str) -> FrontEnd:
 
     def translate(lines: list[str], beam_size: int, batch_size: int) -> list[str]:
         encoded = tokenizer.encode_batch(lines, add_special_tokens=False)
-        found = engine.translate_batch(
-            [each.tokens for each in encoded],
+        translated = engine.translate_batch(
+            [encoding.tokens for encoding in encoded],
             beam_size=beam_size,
             length_penalty=search.length_penalty,
             patience=PATIENCE,
             max_batch_size=batch_size,
         )
         return tokenizer.decode_batch(
-            [[tokenizer.token_to_id(each) for each in one.hypotheses[0]] for one in found]
+            [[tokenizer.token_to_id(token) for token in best.hypotheses[0]] for best in translated]
         )
 
     return translate
@@ -197,7 +197,7 @@ def marian_front_end(run: Path, precision: str) -> FrontEnd:
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             src = pad_sources([ids[number] for number in batch])
-            found = model.generate(
+            generated = model.generate(
                 input_ids=src,
                 attention_mask=(src != PAD_ID).long(),
                 num_beams=beam_size,
@@ -205,7 +205,7 @@ def marian_front_end(run: Path, precision: str) -> FrontEnd:
                 early_stopping=beam_size > 1,
                 length_penalty=checkpoint.config.search.length_penalty,
             )
-            for number, row in zip(batch, found[:, 1:].tolist(), strict=True):
+            for number, row in zip(batch, generated[:, 1:].tolist(), strict=True):
                 outputs[number] = [*row, EOS_ID][: [*row, EOS_ID].index(EOS_ID)]
         return tokenizer.decode(outputs)
 

@@ -86,13 +86,13 @@ def main(arguments: list[str] | None = None) -> None:
             name: translate(engine, sources[name], *case) for name, engine in engines.items()
         }
         for name in ("ctranslate2", "marian"):
-            where = {
+            setting = {
                 "engine": name,
                 **dict(zip(("beam", "least tokens", "alpha"), case, strict=True)),
             }
             triples = zip(sources["ours"], outputs["ours"], outputs[name], strict=True)
-            found = [
-                where
+            unequal = [
+                setting
                 | {
                     "line": number,
                     "log P of ours": round(log_prob(translator, source, ours), 4),
@@ -109,11 +109,11 @@ def main(arguments: list[str] | None = None) -> None:
                 if ours != theirs
             ]
             rows.append(
-                where
-                | {"sentences": len(lines), "identical": len(lines) - len(found)}
-                | summary(found)
+                setting
+                | {"sentences": len(lines), "identical": len(lines) - len(unequal)}
+                | summary(unequal)
             )
-            differences += found
+            differences += unequal
     report("export_parity", rows, options.out)
     for row in differences:
         print(json.dumps(row, ensure_ascii=False))

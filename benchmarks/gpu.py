@@ -114,8 +114,8 @@ def measure(folder: Path, row: str, changes: dict[str, str]) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    given = sys.argv[1:] if arguments is None else arguments
-    chosen = parse_options(__doc__, given, rows=[""], dry_run=False)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    chosen = parse_options(__doc__, arguments, rows=[""], dry_run=False)
     if not (chosen.dry_run or torch.cuda.is_available()):
         sys.exit("error: no GPU that torch can use; try the rows with --dry-run")
     chosen.out.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,7 @@ def per_step(marks: list[float]) -> float:
 
 
 def host_time(device: str = "cpu", steps: int = 60, rounds: int = 3) -> dict[str, float]:
-    taken: dict[str, list[float]] = {"bare": [], "whole": []}
+    seconds: dict[str, list[float]] = {"bare": [], "whole": []}
     with tempfile.TemporaryDirectory() as folder:
         write_text(Path(folder), train=2000, val=5)
         for turn in range(rounds):
@@ -119,9 +119,9 @@ def host_time(device: str = "cpu", steps: int = 60, rounds: int = 3) -> dict[str
                 aiayn.compose(*options(Path(folder), device, steps, f"run{turn}")),
                 callbacks=[watch],
             )
-            taken["whole"].append(per_step(watch.marks))
-            taken["bare"].append(per_step(bare(watch.module, watch.batches)))
-    bare_ms, whole_ms = (min(taken[name]) * 1e3 for name in ("bare", "whole"))
+            seconds["whole"].append(per_step(watch.marks))
+            seconds["bare"].append(per_step(bare(watch.module, watch.batches)))
+    bare_ms, whole_ms = (min(seconds[name]) * 1e3 for name in ("bare", "whole"))
     return {"bare ms": bare_ms, "through Trainer ms": whole_ms, "ratio": whole_ms / bare_ms}
 
 

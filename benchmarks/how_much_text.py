@@ -40,13 +40,13 @@ def groups() -> dict[int, Group]:
     """Returns the published runs by their number of pairs. Raises RefusedError for two groups of
     one number.
     """
-    several = group_runs(published("own_text"))
-    found = {int(group.name.split("_")[1]): group for group in several}
-    if len(found) < len(several):
+    all_groups = group_runs(published("own_text"))
+    by_size = {int(group.name.split("_")[1]): group for group in all_groups}
+    if len(by_size) < len(all_groups):
         raise RefusedError(
             "own_text: runs of one number of pairs differ in more than their seed; keep one kind"
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(by_size.items()))
 
 
 def facts() -> Record:
@@ -54,12 +54,12 @@ def facts() -> Record:
 
     All sizes share one standard deviation between seeds.
     """
-    found = groups()
-    samples = {pairs: group.sample(BLEU) for pairs, group in found.items()}
-    df = sum(one.n - 1 for one in samples.values())
-    sd = math.sqrt(sum((one.n - 1) * one.sd**2 for one in samples.values()) / df)
+    by_size = groups()
+    samples = {pairs: group.sample(BLEU) for pairs, group in by_size.items()}
+    df = sum(sample.n - 1 for sample in samples.values())
+    sd = math.sqrt(sum((sample.n - 1) * sample.sd**2 for sample in samples.values()) / df)
     rows = []
-    for pairs, group in found.items():
+    for pairs, group in by_size.items():
         mean, n = samples[pairs].mean, samples[pairs].n
         row = {"pairs": pairs, "steps": group.runs[0].options["trainer.max_steps"], "n": n}
         row |= {
@@ -72,22 +72,22 @@ def facts() -> Record:
 
 def blocks() -> dict[str, str]:
     """Returns the generated blocks of the page by name."""
-    found = facts()
-    shown = []
-    for row in found["rows"]:
+    study_facts = facts()
+    records = []
+    for row in study_facts["rows"]:
         score = row["sacrebleu"]
         bleu = f"{score.delta:.1f} [{score.low:.1f}, {score.high:.1f}]"
-        shown.append(
+        records.append(
             row | {"pairs": f"{row['pairs']:,}", "steps": f"{row['steps']:,}", "bleu": bleu}
         )
     spread = wrapped(
-        f"The 95 % intervals use Student's t with {found['degrees_of_freedom']} degrees of freedom. "
-        f"The standard deviation between seeds, {found['sd']:.2f}, is assumed to be the same for "
+        f"The 95 % intervals use Student's t with {study_facts['degrees_of_freedom']} degrees of freedom. "
+        f"The standard deviation between seeds, {study_facts['sd']:.2f}, is assumed to be the same for "
         "all sizes. The intervals ignore variation from the choice of training pairs and of test "
         "sentences."
     )
     return {
-        "pairs": markdown([Table("", COLUMNS, shown)]).strip(),
+        "pairs": markdown([Table("", COLUMNS, records)]).strip(),
         "pairs-basis": spread,
         "pairs-again": trained_again(),
     }
@@ -111,16 +111,16 @@ def trained_again() -> str:
     )
 
 
-def draw(found: Record, path: Path) -> None:
+def draw(study_facts: Record, path: Path) -> None:
     figure = new_figure(6, 3.6, layout="constrained")
     axis = figure.subplots()
     pairs, means = (
-        [row["pairs"] for row in found["rows"]],
-        [row["sacrebleu"] for row in found["rows"]],
+        [row["pairs"] for row in study_facts["rows"]],
+        [row["sacrebleu"] for row in study_facts["rows"]],
     )
-    for size, one in zip(pairs, means, strict=True):
-        axis.plot([size, size], [one.low, one.high], color="C0", alpha=0.4, linewidth=4)
-    axis.plot(pairs, [one.delta for one in means], linewidth=1.2)
+    for size, score in zip(pairs, means, strict=True):
+        axis.plot([size, size], [score.low, score.high], color="C0", alpha=0.4, linewidth=4)
+    axis.plot(pairs, [score.delta for score in means], linewidth=1.2)
     for size, group in groups().items():
         points = [BLEU.of(run) for run in group.runs]
         axis.plot([size] * len(points), points, "o", color="C0", markersize=4)

@@ -46,7 +46,7 @@ MORE = {
 
 def rows(page: str) -> list[str]:
     """Returns what is in the second column of the rows that are trained; of base nothing."""
-    return [found[2] or "" for found in ROW.finditer(page)]
+    return [match[2] or "" for match in ROW.finditer(page)]
 
 
 def name_of(how: str) -> str:
@@ -112,14 +112,14 @@ def measured() -> list[dict[str, str | int | float]]:
         "sd": "test/sacrebleu_sd",
         "ppl": "val/ppl",
     }
-    found: dict[str, list[dict[str, float]]] = defaultdict(list)
+    by_idea: dict[str, list[dict[str, float]]] = defaultdict(list)
     for group in table["groups"] + table.get("groups_2", []):  # of the text in both directions
-        found[Path(group["runs"][0]).name.rpartition("_seed-")[0]].append(
+        by_idea[Path(group["runs"][0]).name.rpartition("_seed-")[0]].append(
             {key: group[keys[key]] for key in keys}
         )
     return [
         {"idea": idea} | (groups[0] if len(groups) == 1 else together(groups))
-        for idea, groups in found.items()
+        for idea, groups in by_idea.items()
     ]
 
 
@@ -136,13 +136,13 @@ def together(seeds: list[dict[str, float]]) -> dict[str, float]:
 
 def with_scores(page: str) -> str:
     """Returns the page with the scores of benchmarks/results/ideas.json."""
-    found = {
+    by_idea = {
         row["idea"]: row
         for row in json.loads((RESULTS / "ideas.json").read_text(encoding="utf-8"))["rows"]
     }
 
     def scored(match: re.Match[str]) -> str:
-        row = found.get(name_of(match[2] or ""))
+        row = by_idea.get(name_of(match[2] or ""))
         score = f" {row['sacrebleu']:.1f}±{row['sd']:.1f}" if row else ""
         how = f" `{match[2]}`" if match[2] else ""
         return f"{match[1]}{how}{match[3]}{score} |"

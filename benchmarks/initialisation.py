@@ -126,18 +126,18 @@ def main(arguments: list[str] | None = None) -> None:
     ]
     config: Config = run_config(aiayn.compose("data=files", *text, *fixed))
     prepared, model = prepare_corpus(config.data), replace(config.model, dropout=0.1)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in INITIALISATIONS}
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in INITIALISATIONS}
     for seed in options.seeds:
         for name, initialise in INITIALISATIONS.items():
-            found[name].append(
+            measured[name].append(
                 train(
                     prepared, model, initialise, seed, options.steps, options.tokens, options.peak
                 )
             )
-            print(f"seed {seed}, {name}: loss {found[name][-1][0]:.3f}", flush=True)
+            print(f"seed {seed}, {name}: loss {measured[name][-1][0]:.3f}", flush=True)
     rows = []
-    for name, measured in found.items():
-        losses, alikes = zip(*measured, strict=True)
+    for name, of_seeds in measured.items():
+        losses, alikes = zip(*of_seeds, strict=True)
         by_seed = {
             f"loss, seed {seed}": loss for seed, loss in zip(options.seeds, losses, strict=True)
         }

@@ -102,27 +102,27 @@ def main() -> None:
     args = parser.parse_args()
     marked: dict[str, dict[str, Pair]] = {"gnome": {}, "man": {}}
     training: dict[Pair, None] = {}
-    for given in args.catalogues:
-        for path in sorted(given.glob("*.po")) if given.is_dir() else [given]:
+    for catalogue in args.catalogues:
+        for path in sorted(catalogue.glob("*.po")) if catalogue.is_dir() else [catalogue]:
             for pages, *texts in entries(path):
-                kind = "man" if given.is_dir() else "gnome"
+                manual = "man" if catalogue.is_dir() else "gnome"
                 pair = tuple(
-                    " ".join((from_roff(t) if kind == "man" else t).split()) for t in texts
+                    " ".join((from_roff(t) if manual == "man" else t).split()) for t in texts
                 )
                 held = [is_held_out(page) for page in pages]
                 if all(held) and TAG.search(pair[0]) and usable(tuple(map(plain, pair))):
-                    marked[kind].setdefault(folded(plain(pair[0])), pair)
+                    marked[manual].setdefault(folded(plain(pair[0])), pair)
                 elif not any(held):
                     training |= dict.fromkeys(filter(usable, sentences(tuple(map(plain, pair)))))
     trained = {folded(side) for pair in training for side in pair}
     args.out.mkdir(parents=True, exist_ok=True)
-    for kind, found in marked.items():
+    for manual, pairs_by_source in marked.items():
         clean = [
             p
-            for p in found.values()
+            for p in pairs_by_source.values()
             if not any(folded(s) in trained for q in sentences_of(p) for s in q)
         ]
-        write(args.out / kind, random.Random(1).sample(clean, min(args.lines, len(clean))))
+        write(args.out / manual, random.Random(1).sample(clean, min(args.lines, len(clean))))
     pairs = list(training)
     random.Random(1).shuffle(pairs)
     write(args.out / "val", pairs[:500])

@@ -42,27 +42,39 @@ def elements(text: str) -> Counter[tuple[Any, ...]] | None:
         root = ET.fromstring(f"<p>{text}</p>")
     except ET.ParseError:
         return None
-    found = (
-        (one.tag, *sorted(one.attrib.items()), " ".join("".join(one.itertext()).split()))
-        for one in root.iter()
+    elements_of_line = (
+        (
+            element.tag,
+            *sorted(element.attrib.items()),
+            " ".join("".join(element.itertext()).split()),
+        )
+        for element in root.iter()
     )
-    return Counter(one for number, one in enumerate(found) if number and one[-1])
+    return Counter(
+        element for number, element in enumerate(elements_of_line) if number and element[-1]
+    )
 
 
 def measured(
     sources: Sequence[str], translations: Sequence[str], references: Sequence[str], lang: str
 ) -> dict:
     """Returns the columns of a way of translating that gives text with tags."""
-    wanted, found = [marks(text) for text in sources], [marks(text) for text in translations]
+    source_marks, translated_marks = (
+        [marks(text) for text in sources],
+        [marks(text) for text in translations],
+    )
     formed = [number for number, text in enumerate(sources) if elements(text) is not None]
     written = {number: elements(translations[number]) for number in formed}
     around = [
-        (one, elements(references[number]) or Counter()) for number, one in written.items() if one
+        (elements_of_line, elements(references[number]) or Counter())
+        for number, elements_of_line in written.items()
+        if elements_of_line
     ]
     return {
-        "kept": sum((a & b).total() for a, b in zip(wanted, found, strict=True))
-        / sum(a.total() for a in wanted),
-        "well_formed": sum(one is not None for one in written.values()) / len(formed),
+        "kept": sum((a & b).total() for a, b in zip(source_marks, translated_marks, strict=True))
+        / sum(a.total() for a in source_marks),
+        "well_formed": sum(elements_of_line is not None for elements_of_line in written.values())
+        / len(formed),
         "as_reference": sum((a & b).total() for a, b in around)
         / max(1, sum(a.total() for a, _ in around)),
         "bleu": bleu(
@@ -81,7 +93,7 @@ def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
     lang = translator.languages[1]
     sources, references = (read_lines(f"{prefix}.{one}") for one in translator.languages)
     size = {"lines": len(sources), "marks": sum(marks(text).total() for text in sources)}
-    restored, places = translate_texts(
+    restored, placements = translate_texts(
         translator, [parse_markup(one, is_html=True) for one in sources], paragraphs=True
     )
     put_back = measured(sources, restored, references, lang)
@@ -93,11 +105,11 @@ def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
     alone = dict.fromkeys(put_back) | {
         "bleu": bleu(without, [plain(text) for text in references], lang)
     }
-    counts = {name: places[name] for name in ("by_model", "by_alignment", "guessed", "removed")}
+    counts = {name: placements[name] for name in ("by_model", "by_alignment", "guessed", "removed")}
     none = dict.fromkeys(counts)
     return [
-        {"text": Path(prefix).name, "tags": way, **size, **columns, **found}
-        for way, columns, found in (
+        {"text": Path(prefix).name, "tags": way, **size, **columns, **placed}
+        for way, columns, placed in (
             ("put back", put_back, counts),
             ("left in", left_in, none),
             ("none", alone, none),

@@ -87,9 +87,9 @@ class Worker:
         self.process.submit(_build, torch.get_num_threads(), build, arguments).result()
 
     def __call__(self) -> Any:
-        result, cpu, self.peak_mb = self.process.submit(_work).result()
+        returned, cpu, self.peak_mb = self.process.submit(_work).result()
         self.cpu.append(cpu)
-        return result
+        return returned
 
     def close(self) -> None:
         """Ends the process."""
@@ -106,9 +106,9 @@ def _build(threads: int, build: Callable[..., Callable[[], Any]], arguments: Any
 
 def _work() -> tuple[Any, float, float]:
     start = _cpu_seconds()
-    result = _built["work"]()
+    returned = _built["work"]()
     synchronize()
-    return result, _cpu_seconds() - start, _peak_mb() - _built["mb_before"]
+    return returned, _cpu_seconds() - start, _peak_mb() - _built["mb_before"]
 
 
 def _cpu_seconds() -> float:
@@ -254,7 +254,7 @@ def draw_bars(path: Path, rows: Sequence[Mapping[str, Any]], name: str, value: s
     errors = [[row[value] - row["low"] for row in rows], [row["high"] - row[value] for row in rows]]
     figure = Figure(figsize=(7, 0.4 * len(rows) + 1), dpi=80, layout="constrained")
     axis = figure.subplots()
-    colours = ["C0" if each.startswith(OURS) else "0.7" for each in names]
+    colours = ["C0" if name.startswith(OURS) else "0.7" for name in names]
     bars = axis.barh(
         names, values, height=0.6, color=colours, xerr=errors, error_kw={"lw": 1, "ecolor": "0.3"}
     )

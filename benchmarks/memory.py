@@ -38,7 +38,7 @@ def _descendants(pid: int) -> list[int]:
         children = [int(child) for file in files for child in file.read_text("utf-8").split()]
     except OSError:  # it has ended
         return []
-    return children + [each for child in children for each in _descendants(child)]
+    return children + [descendant for child in children for descendant in _descendants(child)]
 
 
 def _pss_mb(pid: int) -> float:

@@ -59,8 +59,8 @@ COLUMNS = [
 
 def groups() -> dict[str, Group]:
     """Returns the published runs of every row that was trained, one for each seed."""
-    found = {group.name: group for group in group_runs(published("multi30k_quarter"))}
-    return {row: found[row] for row in NAMES if row in found}
+    by_name = {group.name: group for group in group_runs(published("multi30k_quarter"))}
+    return {row: by_name[row] for row in NAMES if row in by_name}
 
 
 def curve(run: MeasuredRun) -> tuple[list[float], list[float]]:
@@ -81,36 +81,38 @@ def facts() -> Record:
     for name, metric in METRICS.items():
         for row, group in trained.items():
             rows[row] |= {name: family[metric][group.path]} if row != "base" else {}
-    said = explained(f"base ({rows['base']['n']} seeds)", family)
-    return {"explained": said, "rows": [*rows.values()]}
+    basis = explained(f"base ({rows['base']['n']} seeds)", family)
+    return {"explained": basis, "rows": [*rows.values()]}
 
 
 def _means(group: Group) -> dict[str, float]:
     curves = [curve(run) for run in group.runs]
     lowest = [min(perplexities) for _, perplexities in curves]
     epochs = [epochs[perplexities.index(min(perplexities))] for epochs, perplexities in curves]
-    found = {
+    averaged = {
         "last": METRICS["ppl"],
         "lowest": lowest,
         "epoch": epochs,
         "dev_bleu": Metric("sacrebleu", "val"),
     }
-    found |= {
+    averaged |= {
         "test_bleu": BLEU,
         "ratio": BLEU.ratio,
         "test_accuracy": Metric("token_accuracy", "test"),
     }
     return {
-        key: mean(of) if isinstance(of, list) else group.sample(of).mean
-        for key, of in found.items()
+        key: mean(averaged_values)
+        if isinstance(averaged_values, list)
+        else group.sample(averaged_values).mean
+        for key, averaged_values in averaged.items()
     }
 
 
 def blocks() -> dict[str, str]:
     """Returns the generated blocks of the page by name."""
-    found = facts()
-    rows = {record["row"]: record for record in found["rows"]}
-    shown = [record | {"name": NAMES[row]} | _changes(record) for row, record in rows.items()]
+    study_facts = facts()
+    rows = {record["row"]: record for record in study_facts["rows"]}
+    records = [record | {"name": NAMES[row]} | _changes(record) for row, record in rows.items()]
     questions = {
         question: [row for row in asked if row in rows] for question, asked in QUESTIONS.items()
     }
@@ -119,8 +121,8 @@ def blocks() -> dict[str, str]:
     ]
     return {
         "rates": _rates(),
-        "thirty": markdown([Table("", COLUMNS, shown)]).strip(),
-        "thirty-basis": wrapped(" ".join(found["explained"])),
+        "thirty": markdown([Table("", COLUMNS, records)]).strip(),
+        "thirty-basis": wrapped(" ".join(study_facts["explained"])),
         "thirty-answers": "\n".join(answers),
     }
 
@@ -148,8 +150,8 @@ def draw(path: Path) -> None:
     figure = new_figure(7, 4, layout="constrained")
     axis = figure.subplots()
     for number, (row, group) in enumerate(groups().items()):
-        for place, run in enumerate(group.runs):
-            name = None if place else NAMES[row].replace("`", "")
+        for position, run in enumerate(group.runs):
+            name = None if position else NAMES[row].replace("`", "")
             axis.plot(*curve(run), ".-", color=f"C{number}", linewidth=1.2, label=name)
     axis.set(xlabel="epoch", ylabel="dev perplexity", ylim=(5.5, 20), xlim=(0, EPOCHS + 0.5))
     axis.grid(alpha=0.3)

@@ -225,7 +225,9 @@ def main(arguments: list[str] | None = None) -> None:
                 start = time.process_time()
                 train()
                 seconds[form].append(time.process_time() - start)
-        rows.append({"step of": name} | {form: min(taken[1:]) for form, taken in seconds.items()})
+        rows.append(
+            {"step of": name} | {form: min(of_rounds[1:]) for form, of_rounds in seconds.items()}
+        )
         print(rows[-1], flush=True)
     report("packed_on_cpu", rows, options.out)
 

@@ -52,23 +52,27 @@ def calls(model: Transformer, src: Tensor, tgt_in: Tensor) -> list[Call]:
     """
     seen: list[Call] = []
     # By id; the tensors are kept, so that no id is used twice
-    made: dict[int, tuple[str, Tensor]] = {}
+    outputs: dict[int, tuple[str, Tensor]] = {}
     # By path of an AddNorm: the sub-layers that gave it their outputs
     added: dict[str, list[str]] = {}
 
     def sources(inputs: tuple[Any, ...]) -> list[str]:
-        found = [made[id(one)][0] for one in inputs if isinstance(one, Tensor) and id(one) in made]
-        return list(dict.fromkeys(found))
+        names = [
+            outputs[id(tensor)][0]
+            for tensor in inputs
+            if isinstance(tensor, Tensor) and id(tensor) in outputs
+        ]
+        return list(dict.fromkeys(names))
 
     def watch(path: str, label: str) -> Callable[[nn.Module, Any, Tensor], None]:
         def record(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
             if not label:  # within an AddNorm: the dropout on what its sub-layer gave out
                 added[path.rpartition(".")[0]] = sources(inputs)
                 return
-            name = f"{'decoder' if made else 'encoder'} positions" if path == "dropout" else path
-            found = (*sources(inputs), *added.pop(path, ()))
-            seen.append(Call(label, name, tuple(output.shape), found))
-            made[id(output)] = (name, output)
+            name = f"{'decoder' if outputs else 'encoder'} positions" if path == "dropout" else path
+            names = (*sources(inputs), *added.pop(path, ()))
+            seen.append(Call(label, name, tuple(output.shape), names))
+            outputs[id(output)] = (name, output)
 
         return record
 
@@ -93,7 +97,7 @@ def _label(path: str, part: nn.Module) -> str:
     return {AddNorm: "add & norm", FeedForward: "feed forward"}.get(type(part), "")
 
 
-def draw_figure_1(found: list[Call], n_layers: int, path: Path) -> None:
+def draw_figure_1(all_calls: list[Call], n_layers: int, path: Path) -> None:
     """Draws the first layer of each stack as it was called, from the bottom up, and what was given
     to what.
     """
@@ -101,20 +105,22 @@ def draw_figure_1(found: list[Call], n_layers: int, path: Path) -> None:
     axis = figure.subplots()
     places: dict[str, tuple[float, float]] = {}
     for column, stack in enumerate(("encoder", "decoder")):
-        one = [call for call in found if call.path.startswith((f"{stack} ", f"{stack}.0."))]
-        for row, call in enumerate(one):
+        of_layer = [
+            call for call in all_calls if call.path.startswith((f"{stack} ", f"{stack}.0."))
+        ]
+        for row, call in enumerate(of_layer):
             places[call.path] = (6 * column, row)
             name = f"embedding, {'tgt' if column else 'src'}_positions" if row == 0 else call.path
             _box(
                 axis, 6 * column, row, f"{call.label}\n{name}  {_shape(call)}", _colour(call.label)
             )
-        top = len(one)
+        top = len(of_layer)
         _frame(axis, 6 * column, top - 1, f"{n_layers} x", left=column == 0)
         if column:
             _box(axis, 6, top, "linear (the embedding's matrix), softmax", "#dddff0")
             _arrow(axis, [(8, top - 0.25), (8, top)])
     last = f"encoder.{n_layers - 1}."
-    for call in found:
+    for call in all_calls:
         for source in call.inputs if call.path in places else ():
             _connect(axis, places, "memory" if source.startswith(last) else source, call.path)
     _finish(axis, figure, (-1.7, 11.7), 8, path)
@@ -126,7 +132,7 @@ def _connect(axis: Any, places: dict[str, tuple[float, float]], source: str, tar
     """
     x, row = places[target]
     if source == "memory":
-        top = max(place[1] for place in places.values() if place[0] == 0)
+        top = max(position[1] for position in places.values() if position[0] == 0)
         _arrow(
             axis, [(2, top + 0.75), (2, top + 1.1), (5, top + 1.1), (5, row + 0.4), (6, row + 0.4)]
         )

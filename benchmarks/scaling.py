@@ -103,12 +103,16 @@ def processes_in_turn(rounds: int) -> list[dict[str, float]]:
     speeds: dict[int, list[float]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(rounds):
-            for processes, found in speeds.items():
-                found.append(training_speed(processes, f"processes_{processes}_{turn}", folder))
-    one = statistics.median(speeds[1])
+            for processes, of_rounds in speeds.items():
+                of_rounds.append(training_speed(processes, f"processes_{processes}_{turn}", folder))
+    of_one = statistics.median(speeds[1])
     return [
-        {"processes": processes, **spread(found), "times_one": statistics.median(found) / one}
-        for processes, found in speeds.items()
+        {
+            "processes": processes,
+            **spread(of_rounds),
+            "times_one": statistics.median(of_rounds) / of_one,
+        }
+        for processes, of_rounds in speeds.items()
     ]
 
 
@@ -124,8 +128,8 @@ def measure_sizes(options: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     for name, grown in SIZES.items():
         for size in grown:
-            found = measured(config, USUAL | {name: size}, options.rounds, not options.float32)
-            rows.append({"grows": name, "to": size} | found)
+            figures = measured(config, USUAL | {name: size}, options.rounds, not options.float32)
+            rows.append({"grows": name, "to": size} | figures)
     report("scaling", rows, options.out)
     for key, label in (("seconds", "seconds a step"), ("MB", "MB beyond the libraries")):
         panels = {}

@@ -40,10 +40,10 @@ def any_other(targets: list[str]) -> list[str]:
 def nearest_in_length(targets: list[str]) -> list[str]:
     """Returns for every target another one that is its neighbour in an order of lengths."""
     order = sorted(range(len(targets)), key=lambda number: len(targets[number]))
-    found = list(targets)
-    for place, number in enumerate(order):
-        found[number] = targets[order[place + 1 if place + 1 < len(order) else place - 1]]
-    return found
+    neighbours = list(targets)
+    for rank, number in enumerate(order):
+        neighbours[number] = targets[order[rank + 1 if rank + 1 < len(order) else rank - 1]]
+    return neighbours
 
 
 def scores(
@@ -51,7 +51,7 @@ def scores(
 ) -> dict[str, list[float]]:
     """Returns every kind of score of the pairs."""
     pairs = there.score(sources, targets)
-    found = {
+    by_kind = {
         "length": [
             min(len(a), len(b)) / max(len(a), len(b), 1)
             for a, b in zip(sources, targets, strict=True)
@@ -61,10 +61,10 @@ def scores(
     }
     if back:
         others = back.score(targets, sources)
-        found["both"] = [
+        by_kind["both"] = [
             (per_token(a) + per_token(b)) / 2 for a, b in zip(pairs, others, strict=True)
         ]
-    return found
+    return by_kind
 
 
 def main(arguments: list[str] | None = None) -> None:

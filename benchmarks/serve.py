@@ -212,20 +212,20 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
         while not tally.late:
             tally.ask(connection, next(lines))
 
-    def visit(kind: str) -> None:
+    def visit(misbehaviour: str) -> None:
         while not tally.late:
             try:
-                rude[kind]()
-                visits[kind] += 1
+                rude[misbehaviour]()
+                visits[misbehaviour] += 1
                 time.sleep(0.01)
             except Exception as error:
                 if not tally.late:
-                    surprises.append(f"{kind}: {error!r}")
+                    surprises.append(f"{misbehaviour}: {error!r}")
 
     before = server.memory_mb()
     with ThreadPoolExecutor(HONEST + len(rude)) as clients:
         working = [clients.submit(honest) for _ in range(HONEST)] + [
-            clients.submit(visit, kind) for kind in rude
+            clients.submit(visit, misbehaviour) for misbehaviour in rude
         ]
         time.sleep(seconds)
         memory = server.memory_mb()
@@ -234,7 +234,7 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
         code = server.process.wait(600)
     for client in working:
         client.result()
-    print("visits:", ", ".join(f"{count} {kind}" for kind, count in visits.items()))
+    print("visits:", ", ".join(f"{count} {misbehaviour}" for misbehaviour, count in visits.items()))
     for problem in [*tally.wrong, *tally.lost, *surprises][:20]:
         print("problem:", problem)
     return {

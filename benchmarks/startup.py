@@ -108,9 +108,10 @@ def start(folder: Path, arguments: list[str], until: str | None = None) -> None:
 
 def timed(runs: dict[str, Callable[[], None]], rounds: int) -> list[dict[str, Any]]:
     """Returns a row for each run: its seconds, median and quartiles."""
-    taken = {name: spread(seconds) for name, seconds in interleaved(runs, rounds).items()}
+    spreads = {name: spread(seconds) for name, seconds in interleaved(runs, rounds).items()}
     return [
-        {"command": name, "seconds": found.pop("median"), **found} for name, found in taken.items()
+        {"command": name, "seconds": of_command.pop("median"), **of_command}
+        for name, of_command in spreads.items()
     ]
 
 
@@ -119,15 +120,15 @@ def evaluation(folder: Path, test: str) -> dict[str, Any]:
     clock = time.perf_counter()
     start(folder, [EVALUATE, "run=outputs/run", f"test={test}", "search.max_extra_tokens=5"])
     seconds = time.perf_counter() - clock
-    result = json.loads(
+    record = json.loads(
         (folder / "outputs/run/evaluation" / test / "evaluation.json").read_text(encoding="utf-8")
     )
     times = {
         "seconds": seconds,
-        "translating_s": result["seconds"],
-        "the_rest_s": seconds - result["seconds"],
+        "translating_s": record["seconds"],
+        "the_rest_s": seconds - record["seconds"],
     }
-    return {"lines": result["lines"]} | times
+    return {"lines": record["lines"]} | times
 
 
 def main(arguments: list[str] | None = None) -> None:

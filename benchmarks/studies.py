@@ -53,14 +53,14 @@ def read_study(path: Path) -> dict[str, Record]:
     return {record.pop("run"): _merged(shared, record) for record in own}
 
 
-def _in_common(one: Record, other: Record) -> Record:
+def _in_common(record: Record, other: Record) -> Record:
     common: Record = {}
-    for key in one.keys() & other.keys():
-        if isinstance(one[key], dict) and isinstance(other[key], dict):
-            common[key] = _in_common(one[key], other[key])
-        elif one[key] == other[key]:
-            common[key] = one[key]
-    return {key: common[key] for key in one if key in common}
+    for key in record.keys() & other.keys():
+        if isinstance(record[key], dict) and isinstance(other[key], dict):
+            common[key] = _in_common(record[key], other[key])
+        elif record[key] == other[key]:
+            common[key] = record[key]
+    return {key: common[key] for key in record if key in common}
 
 
 def _without(record: Record, shared: Record) -> Record:

@@ -190,15 +190,15 @@ def draw_differences(table: Table, path: Path) -> None:
     Discs with their 95 % intervals are measured, red where significant after correction; a row of
     the paper's has its change there as a ring. Writes a PNG.
     """
-    found = {
+    has_change = {
         column: [isinstance(record.get(column.key), Difference) for record in table.records]
         for column in table.columns
     }
-    columns = [column for column, has in found.items() if any(has)]
+    columns = [column for column, has in has_change.items() if any(has)]
     rows = [
         record
-        for place, record in enumerate(table.records)
-        if any(found[column][place] for column in columns)
+        for position, record in enumerate(table.records)
+        if any(has_change[column][position] for column in columns)
     ]
     figure = new_figure(5 * len(columns), 1.4 + 0.27 * len(rows), layout="constrained")
     panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
@@ -207,18 +207,20 @@ def draw_differences(table: Table, path: Path) -> None:
         axis.axvline(0, color="0.8", linewidth=1)
         axis.set_title(column.title if column.title != "difference" else column.key)
         axis.grid(axis="x", alpha=0.3)
-        for place, record in enumerate(rows):
-            if not isinstance(one := record.get(column.key), Difference):
+        for position, record in enumerate(rows):
+            if not isinstance(change := record.get(column.key), Difference):
                 continue
             colour, meaning = "#2f6fb3", "measured (95 % interval)"
-            if one.is_significant:
+            if change.is_significant:
                 colour, meaning = "#c43d45", "measured, significant"
-            if one.low is not None and one.high is not None:
-                axis.plot([one.low, one.high], [place, place], color=colour, linewidth=1)
-            [signs[meaning]] = axis.plot(one.delta, place, "o", color=colour, markersize=5)
+            if change.low is not None and change.high is not None:
+                axis.plot(
+                    [change.low, change.high], [position, position], color=colour, linewidth=1
+                )
+            [signs[meaning]] = axis.plot(change.delta, position, "o", color=colour, markersize=5)
             if (published := record.get(f"paper_{column.key}")) is not None:
                 ring = {"color": "0.45", "markerfacecolor": "none", "markersize": 6}
-                [signs["in the paper"]] = axis.plot(published, place, "o", **ring)
+                [signs["in the paper"]] = axis.plot(published, position, "o", **ring)
     names = [str(record[table.columns[0].key]) for record in rows]
     panels[0].set_yticks(
         range(len(rows)), [NAMES.get(name, name).replace("`", "") for name in names]

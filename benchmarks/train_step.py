@@ -189,7 +189,9 @@ def main(arguments: list[str] | None = None) -> None:
 
     batches = [batch for step in steps for batch in step]
     # A round is one pass through all steps, so that every round is the same work.
-    seconds = {name: spread(taken) for name, taken in interleaved(workers, options.rounds).items()}
+    seconds = {
+        name: spread(quartiles) for name, quartiles in interleaved(workers, options.rounds).items()
+    }
     rate = (
         PRODUCTS
         * 2
@@ -204,14 +206,14 @@ def main(arguments: list[str] | None = None) -> None:
     rows = [
         {
             "step of": name,
-            "target tokens/s": tokens / taken["median"],
-            "low": tokens / taken["high"],
-            "high": tokens / taken["low"],
+            "target tokens/s": tokens / quartiles["median"],
+            "low": tokens / quartiles["high"],
+            "high": tokens / quartiles["low"],
             **mean_ratio(ours, workers[name].cpu[1:]),
             "tokens per processor s": tokens / spread(workers[name].cpu[1:])["median"],
-            "share of matrix rate": needed / taken["median"] / rate,
+            "share of matrix rate": needed / quartiles["median"] / rate,
         }
-        for name, taken in seconds.items()
+        for name, quartiles in seconds.items()
     ]
     report(f"train_step_{options.model}_{options.tokens}", rows, options.out)
     draw_bars(options.out / "train_step.png", rows, "step of", "target tokens/s")

@@ -110,7 +110,12 @@ FRONT_ENDS = {
 
 
 def file_translation(
-    kind: str, precision: str, run: Path, lines: list[str], beam_size: int, batch_sizes: list[int]
+    program: str,
+    precision: str,
+    run: Path,
+    lines: list[str],
+    beam_size: int,
+    batch_sizes: list[int],
 ) -> Callable[[], tuple[list[str], int]]:
     """Returns a function that translates the lines with an engine that is built here, and says its
     batch size.
@@ -119,8 +124,8 @@ def file_translation(
     processor seconds. Without batch sizes it is one: every line is translated alone.
     """
     engine, factor = (
-        FRONT_ENDS[kind](run, precision),
-        64 if kind in ("ours", "torch", "exact") else 1,
+        FRONT_ENDS[program](run, precision),
+        64 if program in ("ours", "torch", "exact") else 1,
     )
     if not batch_sizes:
         return lambda: ([engine([line], beam_size, factor)[0] for line in lines], 1)
@@ -164,15 +169,15 @@ def file_rows(
             "engine": name,
             "beam": beam_size,
             "processor seconds": min(workers[name].cpu),
-            "seconds": min(taken),
+            "seconds": min(of_rounds),
             "ms a line": 1000 * min(workers[name].cpu) / len(references),
             "BLEU": sacrebleu.corpus_bleu(outputs[name][0], [references]).score,
             "as exact": sum(map(eq, outputs[name][0], outputs.get("ours exact", ([], 0))[0])),
             "MB": workers[name].peak_mb,
             "batch": outputs[name][1],
-            "rounds": len(taken),
+            "rounds": len(of_rounds),
         }
-        for name, taken in seconds.items()
+        for name, of_rounds in seconds.items()
     ]
     for worker in workers.values():
         worker.close()
@@ -180,17 +185,17 @@ def file_rows(
 
 
 def translation(
-    kind: str, precision: str, device: str, folder: Path, batches: list[Ids], beam_size: int
+    program: str, precision: str, device: str, folder: Path, batches: list[Ids], beam_size: int
 ) -> Callable[[], Ids]:
     """Returns a function that translates all batches with an engine that is built here."""
-    if kind == "torch":
+    if program == "torch":
         checkpoint = base_checkpoint()
         model = Transformer(checkpoint.config.model, VOCAB)
         model.load_state_dict(checkpoint.weights)
         engine = our_engine(accelerate(model.eval(), torch.device(device), translates=True), device)
     else:
-        engine = {"ctranslate2": ctranslate2_engine, "marian": marian_engine}[kind](
-            folder / kind, precision, device
+        engine = {"ctranslate2": ctranslate2_engine, "marian": marian_engine}[program](
+            folder / program, precision, device
         )
     lengths = [len(batch[0]) + 1 for batch in batches]
     return lambda: [
@@ -237,13 +242,13 @@ def prescribed_rows(
     workers: dict[str, Worker] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.engines:
-            kind, precision = ENGINES[name]
-            if kind in ("ours", "exact") or (precision == "int8" and options.device != "cpu"):
+            program, precision = ENGINES[name]
+            if program in ("ours", "exact") or (precision == "int8" and options.device != "cpu"):
                 continue  # lengths cannot be prescribed to a command
             try:
-                if kind != "torch" and not (Path(folder) / kind).exists():
-                    load_from("aiayn.exporters", kind)(base_checkpoint(), Path(folder) / kind)
-                work = (kind, precision, options.device, Path(folder), batches, beam_size)
+                if program != "torch" and not (Path(folder) / program).exists():
+                    load_from("aiayn.exporters", program)(base_checkpoint(), Path(folder) / program)
+                work = (program, precision, options.device, Path(folder), batches, beam_size)
                 workers[name] = Worker(translation, *work)
             except (ImportError, ConfigError) as error:
                 print(f"{name} skipped: {error}", flush=True)
@@ -253,7 +258,7 @@ def prescribed_rows(
 
     rows, first = [], next(iter(seconds))
     tokens = sum(len(ids) + 1 for batch in batches for ids in batch)
-    for name, taken in seconds.items():
+    for name, of_rounds in seconds.items():
         # Not every engine writes the last token, which is forced.
         same = sum(
             a[: len(b) - 1] == b[:-1] for a, b in zip(outputs[first], outputs[name], strict=True)
@@ -262,10 +267,10 @@ def prescribed_rows(
             {
                 "engine": name,
                 "beam": beam_size,
-                "tokens/s": tokens / min(taken),
+                "tokens/s": tokens / min(of_rounds),
                 "tokens/processor second": tokens / min(workers[name].cpu),
                 "MB": workers[name].peak_mb,
-                "rounds": len(taken),
+                "rounds": len(of_rounds),
                 f"outputs as {first}": f"{same} of {options.sentences}",
             }
         )

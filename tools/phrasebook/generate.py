@@ -65,7 +65,8 @@ def splits() -> dict[str, list[Sentence]]:
     counts = Counter(word for sentence in train for word in _words(sentence))
     known = {word for word, count in counts.items() if count >= FAMILIAR}
     val, test = (
-        [sentence for sentence in found if _words(sentence) <= known] for found in (rest, novel)
+        [sentence for sentence in candidates if _words(sentence) <= known]
+        for candidates in (rest, novel)
     )
     return {"train": train, "val": val[: SPLIT_SIZES["val"]], "test": test[: SPLIT_SIZES["test"]]}
 
@@ -74,8 +75,8 @@ def text() -> bytes:
     """Returns the corpus as lines of split, English and German, with tabs between them."""
     lines = (
         f"{split}\t{sentence.en}\t{sentence.de}\n"
-        for split, found in splits().items()
-        for sentence in found
+        for split, sentences in splits().items()
+        for sentence in sentences
     )
     return "".join(lines).encode()
 

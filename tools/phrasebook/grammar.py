@@ -183,8 +183,10 @@ def forms(verb: Verb, tense: str, person: int) -> Forms:
     if tense in MODALS:
         support, rest, plain, german = MODALS[tense]
         infinitive, finite, rest = verb.prefix + verb.de, german[person], words(rest, base)
-        aux, said = ("", words(plain[person], base)) if plain else (support[person], rest)
-        return Forms(aux, said, support[person], rest, finite, infinitive, f"{infinitive} {finite}")
+        aux, following = ("", words(plain[person], base)) if plain else (support[person], rest)
+        return Forms(
+            aux, following, support[person], rest, finite, infinitive, f"{infinitive} {finite}"
+        )
     if tense == "past":
         finite, right = (
             (("bin", "ist", "sind") if verb.auxiliary == "sein" else HAVE)[person],

@@ -117,4 +117,4 @@ for _en, _de, _stem, _kinds, _nouns in _rows("adjectives"):
 VERBS = tuple(_verb(*row) for row in _rows("verbs"))
 VERB = {verb.lemma: verb for verb in VERBS if verb.kind != "clausal"}
 # Adverbs, cities and the like by kind, as (English, German).
-ADVERBS = {kind: tuple(_pair(each) for each in entries) for kind, *entries in _rows("adverbs")}
+ADVERBS = {kind: tuple(_pair(entry) for entry in entries) for kind, *entries in _rows("adverbs")}

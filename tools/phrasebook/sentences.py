@@ -89,8 +89,8 @@ class Sentence(NamedTuple):
     combos: tuple[Combo, ...]  # the (adjective, noun) and (verb, object) pairs in it
 
 
-def finished(said: Pair, combos: tuple[Combo, ...], mark: str = ".") -> Sentence:
-    en, de = (f"{text[0].upper()}{text[1:]}{mark}" for text in said)
+def finished(texts: Pair, combos: tuple[Combo, ...], mark: str = ".") -> Sentence:
+    en, de = (f"{text[0].upper()}{text[1:]}{mark}" for text in texts)
     return Sentence(en, de, combos)
 
 
@@ -339,9 +339,9 @@ def adverb_question(dice: Dice) -> Sentence:
 
 def quality(dice: Dice) -> Sentence:
     noun = dice.pick(NOUNS)
-    thing, negated = described(dice, noun, definite=True, rate=0.0), dice.chance(0.2)
+    described_noun, negated = described(dice, noun, definite=True, rate=0.0), dice.chance(0.2)
     clause = is_quality(
-        dice, thing, dice.pick(ADJECTIVES_OF[noun.en]), noun.en, dice.chance(0.2), negated
+        dice, described_noun, dice.pick(ADJECTIVES_OF[noun.en]), noun.en, dice.chance(0.2), negated
     )
     if not negated and dice.chance(0.25):
         return finished(clause.question(), clause.combos, "?")
@@ -383,15 +383,15 @@ def conditional(dice: Dice) -> Sentence:
 
 def reported(dice: Dice) -> Sentence:
     """I think that ...; do you know whether ...?"""
-    told = action(dice, subject(dice))
+    clause = action(dice, subject(dice))
     if dice.chance(0.6):
         main = start(subject(dice), dice.pick(BY_KIND["clausal"]), "simple")
         return joined(
-            main.statement(), (" that", ", dass"), told.subordinate(), main.combos + told.combos
+            main.statement(), (" that", ", dass"), clause.subordinate(), main.combos + clause.combos
         )
     main = start(PRONOUNS["you"], BY_KIND["clausal"][0], "simple")
     link = dice.pick(((" whether", ", ob"), (" why", ", warum")))
-    return joined(main.question(), link, told.subordinate(), told.combos, "?")
+    return joined(main.question(), link, clause.subordinate(), clause.combos, "?")
 
 
 def relative(dice: Dice) -> Sentence:
@@ -416,16 +416,16 @@ def looking_back(dice: Dice) -> Sentence:
     """Anna wants to buy the coat, but it is too expensive: ..., aber er ist zu teuer."""
     who, noun = referable(dice), dice.pick(HANDLED)
     verb, past, negated = dice.pick(WITH_IT[noun.en]), dice.chance(0.3), dice.chance(0.4)
-    thing = described(dice, noun, definite=True, rate=0.25)
+    described_noun = described(dice, noun, definite=True, rate=0.25)
     main = start(who, verb, "past" if past else dice.pick(tuple(MODALS)), negated=negated)
-    main = main._replace(objects=(thing.en, thing.acc))
-    it = IT[thing.gender]
+    main = main._replace(objects=(described_noun.en, described_noun.acc))
+    it = IT[described_noun.gender]
     if dice.chance(0.6):
         good = not negated and dice.chance(0.4)
         then = is_quality(dice, it, dice.pick((MERITS if good else FAULTS)[noun.en]), noun.en, past)
         link = (" because", ", weil") if good or negated else (", but", ", aber")
     else:
-        other = dice.pick([each for each in WITH_IT[noun.en] if each != verb])
+        other = dice.pick([candidate for candidate in WITH_IT[noun.en] if candidate != verb])
         then = start(PRONOUNS[pronoun_of(who)], other, dice.pick(tuple(MODALS)))
         then = then._replace(
             objects=(it.en_object, ""), pronouns=it.acc, combos=((other.lemma, noun.en),)
@@ -436,7 +436,7 @@ def looking_back(dice: Dice) -> Sentence:
         main.statement(),
         link,
         second,
-        (*main.combos, (verb.lemma, noun.en), *thing.combos, *then.combos),
+        (*main.combos, (verb.lemma, noun.en), *described_noun.combos, *then.combos),
     )
 
 
