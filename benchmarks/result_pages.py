@@ -223,19 +223,53 @@ def steps() -> dict[str, str]:
             for title, metric in metrics.items():
                 change[title] = table3_quarter.cell(compared[metric][groups[name].path])
             changes.append(change)
-    shown = [Column("study", "text"), Column("parts"), Column("dev perplexity"), Column("dev BLEU")]
+    change_columns = [
+        Column("study", "text"),
+        Column("parts"),
+        Column("dev perplexity"),
+        Column("dev BLEU"),
+    ]
     return {
+        "steps-hold": _steps_hold(),
         "parts": table(columns, records),
-        "parts-changes": table(shown, changes),
+        "parts-changes": table(change_columns, changes),
         **_own_text(),
     }
+
+
+def _steps_hold() -> str:
+    """Return the table of the lengths in a step and of the padding, by the number of parts."""
+    texts = {"steps_real": "captions", "steps_made_up": "4.5 M made-up pairs like WMT14's"}
+    columns = [
+        Column("text"),
+        Column("tokens", "tokens a step"),
+        Column("parts"),
+        Column("length", "mean target length"),
+        Column("ratio", "target / source"),
+        Column("padding"),
+    ]
+    records = [
+        {
+            "text": text,
+            "tokens": f"{row['tokens']:,}",
+            "parts": f"**{row['parts']}**" if row["parts"] == 4 else str(row["parts"]),
+            "length": ", ".join(f"{percentile:.1f}" for percentile in row["tgt_length"]),
+            "ratio": ", ".join(f"{percentile:.2f}" for percentile in row["ratio"]),
+            "padding": f"{row['padding_percent']:.1f} %",
+        }
+        for benchmark, text in texts.items()
+        for row in rows_of(benchmark)
+    ]
+    return table(columns, records)
 
 
 def _own_text() -> dict[str, str]:
     groups = {}
     for name, (study, group_name) in OWN_TEXT.items():
-        found = groups_of(study)
-        groups[name] = found[group_name] if group_name else next(iter(found.values()))
+        groups_by_name = groups_of(study)
+        groups[name] = (
+            groups_by_name[group_name] if group_name else next(iter(groups_by_name.values()))
+        )
     columns = [Column("name", "5,000 pairs")]
     records: list[Record] = [{"name": name} for name in groups]
     for split in ("val", "test"):
@@ -389,7 +423,9 @@ def performance() -> dict[str, str]:
     layers = [row for row in rows_of("table1") if row["direction"] == "forward and backward"]
     table_1 = [Column("layer"), Column("stated")]
     table_1 += [Column(f"n={n}, ms", f"n = {n:,} (ms)", 1 if n < 100 else 0) for n in lengths]
-    table_1.append(Column("~ n^", "exponent of n, 512 to 2,048", 2))
+    table_1.append(Column("growth", "exponent of n, 512 to 2,048"))
+    for row in layers:
+        row["growth"] = f"{row['exponent']:.2f} ± {row['± exponent']:.2f}"
     [soak] = rows_of("serve_soak")
     [first_step] = rows_of("startup_first_step")
     plans = {row["pairs"]: row for row in rows_of("data_plan")}
@@ -405,6 +441,8 @@ def performance() -> dict[str, str]:
             [Column("engine"), Column("1", "greedy (ms)", 1), Column("4", "four beams (ms)", 1)],
             _by_beams("translate_en-de_alone", "ms a line"),
         ),
+        "one-line": wrapped(_one_line()),
+        "int8": _int8(),
         "peers": _peers(),
         "serving": table(serving, rows_of("serve")),
         "soak": wrapped(
@@ -412,7 +450,7 @@ def performance() -> dict[str, str]:
             "A server with the model of the [manuals](manuals.md) answered all "
             f"{soak['honest requests']} honest requests correctly beside {soak['other requests']:,} "
             f"such requests. Its memory grew from {soak['MB before']:.0f} to {soak['MB after']:.0f} "
-            "MB; a server with the quickstart model [takes less](../serve.md#memory)."
+            "MB; a server with the model in `examples/` [takes less](../serve.md#memory)."
         ),
         "first-step": "On a prepared corpus, the tiny model finishes its first step "
         f"{first_step['seconds']:.1f} s after the command.",
@@ -424,6 +462,8 @@ def performance() -> dict[str, str]:
             ],
             rows_of("all_reduce"),
         ),
+        "all-reduce-gpus": wrapped(_all_reduce_on_gpus()),
+        "host-time": wrapped(_host_time()),
         "packed-on-cpu": table(
             [
                 Column("step of"),
@@ -480,6 +520,74 @@ def _translating() -> str:
     return table(columns, records)
 
 
+def _one_line() -> str:
+    """Return the sentences about one line through a command and through a server."""
+    [command] = rows_of("one_line_translate")
+    ours, bare = rows_of("one_line_serve")
+    return (
+        f"On the same CPU, `aiayn translate` needs {command['MB']:.0f} MB and "
+        f"{command['processor seconds']:.2f} processor seconds to start and translate one line (median of {command['rounds']} "
+        f"starts; half of them took {command['low']:.2f} to {command['high']:.2f}). The first time, "
+        "it also converts the model, which takes seconds. `aiayn serve` is ready after "
+        f"{ours['processor seconds']:.1f} processor seconds and holds {ours['MB']:.0f} MB. A request "
+        f"of one line of Multi30k, four beams, takes {ours['ms a request']:.1f} ms of its processor "
+        f"time; that of a [bare server](../../benchmarks/bare_server.py) around CTranslate2 takes "
+        f"{bare['ms a request']:.1f} ms."
+    )
+
+
+def _int8() -> str:
+    """Return the list's point on int8: the time it saves and the lines it changes."""
+    saved = []
+    for name, key in (
+        ("translate_en-de", "processor seconds"),
+        ("translate_en-de_alone", "ms a line"),
+    ):
+        of_engine = {row["engine"]: row[key] for row in rows_of(name) if row["beam"] == 4}
+        saved.append(100 * (1 - of_engine["ours int8"] / of_engine["ours float32"]))
+    equal = {
+        row["engine"]: row["as exact"] for row in rows_of("translate_en-de") if row["beam"] == 4
+    }
+    point = (
+        f"- **int8** (`--precision int8`) saves {saved[0]:.0f} % of the time with four beams for a "
+        f"file, and {saved[1]:.0f} % for single lines. On this CPU, which has no VNNI, it changes "
+        f"{equal['ours float32'] - equal['ours int8']} lines of 1,000. Use it for waiting users, not "
+        "to compare runs. For translating, bfloat16 is for GPUs only."
+    )
+    return wrapped(point, indent="  ")
+
+
+def _host_time() -> str:
+    [row] = rows_of("host_time")
+    return (
+        "With several GPUs, the CPU's work for each micro-batch can become the bottleneck. Trainer, "
+        f"loader and callbacks raise it to {row['ratio']:.2f} times that of a bare loop (base's "
+        f"depth, AMD EPYC with AVX2: {row['through Trainer ms']:.0f} instead of {row['bare ms']:.0f} ms "
+        "of processor time, `python benchmarks/host_time.py`)."
+    )
+
+
+# Gigabytes a second in each direction.
+LINKS = {"NVLink": 450, "PCIe 4": 25}
+
+
+def _all_reduce_on_gpus() -> str:
+    """Return the least time that eight GPUs need to add up the gradients, computed."""
+    eight = 8
+    times = []
+    for link, rate in LINKS.items():
+        base, big = (2 * (eight - 1) / eight * row["MB"] / rate for row in rows_of("all_reduce"))
+        times.append(f"{base:.1f} and {big:.1f} ms over {link} ({rate} GB/s in each direction)")
+    graphs = json.loads((BENCHMARKS / "gpu_h200_graphs.json").read_text(encoding="utf-8"))
+    step_ms = {row["row"]: row["replay ms"] for row in graphs["step without Trainer"]}
+    return (
+        "Each of eight GPUs would send and receive 7/4 of the gradients' size. The least time that "
+        f"this takes, computed for base and big, is {' and '.join(times)}. So over PCIe, adding up "
+        "gradients would take longer than [computing an eighth of a step of "
+        f"base](gpu.md#a-step-of-base-and-big) ({step_ms['step base 3k']:.1f} ms)."
+    )
+
+
 def _peers() -> str:
     """Returns our processor time divided by that of others, with intervals."""
     names = {
@@ -510,10 +618,25 @@ def _preparing() -> str:
     return f"Preparing takes {'; '.join(sentences)}."
 
 
+# The server.
+
+
+def serve() -> dict[str, str]:
+    first, *rounds, with_markup = rows_of("serve_memory")
+    last = rounds[-1]
+    return {
+        "memory": wrapped(
+            f"With the model in `examples/`, the server takes {first['MB']:.0f} MB at its start, and "
+            f"{last['MB']:.0f} MB after {last['requests']} requests of one line. The first text with "
+            f"mark-up loads torch, which adds {with_markup['MB'] - last['MB']:.0f} MB (`python "
+            "benchmarks/serve.py MODEL FILE --requests 64 --rounds 6`)."
+        )
+    }
+
+
 # Hours of the paper's trainings, computed from steps that were measured on one H200. Another card
-# is
-# slower by a factor between the ratio of memory bandwidths and that of bfloat16 products, whichever
-# order they are in; eight cards add up float32 gradients in a ring.
+# is slower by a factor between the ratio of memory bandwidths and that of bfloat16 products,
+# whichever order they are in; eight cards add up float32 gradients in a ring.
 H200_TFLOPS, H200_TERABYTES = 989.4, 4.8
 CARDS = {  # dense bfloat16 TFLOP/s, memory TB/s, GB/s of a ring within a machine, dollars an hour
     "H200": (989.4, 4.8, 370, 3.5),
@@ -661,6 +784,7 @@ PAGES: dict[Path, tuple[Blocks, ...]] = {
     ROOT / "docs/results/paper-checked.md": (paper_checked,),
     ROOT / "docs/results/manuals.md": (manuals,),
     ROOT / "docs/results/performance.md": (performance,),
+    ROOT / "docs/serve.md": (serve,),
     ROOT / "docs/your-own-text.md": (how_much_text.blocks,),
     ROOT / "docs/reproduce.md": (hours,),
 }
