@@ -1,5 +1,5 @@
-"""What the paper says about the model, and where popular texts err: docs/results/paper-checked.md
-names these tests.
+"""What the paper says about the model. docs/misconceptions.md and docs/results/paper-checked.md name
+these tests.
 """
 
 import math
