@@ -377,6 +377,26 @@ def test_flops_are_counted_from_the_tokens_of_the_corpus_where_they_are_known(tm
 
 
 @pytest.mark.parametrize(
+    "corpus",
+    [
+        {"splits": {"train": {"kept": 6, "tgt_tokens": 60}}, "steps_per_epoch": 2},
+        {"splits": {"train": {"kept": 6, "src_tokens": 60, "tgt_tokens": 60}}},
+        {"splits": {"train": 6}, "steps_per_epoch": 2},
+        {"splits": None},
+    ],
+)
+def test_flops_are_those_of_full_steps_where_what_is_known_of_the_corpus_is_incomplete(
+    tmp_path, configs, corpus
+):
+    run = store(tmp_path / "run", configs["base"], test=evaluation(40, 19.0))
+    full = read_run(RunFolder(run)).flops(40)
+    (run / "corpus.json").write_text(json.dumps(corpus))
+    assert read_run(RunFolder(run)).flops(40) == full
+    [base, *_] = json.loads(printed(str(run), "--format", "json"))["table_2"]
+    assert base["flops"] == full
+
+
+@pytest.mark.parametrize(
     "more", [{"weights": [3.0, 0.5], "train": ["a", "b"]}, {"temperature": 5.0}]
 )
 def test_pairs_that_an_epoch_has_several_times_make_no_step_cheaper(tmp_path, configs, more):

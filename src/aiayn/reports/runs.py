@@ -99,15 +99,17 @@ class MeasuredRun:
         """Return what corpus.json counts of an epoch: `kept` pairs, `src_tokens`, `tgt_tokens` and
         `steps`.
 
-        None without corpus.json, and where an epoch has some pairs more often than others: it
-        counts each once.
+        None without a whole corpus.json, and where an epoch has some pairs more often than others:
+        it counts each once.
         """
         settings = self.config.data
         if settings.weights or settings.temperature != 1:
             return None
         try:
-            return self.corpus["splits"]["train"] | {"steps": self.corpus["steps_per_epoch"]}
-        except KeyError:
+            train = self.corpus["splits"]["train"]
+            counts = {key: train[key] for key in ("kept", "src_tokens", "tgt_tokens")}
+            return counts | {"steps": self.corpus["steps_per_epoch"]}
+        except (KeyError, TypeError):
             return None
 
     def flops(self, steps: int) -> float:
