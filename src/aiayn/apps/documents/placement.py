@@ -1,11 +1,24 @@
-"""Puts the tags and placeholders of a source into its translation, by how their subwords attend to
-each other.
+"""Puts the tags and placeholders of a source into its translation, by word alignment.
+
+A source with tags is translated without them, as a `Part`; `written` puts them back. For example
+
+    source       `Open the <b>red</b> file %s`, as a part the text `Open the red file %s`
+    translation  `Datei rot öffnen`, of which the model lost `%s`
+    weights      (3, 5), how much its three units attend to the five of the source
+    written      `Datei <b>rot</b> öffnen %s`
+
+1. `unit_weights` adds the attention between subwords up to attention between units: words,
+   placeholders and punctuation marks.
+2. `_restored_words` cuts the translation into words, among them every placeholder of the source
+   exactly once.
+3. `TagPlacer` finds for every tag the word and the character before which it stands.
+4. `written` joins words, tags, and the blanks between them.
 """
 
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -45,14 +58,31 @@ BEHIND = -1  # behind the word before, where others stand before a character of 
 WHOLE = -1  # the part, in place of the number of an element
 
 
+class SentenceSubwords(NamedTuple):
+    """Which subwords of a sentence overlap each of its units."""
+
+    units: slice  # of the whole text, those of the sentence
+    starts: np.ndarray  # (units,), the first subword of each
+    stops: np.ndarray  # (units,), after its last one
+    shares: np.ndarray  # (subwords,), how many units each subword is in
+
+
 class Word(NamedTuple):
-    """What replaces some characters of a translation."""
+    """Characters of a translation, and what replaces them; words are sorted by these fields."""
 
     start: int
     stop: int
     text: str
     weights: np.ndarray  # its attention to the units of the source
     is_new: bool  # the model did not write it
+
+
+class Required(NamedTuple):
+    """Units of the source that the translation has exactly once."""
+
+    start: int
+    stop: int
+    raw: str  # the element that is written for them; empty for a placeholder
 
 
 class PlacedTag(NamedTuple):
@@ -81,70 +111,51 @@ def unit_weights(
 
     Both texts are given as blank, sentence, blank, ..., blank. Rows sum to 1 or are 0.
     """
-    # for each sentence which subwords are in which units: pairs, and how many units each subword is
-    # in
-    sides = []
-    counts = []
-    for number, pieces in enumerate((translated, cut)):
-        text = "".join(pieces)
-        # The tokenizer composes the source; a translation is as its subwords spell it.
-        byte_lengths = (
-            _composed_byte_lengths(text)
-            if pieces is cut
-            else [len(letter.encode()) for letter in text]
-        )
-        bytes_until = np.cumsum([0, *byte_lengths])
-        stops = bytes_until[[unit.end() for unit in UNIT.finditer(text)]]
-        # The first subword has a space of its own
-        starts = bytes_until[list(accumulate(map(len, pieces)))[::2]] - 1
-        lengths = [np.array(sentence_attention[number], int) for sentence_attention in attention]
-        sides.append(
-            [
-                _units_of(stops, *start_and_lengths)
-                for start_and_lengths in zip(starts, lengths, strict=False)
-            ]
-        )
-        counts.append(len(stops))
-    weights = np.zeros(counts)
-    for (rows, units, _), (columns, src_units, shares), (*_, subword_weights) in zip(
-        *sides, attention, strict=True
-    ):
+    weights = np.zeros([len(UNIT.findall("".join(pieces))) for pieces in (translated, cut)])
+    rows = _sentence_subwords(translated, [lengths for lengths, *_ in attention], str)
+    # The tokenizer composes the source; a translation is as its subwords spell it.
+    columns = _sentence_subwords(cut, [lengths for _, lengths, _ in attention], composed)
+    for row, column, (*_, subword_weights) in zip(rows, columns, attention, strict=True):
         if subword_weights is not None and weights.size:
-            added = np.asarray(subword_weights)[np.ix_(rows, columns)] / shares
-            np.add.at(weights, (units[:, None], src_units), added)
+            shared = np.asarray(subword_weights, float) / column.shares
+            by_unit = _range_sums(shared, row.starts, row.stops)
+            by_both = _range_sums(by_unit.T, column.starts, column.stops).T
+            weights[row.units, column.units] += by_both
     return weights / weights.sum(1, keepdims=True).clip(1e-9)
 
 
-def _composed_byte_lengths(text: str) -> list[int]:
-    """Returns the bytes of each character in the composed text; a decomposed unit has all of them
-    at its last one.
+def _sentence_subwords(
+    pieces: list[str], subword_lengths: list[list[int]], spell: Callable[[str], str]
+) -> Iterator[SentenceSubwords]:
+    """Yields the subwords of each sentence by unit; a blank belongs to the unit after it.
+
+    `spell` makes of a text that whose bytes the lengths count.
     """
-    lengths = [len(letter.encode()) for letter in text]
-    if composed(text) != text:
-        for unit in UNIT.finditer(text):
-            zeros = [0] * (len(unit[0]) - 1)
-            lengths[unit.start() : unit.end()] = [*zeros, len(composed(unit[0]).encode())]
-    return lengths
+    text = "".join(pieces)
+    ends = [0, *(unit.end() for unit in UNIT.finditer(text))]
+    unit_stops = np.cumsum([len(spell(text[a:b]).encode()) for a, b in pairwise(ends)])[:-1]
+    piece_stops = accumulate(len(spell(piece).encode()) for piece in pieces)
+    blank_stops = list(piece_stops)[::2]
+    for sentence_start, lengths in zip(blank_stops, subword_lengths, strict=False):
+        # The first subword has a space of its own before the sentence.
+        stops = sentence_start - 1 + np.cumsum(np.array(lengths, int))
+        starts = np.maximum(stops - lengths, sentence_start)
+        last = np.searchsorted(unit_stops, stops)
+        first = np.minimum(np.searchsorted(unit_stops, starts, "right"), last)
+        bounds = (first[0], last[-1] + 1) if lengths else (0, 0)
+        units = np.arange(*bounds)
+        yield SentenceSubwords(
+            slice(*bounds),
+            np.searchsorted(last, units),
+            np.searchsorted(first, units, "right"),
+            last - first + 1,
+        )
 
 
-def _units_of(
-    stops: np.ndarray, start: int, lengths: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the subwords of a sentence, once for each unit that they are in or before, these, and
-    how many each has.
-
-    stops: the bytes that units end before; start: that of the blank of the sentence's first
-    subword.
-    """
-    ends = start + np.cumsum(lengths)
-    last = np.searchsorted(stops[:-1], ends)
-    first = np.minimum(
-        np.searchsorted(stops[:-1], np.maximum(ends - lengths, start + 1), "right"), last
-    )
-    counts = last - first + 1
-    subwords = np.repeat(np.arange(len(lengths)), counts)
-    units = np.arange(len(subwords)) + np.repeat(first - counts.cumsum() + counts, counts)
-    return subwords, units, counts[subwords]
+def _range_sums(values: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Returns the sums of rows between these numbers."""
+    sums = np.pad(values.cumsum(0), ((1, 0), (0, 0)))
+    return sums[stops] - sums[starts]
 
 
 def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counter[str]) -> str:
@@ -159,51 +170,57 @@ def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counte
     """
     if text == part.text and part.raw:
         return part.raw
-    words = sorted(_fixed_words(part, text, weights, placement_counts), key=lambda word: word[:2])
-    word_weights = np.array([word.weights for word in words]).reshape(len(words), weights.shape[1])
-    tags_at: defaultdict[int, dict[int, str]] = defaultdict(dict)  # by word and character
-    for tag in TagPlacer(part, words, word_weights, placement_counts).place():
-        tags = tags_at[tag.word]
-        tags[tag.character] = tags.get(tag.character, "") + tag.raw
+    words = sorted(
+        _restored_words(part, text, weights, placement_counts), key=lambda word: word[:2]
+    )
+    tags_at: defaultdict[int, list[PlacedTag]] = defaultdict(list)
+    for tag in TagPlacer(part, words, weights.shape[1], placement_counts).place():
+        tags_at[tag.word].append(tag)
     pieces: list[str] = []
-    preceding, done, was_new = "", 0, False  # the text before a word, up to where text is written
+    previous = Word(0, 0, "", weights[:0], is_new=False)
+    preceding = ""  # the end of what is written, without tags
     for number, word in enumerate(words):
-        gap = text[done : word.start]
-        # What follows `&lt;` would be a tag's name, and a `&gt;` far behind it the tag's end.
-        begins_tag = (
-            not gap
-            and "&gt;" in part.text
-            and preceding.endswith("&lt;")
-            and TAG_NAME.match(word.text)
-        )
-        if word.is_new or was_new or gap.strip() or begins_tag:  # they were no neighbours
-            following = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
-            gap = _gap(preceding, following, not was_new, not word.is_new)
-        tags = tags_at[number]
-        pieces += [tags.pop(BEHIND, ""), part.escape(gap), tags.get(0, "")]
-        for start, stop in pairwise(sorted({0, *tags, len(word.text)})):
-            pieces += [word.text[start:stop], tags.get(stop, "")]
+        gap = _gap(part, text, preceding, previous, word)
+        pieces += [tag.raw for tag in tags_at[number] if tag.character == BEHIND]
+        pieces.append(part.escape(gap))
+        done = 0
+        for tag in tags_at[number]:
+            if tag.character != BEHIND:
+                pieces += [word.text[done : tag.character], tag.raw]
+                done = tag.character
+        pieces.append(word.text[done:])
         preceding = f"{preceding}{gap}{word.text}"[-MARK_LENGTH:]
-        done, was_new = word.stop, word.is_new
-    blanks_at_end = "" if text[done:].strip() else text[done:]
-    return "".join([*pieces, *tags_at[len(words)].values(), blanks_at_end])
+        previous = word
+    rest = text[previous.stop :]
+    return "".join(
+        [*pieces, *(tag.raw for tag in tags_at[len(words)]), "" if rest.strip() else rest]
+    )
 
 
-def _gap(preceding: str, following: str, may_open: bool, may_close: bool) -> str:
-    """Returns what is put between two texts that were not neighbours: a blank or nothing.
+def _gap(part: Part, text: str, preceding: str, previous: Word, word: Word) -> str:
+    """Returns what is between two words: what the translation has there, but a blank or nothing
+    where they were no neighbours in it.
 
-    may_open, may_close: whether punctuation before and after is the translation's own, so that no
-    blank belongs beside it. Tags and placeholders must not run together, not even over a blank.
+    Tags and placeholders must not run together, not even over a blank.
     """
-    is_open = may_open and preceding[-1:] in OPENING
-    is_closed = may_close and following[0] in CLOSING
+    gap = text[previous.stop : word.start]
+    # What follows `&lt;` would be a tag's name, and a `&gt;` far behind it the tag's end.
+    begins_tag = (
+        not gap and "&gt;" in part.text and preceding.endswith("&lt;") and TAG_NAME.match(word.text)
+    )
+    if not (word.is_new or previous.is_new or gap.strip() or begins_tag):
+        return gap
+    following = word.text if word.is_new else text[word.start : word.start + MARK_LENGTH]
+    # No blank belongs beside punctuation that is the translation's own.
+    is_open = not previous.is_new and preceding[-1:] in OPENING
+    is_closed = not word.is_new and following[0] in CLOSING
     beside_cjk = any(map(BESIDE_NO_BLANK.match, (preceding[-1:], following)))
     gap = "" if not preceding or is_open or is_closed or beside_cjk else " "
     blanks = (blank for blank in (gap, " ") if not changes_marks(preceding + blank, following))
     return next(blanks, ZERO_WIDTH_SPACE)
 
 
-def _fixed_words(
+def _restored_words(
     part: Part, text: str, weights: np.ndarray, placement_counts: Counter[str]
 ) -> Iterator[Word]:
     """Yields the words of a translation with every placeholder of the source, and every element
@@ -214,41 +231,39 @@ def _fixed_words(
     or formats the text.
     """
     source, units = list(UNIT.finditer(part.text)), list(UNIT.finditer(text))
-    source_names, names = (
-        np.array([_name(unit) for unit in some], dtype=object) for some in (source, units)
+    source_names, names = (  # names are emptied as their units are used
+        np.array([_name(unit) for unit in side], dtype=object) for side in (source, units)
     )
     edges = [*(unit.span() for unit in units), (len(text), len(text))]
-    ranges = _units_in(
-        part.text, [start for start, *_ in part.kept], [stop for _, stop, _ in part.kept]
-    )
-    wanted = [(*unit_range, raw) for unit_range, (*_, raw) in zip(ranges, part.kept, strict=True)]
-    inside = {unit for first, last, _ in wanted for unit in range(first, last)}
-    alone = [number for number, unit in enumerate(source) if unit[1] and number not in inside]
-    wanted += [(number, number + 1, "") for number in alone]
-    is_wanted = np.isin(names, source_names[alone])
-    for first, last, kept in wanted:
-        row, mass = np.zeros(len(source)), weights[:, first:last].sum(1)
-        row[first:last] = 1 / (last - first)
-        windows = sliding_window_view(np.append(names, [""] * (last - first)), last - first)[:-1]
-        copies = (windows == source_names[first:last]).all(1)
-        is_stray = not kept and not PLACEHOLDER.search(source[first][0])
-        if is_new := not copies.any():
-            if is_stray:
-                continue
+    required = _required(part, source)
+    is_wanted = np.isin(names, [source_names[span.start] for span in required if not span.raw])
+    for span in required:
+        count = span.stop - span.start
+        mass = weights[:, span.start : span.stop].sum(1)
+        windows = sliding_window_view(np.append(names, [""] * count), count)[:-1]
+        copies = (windows == source_names[span.start : span.stop]).all(1)
+        # A stray brace or `<` stays where the model wrote it, and is not missed.
+        is_stray = not span.raw and not PLACEHOLDER.search(source[span.start][0])
+        is_new = not copies.any()
+        if is_new and is_stray:
+            continue
+        if is_new:
             is_sure = mass.max(initial=0) >= SURE
             placement_counts["by_alignment" if is_sure else "guessed"] += 1
             gain, start, stop = best_interval(mass - 0.5, (names != "") & ~is_wanted)
             if gain <= 0:
                 start = stop = int(mass.argmax()) if is_sure else len(units)
         else:
-            start = int(np.where(copies, mass, -1).argmax())
-            stop = start + last - first
             placement_counts["by_model"] += not is_stray
+            start = int(np.where(copies, mass, -1).argmax())
+            stop = start + count
         names[start:stop] = ""
         begin = edges[start][0]
         end = edges[stop - 1][1] if start < stop else begin
-        unit = source[first] if is_new else units[start]
-        yield Word(begin, end, kept or part.escape(unit[0]), row, is_new)
+        row = np.zeros(len(source))
+        row[span.start : span.stop] = 1 / count
+        unit = source[span.start] if is_new else units[start]
+        yield Word(begin, end, span.raw or part.escape(unit[0]), row, is_new)
     for number, unit in enumerate(units):
         if names[number] and not unit[1]:
             yield Word(*unit.span(), part.escape(unit[0]), weights[number], is_new=False)
@@ -262,13 +277,30 @@ def _name(unit: re.Match[str]) -> str:
     return unit[0] if not unit[1] or PLACEHOLDER.search(unit[0]) else unit[0][0]
 
 
-def _units_in(text: str, starts: list[int], stops: list[int]) -> Iterator[tuple[int, int]]:
-    """Yields which units are in these ranges of characters, even in part: the first, and the one
-    after the last.
+def _required(part: Part, source: list[re.Match[str]]) -> list[Required]:
+    """Returns the elements that are kept, and then the placeholders outside of them."""
+    starts, stops = [start for start, *_ in part.kept], [stop for _, stop, _ in part.kept]
+    ranges = zip(*_unit_ranges(source, starts, stops), part.kept, strict=True)
+    elements = [Required(first, last, raw) for first, last, (*_, raw) in ranges]
+    inside = {unit for span in elements for unit in range(span.start, span.stop)}
+    return elements + [
+        Required(number, number + 1, "")
+        for number, unit in enumerate(source)
+        if unit[1] and number not in inside
+    ]
+
+
+def _unit_ranges(
+    units: list[re.Match[str]], starts: list[int], stops: list[int]
+) -> tuple[list[int], list[int]]:
+    """Returns which units are in these ranges of characters, even in part: the first of each, and
+    the one after the last.
     """
-    begins, ends = np.array([unit.span() for unit in UNIT.finditer(text)]).reshape(-1, 2).T
-    firsts, lasts = np.searchsorted(ends, starts, "right"), np.searchsorted(begins, stops)
-    yield from zip(firsts.tolist(), lasts.tolist(), strict=True)
+    begins, ends = np.array([unit.span() for unit in units]).reshape(-1, 2).T
+    return (
+        np.searchsorted(ends, starts, "right").tolist(),
+        np.searchsorted(begins, stops).tolist(),
+    )
 
 
 class TagPlacer:
@@ -281,11 +313,13 @@ class TagPlacer:
     """
 
     def __init__(
-        self, part: Part, words: list[Word], weights: np.ndarray, placement_counts: Counter[str]
+        self, part: Part, words: list[Word], source_units: int, placement_counts: Counter[str]
     ):
-        self._part, self._weights, self._counts = part, weights, placement_counts
+        self._tags, self._counts = part.tags, placement_counts
         self._source = list(UNIT.finditer(part.text))
         self._texts = np.array([word.text for word in words], dtype=object)
+        weights = np.array([word.weights for word in words])
+        self._weights = weights.reshape(len(words), source_units)
         self._elements = {WHOLE: Element(0, len(words), WHOLE)}  # by number of the opening tag
         self._owners = np.full(len(words) + 1, WHOLE)  # the innermost element of each word
         self._divided: dict[tuple[int, int], int] = {}  # copies, by unit of the source and parent
@@ -293,23 +327,26 @@ class TagPlacer:
 
     def place(self) -> list[PlacedTag]:
         """Returns all tags in the order in which they are written."""
-        tags, around, alone = self._part.tags, [WHOLE], []
+        around = [WHOLE]  # numbers of the opening tags of the elements around a tag
+        beside: list[tuple[int, int, int]] = []  # placed once all elements are
+        offsets = [tag.offset for tag in self._tags]
+        partner_offsets = [offsets[tag.partner] for tag in self._tags]
+        ranges = zip(*_unit_ranges(self._source, offsets, partner_offsets), strict=True)
         sums = np.pad(self._weights.cumsum(1), ((0, 0), (1, 0)))
-        offsets = [tag.offset for tag in tags]
-        ranges = _units_in(self._part.text, offsets, [offsets[tag.partner] for tag in tags])
-        for number, (tag, (first, last)) in enumerate(zip(tags, ranges, strict=True)):
+        for number, (tag, (first, last)) in enumerate(zip(self._tags, ranges, strict=True)):
             parent = around[-1]
-            if tag.partner < number:
+            if tag.partner < number:  # placed with its opening tag
                 if tag.partner == parent:
                     around.pop()
-            elif tag.partner == number:
-                alone.append((number, parent, first))
-            elif tag.partner > number + 1 or not self._put_into_word(number, parent, first):
-                if self._surround(number, parent, sums[:, last] - sums[:, first]):
-                    around.append(number)
-                else:
-                    alone.append((number, parent, first))
-        for number, parent, unit in alone:
+            elif tag.partner == number + 1 and self._put_into_word(number, parent, first):
+                pass
+            elif tag.partner > number and self._surround(
+                number, parent, sums[:, last] - sums[:, first]
+            ):
+                around.append(number)
+            else:
+                beside.append((number, parent, first))
+        for number, parent, unit in beside:
             if not self._put_into_word(number, parent, unit):
                 self._put_beside(number, parent, unit)
         return sorted(self._placed)
@@ -321,22 +358,22 @@ class TagPlacer:
         """
         if unit == len(self._source):
             return False
-        tag, source_word = self._part.tags[number], self._source[unit][0]
-        closing = self._part.tags[tag.partner]
-        start, stop = (max(0, half.offset - self._source[unit].start()) for half in (tag, closing))
-        if stop > len(source_word) or (start == 0 and stop in (0, len(source_word))):
+        opening = self._tags[number]
+        closing = self._tags[opening.partner]
+        word, word_start = self._source[unit][0], self._source[unit].start()
+        start, stop = (max(0, tag.offset - word_start) for tag in (opening, closing))
+        if stop > len(word) or (start == 0 and stop in (0, len(word))):
             return False
-        copies = (self._texts == source_word) & (self._owners[:-1] == parent)
         copy = self._divided.get((unit, parent))
-        if copy is None and not copies.any():
-            return False
         if copy is None:
+            copies = (self._texts == word) & (self._owners[:-1] == parent)
+            if not copies.any():
+                return False
             copy = int(np.where(copies, self._weights[:, unit], -1).argmax())
         self._counts["by_alignment"] += 1
-        self._placed.append(PlacedTag(copy, start, number, number, tag.raw.strip(" ")))
-        if tag.partner > number:
-            raw = closing.raw.strip(" ")
-            self._placed.append(PlacedTag(copy, stop, -number, number, raw))
+        self._placed.append(PlacedTag(copy, start, number, number, opening.raw.strip(" ")))
+        if closing is not opening:
+            self._placed.append(PlacedTag(copy, stop, -number, number, closing.raw.strip(" ")))
             self._divided[unit, parent], self._owners[copy] = copy, number
             self._elements[number] = Element(copy, copy + 1, parent)
         return True
@@ -352,8 +389,8 @@ class TagPlacer:
         self._elements[number] = Element(start, stop, parent)
         self._owners[start:stop] = number
         self._counts["by_alignment" if gain > SURE - 0.5 else "guessed"] += 1
-        opening = self._part.tags[number]
-        raw, closing_raw = opening.raw.strip(" "), self._part.tags[opening.partner].raw.strip(" ")
+        opening = self._tags[number]
+        raw, closing_raw = opening.raw.strip(" "), self._tags[opening.partner].raw.strip(" ")
         self._placed += [
             PlacedTag(start, 0, number, number, raw),
             PlacedTag(stop, BEHIND, -number, number, closing_raw),
@@ -362,10 +399,10 @@ class TagPlacer:
 
     def _put_beside(self, number: int, parent: int, unit: int) -> None:
         """Puts a tag, or an element without words, before or after a word of its parent."""
-        tag, (begin, end, _) = self._part.tags[number], self._elements[parent]
+        tag, (begin, end, _) = self._tags[number], self._elements[parent]
         raw = tag.raw
         if tag.partner > number:
-            raw += self._part.tags[tag.partner].raw.strip(" ")
+            raw += self._tags[tag.partner].raw.strip(" ")
         follows = unit == 0 or raw.endswith(" ") > raw.startswith(" ")
         # Of nothing, at the ends of the source
         mass = self._weights[begin:end, unit - follows : unit - follows + 1].sum(1)
@@ -388,7 +425,7 @@ class TagPlacer:
 
 def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, int, int]:
     """Returns the interval of free units with the largest sum of gains: the sum, its start and its
-    end.
+    end. Of equal ones it is the shortest.
 
     Gains (units,) are at least -1/2; a sum below -1 says that no unit is free.
     """
@@ -396,9 +433,5 @@ def best_interval(gains: np.ndarray, free: np.ndarray) -> tuple[float, int, int]
     sums = np.append(0, np.where(free, gains, -2.0 * len(gains) - 2)).cumsum()
     totals = np.append(sums[1:] - np.minimum.accumulate(sums[:-1]), -np.inf)
     last = int(totals.argmax())
-    # The shortest of equals
-    return (
-        float(totals[last]),
-        last - int(sums[: last + 1][::-1].argmin()),
-        last + 1,
-    )
+    start = last - int(sums[: last + 1][::-1].argmin())
+    return float(totals[last]), start, last + 1
