@@ -400,7 +400,7 @@ def manuals() -> dict[str, str]:
     ]
     about = (
         f"{' and '.join(same_words)} of the elements enclose the same words as in the reference. "
-        "Where the translation has other words, none can."
+        "Elements cannot match where the translation has other words."
     )
     return {
         "markup": table(columns, markup),
@@ -552,8 +552,8 @@ def _int8() -> str:
     point = (
         f"- **int8** (`--precision int8`) saves {saved[0]:.0f} % of the time with four beams for a "
         f"file, and {saved[1]:.0f} % for single lines. On this CPU, which has no VNNI, it changes "
-        f"{equal['ours float32'] - equal['ours int8']} lines of 1,000. Use it for waiting users, not "
-        "to compare runs. For translating, bfloat16 is for GPUs only."
+        f"{equal['ours float32'] - equal['ours int8']} lines of 1,000. Use it where users wait, not "
+        "to compare runs. Use bfloat16 only on GPUs."
     )
     return wrapped(point, indent="  ")
 
@@ -591,10 +591,10 @@ def _all_reduce_on_gpus() -> str:
     graphs = json.loads((BENCHMARKS / "gpu_h200_graphs.json").read_text(encoding="utf-8"))
     step_ms = {row["row"]: row["replay ms"] for row in graphs["step without Trainer"]}
     return (
-        "Each of eight GPUs would send and receive 7/4 of the gradients' size. The least time that "
-        f"this takes, computed for base and big, is {' and '.join(times)}. So over PCIe, adding up "
-        "gradients would take longer than [computing an eighth of a step of "
-        f"base](gpu.md#a-step-of-base-and-big) ({step_ms['step base 3k']:.1f} ms)."
+        "Each of eight GPUs would send and receive 7/4 of the gradients' size. Computed from "
+        f"bandwidth alone, this takes {' and '.join(times)}, for base and big. Over PCIe, that is "
+        "longer than [an eighth of a step of base](gpu.md#a-step-of-base-and-big) takes to compute "
+        f"({step_ms['step base 3k']:.1f} ms)."
     )
 
 
