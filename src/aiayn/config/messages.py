@@ -44,7 +44,7 @@ OF_ALL = ("hydra.searchpath", "hydra.help")
 # means that section alone.
 OTHER_NAMES = {
     "optim.peak_lr": (
-        "lr learning_rate initial_learning_rate max_lr base_lr peak_learning_rate lrate"
+        "eta lr learning_rate initial_learning_rate max_lr base_lr peak_learning_rate lrate"
     ),
     "optim.warmup_steps": (
         "warmup_updates learning_rate_warmup_steps warmup learning_rate_warmup lr_warmup "
@@ -57,15 +57,15 @@ OTHER_NAMES = {
     "optim.label_smoothing": "smoothing_factor label_smoothing_factor",
     "optim.lr_scale": "factor noam_factor",
     "data.tokens_per_step": (
-        "batch_size train_batch_size global_batch_size per_device_train_batch_size batch_type bsz "
-        "max_sentences mini_batch data.batch_tokens step_tokens"
+        "batch bs batch_size train_batch_size global_batch_size per_device_train_batch_size "
+        "batch_type bsz max_sentences mini_batch data.batch_tokens step_tokens"
     ),
     "data.max_tokens_per_device": (
         "max_tokens micro_batch_size tokens_per_batch mini_batch_fit tokens_per_gpu"
     ),
     "data.micro_batches": (
-        "accumulate_grad_batches gradient_accumulation_steps update_freq accum_count "
-        "batch_multiplier update_interval optimizer_delay"
+        "grad_accum accumulation_steps accumulate_grad_batches gradient_accumulation_steps "
+        "update_freq accum_count batch_multiplier update_interval optimizer_delay"
     ),
     "data.vocab_size": (
         "vocab bpe_size bpe_operations num_operations num_words src_vocab tgt_vocab voc_limit "
@@ -79,8 +79,8 @@ OTHER_NAMES = {
     "data.src_lang": "src source_language lang_pair lang langs language_pair pair language",
     "data.tgt_lang": "tgt trg target target_language",
     "data.train": (
-        "trainpref train_file train_data train_src data_dir train_sets train_path path data.dir "
-        "data.root"
+        "data_path trainpref train_file train_data train_src data_dir train_sets train_path path "
+        "data.dir data.root"
     ),
     "data.val": (
         "dev validation validpref valid_data validation_file dev_file valid valid_sets dev_path"
@@ -95,11 +95,12 @@ OTHER_NAMES = {
     "model.n_layers": "encoder_layers num_hidden_layers num_encoder_layers enc_depth depth",
     "model.n_decoder_layers": "dec_layers dec_depth",
     "model.d_model": (
-        "hidden_size emb_size embed_dim embedding_dim encoder_embed_dim n_embd rnn_size model_dim "
-        "dim dim_emb hidden_dim embedding_size word_vec_size num_embed transformer_model_size"
+        "dmodel hidden_size emb_size embed_dim embedding_dim encoder_embed_dim n_embd rnn_size "
+        "model_dim dim dim_emb hidden_dim embedding_size word_vec_size num_embed "
+        "transformer_model_size"
     ),
     "model.d_ff": (
-        "ffn_dim ff_size ffn_size dim_feedforward filter_size transformer_ff "
+        "ffn ffn_dim ff_size ffn_size dim_feedforward filter_size transformer_ff "
         "encoder_ffn_embed_dim intermediate_size ff nhid transformer_dim_ffn "
         "transformer_feed_forward_num_hidden"
     ),
@@ -112,7 +113,7 @@ OTHER_NAMES = {
         "share_embeddings share_decoder_input_output_embed shared_embedding_and_softmax_weights"
     ),
     "model.dropout": (
-        "dropout_rate drop embed_dropout transformer_dropout hidden_dropout_prob "
+        "dropout_prob dropout_rate drop embed_dropout transformer_dropout hidden_dropout_prob "
         "layer_prepostprocess_dropout"
     ),
     "model.attention_dropout": "transformer_dropout_attention attention_probs_dropout_prob",
@@ -120,28 +121,28 @@ OTHER_NAMES = {
     "model.max_positions": "model.max_len max_position_embeddings max_target_positions",
     "model": "arch architecture model_size model_type hparams_set",
     "trainer.max_steps": (
-        "max_updates steps train_steps training_steps max_update updates after_batches num_steps "
-        "max_iters"
+        "iterations max_iter max_updates steps train_steps training_steps max_update updates "
+        "after_batches num_steps max_iters"
     ),
-    "trainer.max_epochs": "after_epochs epoch num_train_epochs",
+    "trainer.max_epochs": "train_epochs after_epochs epoch num_train_epochs",
     "trainer.devices": (
-        "gpus num_gpus n_gpus n_gpu gpu_ranks world_size nproc_per_node distributed_world_size "
-        "worker_gpu"
+        "ngpus num_gpu gpus num_gpus n_gpus n_gpu gpu_ranks world_size nproc_per_node "
+        "distributed_world_size worker_gpu"
     ),
     "trainer.accelerator": "device use_cuda use_cpu no_cuda cuda gpu cpu",
     "trainer.precision": "fp16 bf16 amp dtype half memory_efficient_fp16 mixed_precision tf32",
     "trainer.val_every": (
-        "evaluation_strategy eval_steps eval_interval evaluation_steps validation_freq "
-        "valid_steps val_check_interval check_val_every_n_epoch validate_interval_updates "
-        "valid_freq val_freq eval_strategy"
+        "val_steps val_interval validation_steps evaluation_strategy eval_steps eval_interval "
+        "evaluation_steps validation_freq valid_steps val_check_interval check_val_every_n_epoch "
+        "validate_interval_updates valid_freq val_freq eval_strategy"
     ),
     "trainer.checkpoint_every": (
         "save_steps save_every save_interval save_interval_updates save_checkpoint_steps "
         "every_n_train_steps save_freq save_strategy checkpoint_interval"
     ),
     "trainer.log_every": (
-        "logging_steps logging_freq log_interval log_every_n_steps report_every disp_freq "
-        "print_every"
+        "log_steps logging_steps logging_freq log_interval log_every_n_steps report_every "
+        "disp_freq print_every"
     ),
     "trainer.average_last": (
         "average avg_last keep_best_checkpoints keep_last keep_last_epochs keep_checkpoint "
@@ -149,21 +150,23 @@ OTHER_NAMES = {
         "average_checkpoints n_avg"
     ),
     "trainer.patience": (
-        "early_stopping early_stopping_patience stop_after early_stop early_stopping_rounds "
-        "max_num_checkpoint_not_improved"
+        "patience_epochs patience_steps early_stop_patience early_stopping early_stopping_patience "
+        "stop_after early_stop early_stopping_rounds max_num_checkpoint_not_improved"
     ),
     "trainer.best_metric": (
         "eval_metric metric_for_best_model best_checkpoint_metric early_stopping_metric monitor"
     ),
-    "trainer.gradient_clip_val": "clip clip_norm grad_clip max_grad_norm clip_grad_norm",
+    "trainer.gradient_clip_val": (
+        "gradient_clipping clip clip_norm grad_clip max_grad_norm clip_grad_norm"
+    ),
     "trainer.limit_train_steps": "limit_train_batches",
     "trainer.overfit_steps": "overfit_batches",
     "trainer.num_nodes": "nodes nnodes num_machines",
     "trainer.strategy": "ddp_backend ddp fsdp deepspeed",
     "trainer.compile": "torch_compile",
     "trainer.val_bleu_sentences": "eval_bleu predict_with_generate",
-    "search.beam_size": "beam num_beams beam_width beam_search generation_num_beams",
-    "search.length_penalty": "lenpen alpha beam_alpha length_alpha lp_alpha normalize",
+    "search.beam_size": "beams beam num_beams beam_width beam_search generation_num_beams",
+    "search.length_penalty": "len_penalty lenpen alpha beam_alpha length_alpha lp_alpha normalize",
     "search.max_extra_tokens": (
         "max_output_length max_decode_length max_output_len max_len_b search.max_len "
         "search.max_length generation_max_length"
@@ -171,23 +174,22 @@ OTHER_NAMES = {
     "logger.project": "wandb_project",
     "logger": "report_to use_wandb wandb tensorboard",
     "name": (
-        "output_dir save_dir out_dir model_dir run_name exp_name experiment_name save_model "
-        "log_dir outdir logdir overwrite overwrite_output_dir"
+        "checkpoint_dir ckpt_dir save_path output_path work_dir workdir output_dir save_dir "
+        "out_dir model_dir run_name exp_name experiment_name save_model log_dir outdir logdir "
+        "overwrite overwrite_output_dir"
     ),
     "outputs": "default_root_dir",
-    "init_from": "pretrained load_model finetune_from_model model_name_or_path",
+    "init_from": (
+        "finetune finetune_from pretrained load_model finetune_from_model model_name_or_path"
+    ),
     "seed": "random_seed manual_seed seed_everything random_state",
     "extensions": "user_dir plugins",
 }
-RESUMES = [
-    "resume",
-    "resume_from",
-    "resume_from_checkpoint",
-    "ckpt_path",
-    "restore_file",
-    "continue",
-    "restart",
-]
+RESUMES = (
+    "resume resume_from resume_from_checkpoint resume_training resume_from_ckpt ckpt_path ckpt "
+    "checkpoint checkpoint_path load_checkpoint load_from train_from from_checkpoint restore "
+    "restore_from restore_file continue restart"
+)
 # What the paper fixes, and other toolkits have options for.
 OF_CODE = (
     "optimizer optim.name optim.type scheduler lr_scheduler lr_schedule schedule "
@@ -351,7 +353,7 @@ def no_such_option(key: str, schema: type) -> str:
     meant.
     """
     of_train = schema is not Config and key in (*options_of(Config), *groups(Config))
-    if schema is Config and key.lower().rpartition(".")[2] in RESUMES:
+    if schema is Config and key.lower().rpartition(".")[2] in RESUMES.split():
         remedy = "the same command resumes a run; init_from=RUN starts a new one from its weights"
     elif schema is Config and {key.lower(), key.lower().rpartition(".")[2]} & {*OF_CODE.split()}:
         remedy = "as in the paper, unless a file of your own, extensions=FILE, changes it"
