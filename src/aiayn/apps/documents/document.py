@@ -7,7 +7,6 @@ blanks; so only the places of texts are read here, and the translations are put 
 
 import html
 import io
-import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
 from aiayn.apps.documents.markup import (
@@ -30,14 +29,14 @@ from aiayn.apps.documents.markup import (
     parts_of,
     read_parts,
 )
+from aiayn.apps.documents.tables import json_lines_pieces, table_pieces
 from aiayn.apps.encodings import decode_document
 from aiayn.apps.localisation.catalogue import Message, quoted, read_messages
 from aiayn.apps.localisation.exchange import read_memory, read_xliff
 from aiayn.apps.localisation.formats import Format, format_of
 from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK, has_letters
-from aiayn.data.tables import SEPARATOR_LINE, header_columns, is_quoted, table_delimiter
-from aiayn.data.text_files import SURROGATE, suffix
+from aiayn.data.text_files import suffix
 from aiayn.doors import load_from
 from aiayn.errors import DataError, counted
 
@@ -79,7 +78,7 @@ class Document:
     langs: tuple[str, str]
     content: bytes
     encoding: str
-    read: "Read"
+    reader: "DocumentReader"
     markup: bool  # whether tags and placeholders are kept
     is_fuzzy: bool = True  # whether translations of messages are marked so
     attributes: bool = False  # whether `alt` and `title` of HTML are translated
@@ -106,7 +105,7 @@ class Document:
 
     @property
     def is_prose(self) -> bool:
-        return self.read not in FIELDS
+        return self.reader.is_prose
 
     @property
     def parts(self) -> list[Part]:
@@ -140,7 +139,7 @@ class Document:
         """
         try:
             return text.encode(
-                self.encoding, "xmlcharrefreplace" if self.read in (_html, _xliff) else "strict"
+                self.encoding, "xmlcharrefreplace" if self.reader.has_entities else "strict"
             )
         except UnicodeEncodeError as error:
             character = text[error.start]
@@ -151,7 +150,16 @@ class Document:
             ) from None
 
 
-Read = Callable[[Document], Pieces]
+@dataclass(frozen=True)
+class DocumentReader:
+    """How documents of one format are read."""
+
+    read: Callable[[Document], Pieces]
+    is_prose: bool = True  # whether paragraphs are cut into sentences; else a field is one sentence
+    keeps_tags: bool = True  # whether tags and placeholders are kept, even if nobody asks for it
+    declares_encoding: bool = False  # whether a document says in which encoding it is
+    has_entities: bool = False  # whether it can hold characters that its encoding lacks
+    is_decoded: bool = True  # else `read` reads the bytes
 
 
 def parse_document(
@@ -169,24 +177,22 @@ def parse_document(
     Raises DataError with file and line if it is not what its suffix says.
     """
     ending = suffix(path.name)
-    read = READERS.get(ending) or load_from("aiayn.documents", ending)
-    # A memory is written anew; its parser knows the encodings of XML.
-    text, encoding = (
-        ("", "utf-8") if read is _memory else decode_document(path, content, read in DECLARING)
-    )
-    keeps_tags = markup or read not in (*FIELDS, _plain)
+    reader = READERS.get(ending) or DocumentReader(load_from("aiayn.documents", ending))
+    text, encoding = "", "utf-8"
+    if reader.is_decoded:
+        text, encoding = decode_document(path, content, reader.declares_encoding)
     document = Document(
         path,
         text.removeprefix("\ufeff"),
         langs,
         content,
         encoding,
-        read,
-        keeps_tags,
+        reader,
+        markup or reader.keeps_tags,
         fuzzy,
         attributes,
     )
-    document.pieces.extend(("\ufeff" * text.startswith("\ufeff"), *read(document)))
+    document.pieces.extend(("\ufeff" * text.startswith("\ufeff"), *reader.read(document)))
     if not document.parts:
         document.notes.append(f"{path}: no text to translate")
     return document
@@ -451,167 +457,6 @@ def in_lines(text: str, lengths: Sequence[int], ends: Sequence[str]) -> str:
     return divided
 
 
-def _table_pieces(document: Document) -> Pieces:
-    """Fills the empty cells of the target language's column from the source's column."""
-    path, (src, tgt) = document.path, document.langs
-    separator = re.match(rf"(?:{SEPARATOR_LINE.pattern})\n", document.text)
-    table = document.text[separator.end() :] if separator else document.text
-    first = [written for written in table.split("\n", 100)[:100] if written.strip()]
-    delimiter = separator[1] if separator else table_delimiter(path, "".join(first[:1]))
-    by_rules = delimiter != "\t" or is_quoted(first)
-    pieces: Pieces = [separator[0]] if separator else []
-    columns, width, line = None, 0, 1 + len(pieces)
-    for row in _rows(table, delimiter, by_rules):
-        values = [_unquoted(raw) if by_rules else raw for raw, _ in row]
-        text = ""
-        if not any(map(str.strip, values)):
-            pass  # as it is, before the heads as well
-        elif columns is None:
-            columns, width = header_columns(path, values, src, tgt), len(row)
-            if columns is None:
-                remedy = (
-                    "add --tsv N to translate column N and keep the others, or "
-                    if delimiter == "\t"
-                    else ""
-                )
-                raise DataError(
-                    f"{path}: the columns have no languages as heads; {remedy}write {src} and "
-                    f"{tgt} as their heads"
-                )
-        elif len(row) != width:
-            raise DataError(
-                f"{path}: line {line} has {counted(len(row), 'column')} instead of {width}; "
-                "correct it"
-            )
-        elif not values[columns[1]].strip():
-            text = values[columns[0]].replace("\n", " ")
-        for column, (raw, end) in enumerate(row):
-            if columns is None or column != columns[1] or not text.strip():
-                pieces.append(raw)
-            elif not by_rules:
-                pieces += document.field(text, lambda cell: re.sub(r"[\t\n\r]", " ", cell))
-            elif document.markup or row[columns[0]][0].startswith('"'):
-                pieces += ['"', *document.field(text, lambda cell: cell.replace('"', '""')), '"']
-            else:
-                pieces += document.field(text, lambda cell: _quoted_if_needed(cell, delimiter))
-            pieces.append(end)
-            line += raw.count("\n") + end.count("\n")
-    return pieces
-
-
-def _rows(text: str, delimiter: str, by_rules: bool) -> Iterator[list[tuple[str, str]]]:
-    """Yields rows of cells as they are written, each with the delimiter or line end after it."""
-    if by_rules:
-        cells = re.compile(
-            rf'( *"(?:[^"]|"")*"[^{delimiter}\r\n]*|[^{delimiter}\r\n]*)({delimiter}|\r?\n|\r|\Z)'
-        )
-    else:
-        cells = re.compile(r"([^\t\n]*?)(\t|\r?\n|\Z)")
-    row: list[tuple[str, str]] = []
-    for cell_match in cells.finditer(text):
-        raw, end = cell_match.groups()
-        if row or raw or end:
-            row.append((raw, end))
-        if row and end != delimiter:
-            yield row
-            row = []
-
-
-def _quoted_if_needed(cell: str, delimiter: str) -> str:
-    doubled = cell.replace('"', '""')
-    return f'"{doubled}"' if re.search(rf'["\r\n{delimiter}]', cell) else cell
-
-
-def _unquoted(raw: str) -> str:
-    raw = raw.lstrip(" ")  # as for training
-    if raw[:1] != '"':
-        return raw
-    inside, _, tail = raw[1:].rpartition('"')
-    return inside.replace('""', '"') + tail
-
-
-def _json_lines(document: Document) -> Pieces:
-    """Translates each object that lacks the target language's text, into its place or the last."""
-    src, tgt = document.langs
-    pieces: Pieces = []
-    record = f'a JSON object with a text, {{"{src}": "..."}}'
-    has_texts = False
-    for number, line in enumerate(document.text.split("\n"), 1):
-        pieces.append("\n" * (number > 1))
-        if not line.strip():
-            pieces.append(line)
-            continue
-        text_and_span = _json_field(line, src, tgt, f"{document.path}: line {number}")
-        if text_and_span is None:
-            document.leave("line", f"left unchanged, not {record}", number)
-            pieces.append(line)
-            continue
-        has_texts = True
-        text, (start, stop) = text_and_span
-        if line[start:stop].strip(' \t"') not in ("", "null"):  # it has a translation
-            pieces.append(line)
-            continue
-        if SURROGATE.search(text):
-            raise DataError(f"{document.path}: line {number} contains a lone surrogate; correct it")
-        name = f", {json.dumps(tgt)}: " if start == stop else ""
-        pieces += [f'{line[:start]}{name}"', *document.field(text, _in_json), f'"{line[stop:]}']
-    if document.left and not has_texts:
-        [[first, *_]] = document.left.values()
-        raise DataError(f"{document.path}: line {first} is not {record}; correct it")
-    return pieces
-
-
-def _json_field(
-    line: str, src_lang: str, tgt_lang: str, where: str
-) -> tuple[str, tuple[int, int]] | None:
-    """Returns the text of one language in a JSON object, and where in the line that of the other is
-    or belongs.
-
-    Returns None if a line does not have the first. Raises DataError if it is not JSON.
-    """
-    # Numbers are not read, because Python has not all of them.
-    decoder = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str)
-
-    def members(start: int) -> dict[str, tuple[Any, int, int]]:
-        """Returns the values of an object that begins here, and where they are; of equal names the
-        last counts.
-        """
-        values_by_name, end = {}, start + 1
-        while line[start := _after_blanks(line, end)] != "}":
-            name, end = decoder.raw_decode(line, start)
-            start = _after_blanks(line, end)
-            value, end = decoder.raw_decode(line, start)
-            values_by_name[name] = value, start, end
-        return values_by_name
-
-    try:
-        record = decoder.decode(line)
-    except (ValueError, RecursionError):
-        raise DataError(f"{where} is not JSON; correct it") from None
-    if not isinstance(record, dict):
-        return None
-    try:
-        fields = members(line.index("{"))
-        if "translation" in fields:
-            fields = members(fields["translation"][1])
-        text, start, _ = fields[src_lang]
-    except (ValueError, RecursionError, KeyError, IndexError):
-        return None
-    last = max(end for _, _, end in fields.values())
-    return (text, fields.get(tgt_lang, (None, last, last))[1:]) if line[start] == '"' else None
-
-
-def _after_blanks(line: str, start: int) -> int:
-    """Returns where the next name or value of an object begins, or the object ends."""
-    while line[start] in " \t\n\r,:":
-        start += 1
-    return start
-
-
-def _in_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
 def _memory(document: Document) -> Pieces:
     """Returns the units that have the source language as a new memory of both languages, with the
     translations that are there.
@@ -651,19 +496,18 @@ def _in_xml(text: str) -> str:
     return escape(NOT_XML.sub("", text))
 
 
-READERS: dict[str, Read] = {
-    **dict.fromkeys(("html", "htm", "xhtml"), _html),
-    **dict.fromkeys(("md", "markdown"), _markdown_pieces),
-    **dict.fromkeys(("po", "pot"), _catalogue),
-    **dict.fromkeys(("xlf", "xliff"), _xliff),
-    **dict.fromkeys(("srt", "vtt"), _subtitles),
-    "txt": _plain,
-    "csv": _table_pieces,
-    "tsv": _table_pieces,
-    "jsonl": _json_lines,
-    "tmx": _memory,
+_HTML = DocumentReader(_html, declares_encoding=True, has_entities=True)
+_XLIFF = DocumentReader(_xliff, declares_encoding=True, has_entities=True)
+_TABLE = DocumentReader(table_pieces, is_prose=False, keeps_tags=False)
+READERS = {
+    **dict.fromkeys(("html", "htm", "xhtml"), _HTML),
+    **dict.fromkeys(("md", "markdown"), DocumentReader(_markdown_pieces)),
+    **dict.fromkeys(("po", "pot"), DocumentReader(_catalogue, declares_encoding=True)),
+    **dict.fromkeys(("xlf", "xliff"), _XLIFF),
+    **dict.fromkeys(("srt", "vtt"), DocumentReader(_subtitles)),
+    "txt": DocumentReader(_plain, keeps_tags=False),
+    **dict.fromkeys(("csv", "tsv"), _TABLE),
+    "jsonl": DocumentReader(json_lines_pieces, is_prose=False, keeps_tags=False),
+    # A memory is written anew; its parser knows the encodings of XML.
+    "tmx": DocumentReader(_memory, is_prose=False, keeps_tags=False, is_decoded=False),
 }
-# A field is one sentence. In all other documents, those of other packages among them, paragraphs
-# are cut into sentences, and but for plain text tags and placeholders are kept in any case.
-FIELDS = (_table_pieces, _json_lines, _memory)
-DECLARING = (_html, _xliff, _catalogue)  # these say in which encoding they are
