@@ -120,7 +120,9 @@ def test_without_submitit_or_sbatch_one_line_says_what_is_missing(cluster, monke
         no_library.err
         == "error: hydra/launcher=slurm: needs submitit: pip install 'aiayn[cluster]'\n"
     )
-    assert no_command.err.startswith("error: hydra/launcher=slurm: sbatch is not on this machine")
+    assert no_command.err.startswith(
+        "error: hydra/launcher=slurm: sbatch not found; use a login node"
+    )
     assert (no_library.code, no_command.code, no_command.err.count("\n")) == (2, 2, 1)
 
 

@@ -780,7 +780,7 @@ class Manual(TranslationModule):
     [
         (Several, "Several: configure_optimizers returns several optimizers; return one"),
         (SeveralWithSchedules, "returns several optimizers"),
-        (Without, "Without: configure_optimizers returns none"),
+        (Without, "Without: configure_optimizers returns no optimizer"),
         (Manual, "Manual: manual optimization is not supported"),
     ],
 )

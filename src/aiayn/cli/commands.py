@@ -39,8 +39,8 @@ def _no_command(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
-    """Trains a Transformer, and uses a trained one by its run's folder. See `aiayn COMMAND
-    --help`.
+    """Trains Transformers, and works with trained ones. Each training is a folder, its run. See
+    `aiayn COMMAND --help`.
     """
     if version:
         print(f"aiayn {__version__}")

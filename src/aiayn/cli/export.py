@@ -26,7 +26,9 @@ def export(
     ],
     licence: Annotated[
         str | None,
-        Option("Licence in the model card, as hubs spell it: mit, ...", "--licence", "--license"),
+        Option(
+            "Licence for the model card, as hubs write it, such as mit.", "--licence", "--license"
+        ),
     ] = None,
     precision: Annotated[
         str | None,

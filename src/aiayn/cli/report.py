@@ -15,8 +15,8 @@ def report(
     """Writes FOLDER/report.html: curves, scores, samples, options.
 
     The page is one file and needs no network; it also describes corpus and machine. For a folder of
-    runs it compares scores, curves and options; curves are means over seeds in a band from the
-    lowest to the highest.
+    runs it compares scores, curves and options; curves are means over seeds, in a band from the
+    lowest run to the highest.
     """
     from aiayn.reports.report import write_report
 

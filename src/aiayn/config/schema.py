@@ -88,7 +88,7 @@ class Config(Options):
             object.__setattr__(self, "init_from", str(PurePath(self.init_from)))
         require(
             self.init_from is not None or self.init_fingerprint is None,
-            f"init_fingerprint={self.init_fingerprint}: set init_from as well, or neither",
+            f"init_fingerprint={self.init_fingerprint}: set init_from as well, or leave it out",
         )
         self._check_text()
         self._check_validation()
@@ -110,8 +110,8 @@ class Config(Options):
             )
         require(
             data.src_vocab_size is None or model.tie_embeddings != "all",
-            f"data.src_vocab_size={data.src_vocab_size}: two vocabularies have no matrix in "
-            "common; set model.tie_embeddings=decoder (or none)",
+            f"data.src_vocab_size={data.src_vocab_size}: two vocabularies cannot share a "
+            "matrix; set model.tie_embeddings=decoder (or none)",
         )
         learns = data.tokenizer == "unigram" and self.init_from is None
         is_prepared_once = self.trainer.num_nodes == 1 or not data.prepare_per_node
@@ -158,8 +158,8 @@ class Config(Options):
         )
         require(
             (trainer.val_every or 0) <= (trainer.max_steps or math.inf),
-            f"{key}: trainer.val_every={trainer.val_every} of trainer.max_steps="
-            f"{trainer.max_steps} validates at the end only; lower trainer.val_every",
+            f"{key}: trainer.val_every={trainer.val_every} is more than trainer.max_steps="
+            f"{trainer.max_steps}, so only the end is validated; lower trainer.val_every",
         )
 
     @property

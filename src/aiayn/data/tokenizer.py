@@ -126,7 +126,7 @@ class Tokenizer:
         learned = core.get_vocab_size()
         if learned > vocab_size:
             raise DataError(
-                f"{option}={vocab_size}: bytes and symbols alone are {learned}; set "
+                f"{option}={vocab_size}: bytes and symbols alone take {learned}; set "
                 f"{option}={learned} or more"
             )
         if learned < vocab_size and algorithm != "characters" and not at_most:

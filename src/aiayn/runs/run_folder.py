@@ -264,7 +264,7 @@ def with_stored(paths: Sequence[str] | None, run: Path) -> list[str]:
         brings = hasattr(extension.module, "METRICS") or constraining([extension])
         if extension.path.name not in trained_with and not brings:
             log.warning(
-                "warning  extension %s: not used; the run was trained without it, and it brings "
+                "warning  extension %s: not used; the run was trained without it, and it defines "
                 "neither METRICS nor a constraint",
                 extension.path,
             )
@@ -339,7 +339,7 @@ def refuse_link(path: Path) -> None:
     if path.is_symlink():
         raise RefusedError(
             f"{path}: is a symbolic link, which is not supported here; remove it, or replace it "
-            "by what it leads to"
+            "with its target"
         )
 
 

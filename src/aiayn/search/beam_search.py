@@ -161,7 +161,7 @@ def beam_search(
         return hypotheses
     if constraint is not None:
         raise ConfigError(
-            "the constraint of an extension allows a sentence no translation of at most "
+            "the constraint of an extension rules out every translation of a sentence with at most "
             f"|X| + {config.max_extra_tokens} subwords; raise search.max_extra_tokens"
         )
     raise NonFiniteOutputError(

@@ -64,7 +64,7 @@ def check_slurm(options: Any) -> None:
     for command in ("sbatch", "srun", "squeue"):
         require(
             shutil.which(command) is not None,
-            f"hydra/launcher=slurm: {command} is not on this machine; use a login node",
+            f"hydra/launcher=slurm: {command} not found; use a login node",
         )
 
 

@@ -271,9 +271,9 @@ def _target_of(fields: Fields, translator: LineTranslator) -> str:
     src_lang, targets = translator.languages[0], list(_targets(translator))
     matching_targets = [code for code in targets if is_language(target, code, src_lang)]
     if not matching_targets or not (source == "auto" or is_language(source, src_lang, targets[0])):
-        pair = f"source {src_lang} (or auto) and target {' or '.join(targets)}"
+        pair = f"{src_lang} (or auto) to {' or '.join(targets)}"
         raise HTTPException(
-            400, f"source {source!r:.40} and target {target!r:.40}: this server has {pair}"
+            400, f"source {source!r:.40} and target {target!r:.40}: this server translates {pair}"
         )
     if fields.get("format") not in (None, "", "text", "html"):
         raise HTTPException(400, f"format {fields['format']!r:.40}: choose text or html")

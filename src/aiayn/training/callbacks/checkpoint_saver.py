@@ -55,7 +55,9 @@ class CheckpointSaver(Checkpoint):
         folder = self.services.folder.checkpoints
         # What refuses an option or a module comes before they are stored.
         if not trainer.optimizers[0].state_dict():  # Lightning's stand-in for none
-            raise ConfigError(f"{type(pl_module).__name__}: configure_optimizers returns none")
+            raise ConfigError(
+                f"{type(pl_module).__name__}: configure_optimizers returns no optimizer"
+            )
         translation_module(pl_module).check_rates()
         if trainer.is_global_zero:  # all ranks have read the checkpoint
             self.services.check_folder()
@@ -75,7 +77,7 @@ class CheckpointSaver(Checkpoint):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Raises RefusedError for a restored state that has not the shape of its weight, where the
+        """Raises RefusedError for a restored state that differs in shape from its weight, where the
         optimizer's fused kernel would read beyond its end.
         """
         [optimizer], resumed = trainer.optimizers, self.run.checkpoint
@@ -84,7 +86,7 @@ class CheckpointSaver(Checkpoint):
         for weight, state in optimizer.state.items():
             for name, value in state.items():
                 if not isinstance(value, Tensor) or value.shape not in ((), weight.shape):
-                    raise resumed.refusal(f"{name} has not the shape of its weight")
+                    raise resumed.refusal(f"{name} differs in shape from its weight")
 
     def on_train_batch_end(
         self,

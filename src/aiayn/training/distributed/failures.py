@@ -54,7 +54,7 @@ class ConnectRanks(pl.Callback):
             raise ConfigError(
                 "the GPUs' memories differ, and with them the micro-batches of a step "
                 f"({count} on rank {trainer.global_rank}): set data.max_tokens_per_device to "
-                "what fits into the smallest"
+                "what fits the smallest"
             )
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

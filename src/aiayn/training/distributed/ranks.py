@@ -55,7 +55,7 @@ def find_rank(settings: TrainerOptions) -> None:
     if settings.world_size == 1 and (rank := global_rank()):
         stray = [name for name in RANK_VARIABLES if name in os.environ]
         raise ConfigError(
-            f"one device, but the environment says rank {rank}: unset {' '.join(stray)}"
+            f"one device, but the environment sets rank {rank}: unset {' '.join(stray)}"
         )
     try:
         environment = next(
