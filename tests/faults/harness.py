@@ -176,7 +176,7 @@ def start_ranks(
 def _spare_the_pictures(patch: pytest.MonkeyPatch) -> None:
     """Most of a tiny run's time would go into drawings, which no test here looks at."""
     patch.setattr(report, "write_report", lambda *arguments: None)
-    patch.setattr(report, "summary", lambda folder: "done")
+    patch.setattr("aiayn.training.finish.summary", lambda folder: "done")
     patch.setattr(run, "RunArtifacts", _Nothing)
 
 

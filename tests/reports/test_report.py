@@ -21,8 +21,9 @@ from aiayn.config.stored import to_dict
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.reports import groups
 from aiayn.reports.plots import panel_svg, panels
-from aiayn.reports.report import marked_difference, summary, write_report
+from aiayn.reports.report import marked_difference, write_report
 from aiayn.runs.run_folder import RunFolder
+from aiayn.runs.summary import summary
 
 NASTY = 'das </script><b>"Haus"</b> & {{Hof}}'
 REFERENCE = "das alte Haus & Hof"

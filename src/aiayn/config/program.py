@@ -5,7 +5,7 @@ processes.
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -103,3 +103,8 @@ def _in_environment(name: str) -> str:
         if folder.is_relative_to(working_folder)
         else folder / name
     )
+
+
+def extension_flags(files: Sequence[str]) -> str:
+    """Return the flags that name extensions to a command, each after a space."""
+    return "".join(f" --extension {shlex.quote(file)}" for file in files)

@@ -28,7 +28,7 @@ from aiayn.evaluation.test_set import TestSet, read_test_set, results_folder
 from aiayn.evaluation.translation_task import task_of
 from aiayn.files import atomic_write, lines_sha256, sha256
 from aiayn.reports.published import paper_figures
-from aiayn.reports.report import extension_flags, write_report
+from aiayn.reports.report import write_report
 from aiayn.runs.checkpoints import Checkpoint, load
 from aiayn.runs.results import Evaluation, read_evaluation
 from aiayn.runs.run_folder import (
@@ -85,10 +85,10 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         folder = EvaluationFolder(Path(config.out).expanduser())
     _refuse_unwritable(folder)
 
-    made_of = (checkpoint, config.search, config.accelerator, "float32", other_checkpoints)
-    translator = load_translator(*made_of, extensions=extensions)
+    loading = (checkpoint, config.search, config.accelerator, "float32", other_checkpoints)
+    translator = load_translator(*loading, extensions=extensions)
     known_tags(test.option, test.prefix, translator.tokenizer.source.symbols)
-    with on_devices(translator, config.devices, made_of, config.extensions) as shared:
+    with on_devices(translator, config.devices, loading, config.extensions) as shared:
         seconds = 0.0
         if not config.hypotheses:
             progress = TranslationProgress()
@@ -107,10 +107,11 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         search["constraints"] = constraints
     if config.hypotheses:
         search = {"hypotheses": Path(config.hypotheses).name.replace("=", "-")}
-    identity, *others = (
+    identity, *other_identities = (
         {"checkpoint": path.name, "checkpoint_sha256": sha256(path), "step": member.step}
         for path, member in zip(paths, checkpoints, strict=True)
     )
+    other_runs = zip(ensemble, other_identities, strict=True)
     n_references = len(test.references)
     evaluation = Evaluation(
         **vars(scores),
@@ -130,7 +131,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         corpus=checkpoint.corpus,
         tokenizer_sha256=translator.tokenizer.fingerprint,
         averaged=checkpoint.averaged,
-        ensemble=[{"run": name} | of_run for name, of_run in zip(ensemble, others, strict=True)],
+        ensemble=[{"run": name} | other_identity for name, other_identity in other_runs],
         search=search,
         seconds=round(seconds, 1),
         device=translator.device.type,
@@ -141,14 +142,17 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         evaluation = replace(evaluation, baseline={"run": config.baseline, **tests})
 
     _write_results(folder, evaluation, test, hypotheses)
-    page = ""
+    files = f"{folder.scores}, {folder.hypotheses.name}"
     if not config.out:
         with suppress(UserError):  # the scores stand, whether or not the page can be made
-            page = f"; {write_report(folder_of(run))}"
-    print(f"{score_table(evaluation)}\n\nfiles    {folder.scores}, {folder.hypotheses.name}{page}")
-    named = extension_flags(config.extensions) if checkpoint.config.model.parts else ""
-    form = f" --format {task.usual_format}" if task.usual_format else ""
-    print(f"next     {program.typed('translate')} {run}{form}{named}")
+            files += f"; {write_report(folder_of(run))}"
+    print(f"{score_table(evaluation)}\n\nfiles    {files}")
+    translate = f"{program.typed('translate')} {run}"
+    if task.usual_format:
+        translate += f" --format {task.usual_format}"
+    if checkpoint.config.model.parts:
+        translate += program.extension_flags(config.extensions)
+    print(f"next     {translate}")
     return evaluation
 
 

@@ -104,8 +104,9 @@ def _blocked(samples: Mapping[str, Sample], base: Sample) -> dict[str, Differenc
         groups += [name] * sample.n
         seeds += sample.by_seed
         scores += sample.values
-    indicators = pd.get_dummies(pd.Series(groups))[[*samples]], pd.get_dummies(pd.Series(seeds))
-    design = np.hstack(indicators).astype(float)
+    of_group = pd.get_dummies(pd.Series(groups))[[*samples]]
+    of_seed = pd.get_dummies(pd.Series(seeds))
+    design = np.hstack([of_group, of_seed]).astype(float)
     inverse = np.linalg.inv(design.T @ design)
     effects = inverse @ design.T @ scores
     squares = np.sum((scores - design @ effects) ** 2)
@@ -113,10 +114,11 @@ def _blocked(samples: Mapping[str, Sample], base: Sample) -> dict[str, Differenc
         squares = 0.0  # only rounding errors are left
     df = len(design) - len(effects)
     errors = np.sqrt(squares / df * np.diag(inverse))
-    return {
-        name: replace(interval(float(effect), float(error), df), is_paired=True)
-        for name, effect, error in zip(samples, effects, errors, strict=False)
-    }
+    differences = {}
+    for name, effect, error in zip(samples, effects, errors, strict=False):
+        difference = interval(float(effect), float(error), df)
+        differences[name] = replace(difference, is_paired=True)
+    return differences
 
 
 def interval(delta: float, error: float, df: float) -> Difference:

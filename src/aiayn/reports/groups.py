@@ -96,8 +96,10 @@ class Group:
         """
         folders = [run.folder.path for run in self.runs]
         names = {self.name, *(folder.name for folder in folders), *map(str, folders)}
+        if name.rstrip("/") in names:
+            return True
         pairs = [part.partition("=") for part in name.split(",")]
-        return name.rstrip("/") in names or all(
+        return all(
             sign and option_text(text) == option_text(self.options.get(key))
             for key, sign, text in pairs
         )

@@ -1,12 +1,9 @@
-"""report.html: all that a run or a sweep measured on one page, from the files of its folder alone;
-and what a finished training prints.
-"""
+"""report.html: all that a run or a sweep measured, on one page, from the files of its folder."""
 
 import base64
 import difflib
 import os
 import re
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
@@ -19,7 +16,6 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup, escape
 
-from aiayn.config import program
 from aiayn.config.tasks import METRICS, TASKS, VAL_METRICS
 from aiayn.errors import RefusedError, counted, writing
 from aiayn.files import atomic_write
@@ -230,7 +226,9 @@ def _sweep_page(folder: Path) -> str:
     parts = partitions(runs, SCORES)
     groups_of_parts = [group_runs(members) for members in parts]
     groups = [group for members in groups_of_parts for group in members]
-    tables = compare_parts(groups_of_parts, usual_metrics(runs))
+    tables = compare_parts(groups_of_parts, usual_metrics(runs)) if len(runs) > 1 else []
+    # Three columns say nothing that the table of the runs does not.
+    tables_of_scores = [table for table in tables if len(table.columns) > 3]
     curves_of = ""
     curved = groups
     if len(groups) > MAX_CURVES:
@@ -238,19 +236,21 @@ def _sweep_page(folder: Path) -> str:
         curved = best_first(groups, [*SCORES, *SERIES])[:MAX_CURVES]
     curves = _curves(curved, groups, short_paths)
     are_few = len(runs) <= MANY
+    sampled = runs if are_few else [group.runs[0] for group in curved]
     samples = [
         (short_paths[run.path], sample)
-        for run in (runs if are_few else [group.runs[0] for group in curved])
+        for run in sampled
         for sample in read_samples(run.folder.samples)
     ]
-    facts = ((short_paths[run.path], ", ".join(_facts(run.machine))) for run in runs if run.machine)
+    measured_on = [run for run in runs if run.machine]
+    facts = [(short_paths[run.path], ", ".join(_facts(run.machine))) for run in measured_on]
     return _rendered(
         "sweep.html",
         curves,
         max(last_step(run.records) for run in runs),
         title=folder.resolve().name,
         about=[f"{counted(len(runs), 'run')} in {counted(len(groups), 'group')}"],
-        groups=[table for table in tables if len(runs) > 1 and len(table.columns) > 3],
+        groups=tables_of_scores,
         runs=[_runs_table(members, short_paths, varied) for members in parts],
         n_runs=len(runs),
         few=are_few,
@@ -358,43 +358,3 @@ TEMPLATES = Environment(
 )
 TEMPLATES.filters |= {"shown": shown, "whole_options": whole_options}
 TEMPLATES.globals |= {"marked_difference": marked_difference, "style": PAGE}
-
-
-# After the training.
-
-
-def summary(run: Path) -> str:
-    """Return what a finished training prints: the scores so far, where the files are, what to type
-    next.
-    """
-    folder = RunFolder(run)
-    records = folder.read_metrics()
-    lines = [f"done     {run}, step {last_step(records)}"]
-    if perplexity := best_and_last(records, "val/ppl"):
-        lines.append("scores   val/ppl {2:.2f} (lowest {0:.2f} at step {1})".format(*perplexity))
-    for name in VAL_METRICS:
-        if quality := best_and_last(records, name, max):
-            lines[-1] += "  {3} {2:.1f} (highest {0:.1f} at step {1})".format(*quality, name)
-    files = (
-        folder.report,
-        folder.averaged,
-        folder.attention_picture,
-        folder.metrics,
-        folder.samples,
-        folder.config,
-    )
-    existing = ", ".join(str(path.relative_to(run)) for path in files if path.exists())
-    evaluate = f"{program.typed('evaluate')} run={run}"
-    translate = f"{program.typed('translate')} {run}"
-    config = folder.read_config()
-    if config.get("model", {}).get("parts"):
-        # Without the files that brought its parts the model cannot be loaded.
-        evaluate += " " + shlex.quote(f"extensions=[{','.join(config['extensions'])}]")
-        translate += extension_flags(config["extensions"])
-    lines += [f"files    {existing}", f"next     {evaluate}", f"         {translate}"]
-    return "\n".join(lines)
-
-
-def extension_flags(files: Sequence[str]) -> str:
-    """Return the flags that name extensions to a command, each after a space."""
-    return "".join(f" --extension {shlex.quote(file)}" for file in files)

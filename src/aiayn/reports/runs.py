@@ -224,11 +224,12 @@ def read_run(folder: RunFolder) -> MeasuredRun:
             f"{folder.config}: {error}; it was written by another version of this program"
         ) from error
     records = folder.read_metrics()
+    step = max(saved_steps(folder.checkpoints), default=last_step(records))
     run = MeasuredRun(
         folder=folder,
         options=flatten(to_dict(config)),
         config=config,
-        step=max(saved_steps(folder.checkpoints), default=last_step(records)),
+        step=step,
         records=records,
         evaluations=read_evaluations(folder),
         corpus=read_json(folder.corpus),

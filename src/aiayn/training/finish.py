@@ -17,6 +17,7 @@ from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import ValidationHistory, end_reason
 from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
+from aiayn.runs.summary import summary
 from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average
@@ -47,7 +48,7 @@ def finish(run: RunSpec, services: RunServices, datamodule: TranslationDataModul
     if folder.report.exists():
         return
     # pandas and jinja2: not before the last step
-    from aiayn.reports.report import summary, write_report
+    from aiayn.reports.report import write_report
 
     with optional(folder.report):
         write_report(folder.path)
