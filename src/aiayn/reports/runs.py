@@ -96,8 +96,8 @@ class MeasuredRun:
         return evaluation.checkpoint == "best.ckpt" and self.average_is_worse
 
     def epoch(self) -> Record | None:
-        """Return what corpus.json counts of an epoch: `kept` pairs, `src_tokens`, `tgt_tokens` and
-        `steps`.
+        """Return what corpus.json counts of an epoch: `kept` pairs, `tgt_tokens`, `steps`, and
+        `src_tokens`, None if it lacks only these.
 
         None without a whole corpus.json, and where an epoch has some pairs more often than others:
         it counts each once.
@@ -107,18 +107,20 @@ class MeasuredRun:
             return None
         try:
             train = self.corpus["splits"]["train"]
-            counts = {key: train[key] for key in ("kept", "src_tokens", "tgt_tokens")}
+            counts = {key: train[key] for key in ("kept", "tgt_tokens")}
+            counts["src_tokens"] = train.get("src_tokens")
             return counts | {"steps": self.corpus["steps_per_epoch"]}
         except (KeyError, TypeError):
             return None
 
     def flops(self, steps: int) -> float:
-        """Return the FLOPs of so many steps: of pairs of the corpus' mean lengths or, where `epoch`
-        is None, of full steps.
+        """Return the FLOPs of so many steps: of pairs of the corpus' mean lengths or, where these
+        are not known, of full steps.
         """
         settings = self.config.data
         model = self.config.model
-        if epoch := self.epoch():
+        epoch = self.epoch()
+        if epoch and epoch["src_tokens"] is not None:
             pairs = epoch["kept"]
             # Lengths count the end mark.
             lengths = (epoch[f"{side}_tokens"] / pairs + 1 for side in ("src", "tgt"))
