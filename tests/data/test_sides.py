@@ -177,11 +177,78 @@ def test_text_about_other_things_is_read_and_so_are_a_few_lines_with_a_warning_o
     val = prefix(tmp_path, "val", "en", "de")
     check_text(corpus(train=train, val=val, folder=str(tmp_path / "data")))
     few = tmp_path / "few.tsv"
-    few.write_text("Deutsch\tEnglisch\n" + "das Haus\tthe house\n" * 9, "utf-8")
+    few.write_text("Deutsch\tEnglisch\ndas Haus\tthe house\n", "utf-8")
     assert "too few pairs" not in caplog.text
     check_text(corpus(train=str(few), val=val, folder=str(tmp_path / "data")))
-    assert f"data.train={few}: too few pairs (10, and 90 of data.val=" in caplog.text
+    assert f"data.train={few}: too few pairs (2, and 90 of data.val=" in caplog.text
     assert "its first pair is 'Deutsch' and 'Englisch'" in caplog.text
+
+
+RUSSIAN = ["Дом стоит в деревне.", "Моя сестра купила 2 книги.", "Linux свободен.", "Он спит."]
+ENGLISH = [
+    "The house is in the village.",
+    "My sister bought 2 books.",
+    "Linux is free.",
+    "He sleeps.",
+]
+
+
+@pytest.mark.parametrize(("src", "tgt"), [("en", "de"), ("de-AT", "eng")])
+@pytest.mark.parametrize("pairs", [8, 90])
+def test_columns_that_are_swapped_in_all_files_alike_are_refused(tmp_path, src, tgt, pairs):
+    options = {"src_lang": src, "tgt_lang": tgt, "folder": str(tmp_path / "data")}
+    sides = [sentences(lang)[:pairs] for lang in ("en", "de")]
+    for is_swapped in (True, False):
+        texts = sides[::-1] if is_swapped == (src == "en") else sides
+        rows = "".join(f"{a}\t{b}\n" for a, b in zip(*texts, strict=True))
+        for name in ("train", "val", "test"):
+            (tmp_path / f"{name}.tsv").write_text(f"A\tB\n{rows}", "utf-8")
+        files = {name: f"{tmp_path}/{name}.tsv" for name in ("train", "val", "test")}
+        config = corpus(**files, **options)
+        if is_swapped:
+            message = f"its source side is in {tgt} and its target side in {src}: exchange"
+            with pytest.raises(DataError, match=rf"^data\.val=.*: {message} data\.src_lang={src}"):
+                check_text(config)
+            check_text(replace(config, check_sides=False))
+        else:
+            check_text(config)
+
+
+def test_a_few_pairs_in_two_scripts_are_refused_where_they_are_swapped(tmp_path):
+    options = {"tgt_lang": "ru", "folder": str(tmp_path / "data")}
+    for sides in ((ENGLISH, RUSSIAN), (RUSSIAN, ENGLISH), (ENGLISH, ENGLISH)):
+        rows = "".join(f"{a}\t{b}\n" for a, b in zip(*sides, strict=True))
+        (tmp_path / "all.tsv").write_text(rows, "utf-8")
+        config = corpus(train=f"{tmp_path}/all.tsv", val=f"{tmp_path}/all.tsv", **options)
+        if sides[0] is RUSSIAN:
+            with pytest.raises(
+                DataError, match="its source side is in ru and its target side in en"
+            ):
+                check_text(config)
+        else:
+            check_text(config)
+
+
+@pytest.mark.parametrize("lines", ["0 1 2 3", "b c a c", "a man is running"])
+def test_sides_that_are_in_no_language_or_the_same_are_not_taken_for_swapped(tmp_path, lines):
+    sides = [[f"{lines} {n}" for n in range(40)], [f"{lines[::-1]} {n}" for n in range(40)]]
+    text = write_lines(tmp_path / "text", *sides)
+    check_text(corpus(train=text, val=text, folder=str(tmp_path / "data")))
+
+
+@pytest.mark.parametrize("sides", ["fr-es", "es-fr"])
+def test_swapped_sides_of_other_languages_are_refused_with_the_library(tmp_path, sides):
+    pytest.importorskip("py3langid", reason="py3langid is not installed (extra: text)")
+    languages = sides.split("-")
+    rows = zip(*(sentences(lang)[:60] for lang in languages), strict=True)
+    (tmp_path / "all.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows), "utf-8")
+    options = {"src_lang": "fr", "tgt_lang": "es", "folder": str(tmp_path / "data")}
+    config = corpus(train=f"{tmp_path}/all.tsv", val=f"{tmp_path}/all.tsv", **options)
+    if sides == "fr-es":
+        check_text(config)
+    else:
+        with pytest.raises(DataError, match="its source side is in es and its target side in fr"):
+            check_text(config)
 
 
 def test_the_report_counts_what_looks_wrong_once_and_names_the_option(tmp_path, caplog):

@@ -3,7 +3,9 @@ script; and which language a line is in, by the library py3langid where it is in
 """
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -34,6 +36,13 @@ SHORT = {other: code for code, *others in _CODES for other in others}
 SURE, FEWEST_LETTERS = 0.9, 20
 # Languages that the library confuses with each other.
 ALIKE = (("bs", "hr", "sh", "sr"), ("da", "nb", "nn", "no"), ("id", "ms"), ("wuu", "yue", "zh"))
+# Scripts as in the names of characters; Serbian is written in two.
+SCRIPTS = dict.fromkeys(LANGUAGE_CODES.values(), "LATIN") | {
+    **{"bg": "CYRILLIC", "ru": "CYRILLIC", "uk": "CYRILLIC", "sr": "", "el": "GREEK"},
+    **{"ar": "ARABIC", "fa": "ARABIC", "he": "HEBREW", "hi": "DEVANAGARI", "th": "THAI"},
+    **{"zh": "CJK", "ja": "CJK HIRAGANA KATAKANA", "ko": "HANGUL"},
+}
+LEAST_SHARE = 0.7  # of a line's letters that are in the script of its language
 SEVERAL = "mul"  # the code of text in several languages
 # Names the language to translate into, before a source.
 TARGET_TAG = re.compile(r"<2([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)>(?!\S)")
@@ -96,6 +105,44 @@ def _identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
+def language_judge(langs: tuple[str, str]) -> Callable[[str], str] | None:
+    """Returns a function that gives which of two languages a line is clearly in, as its primary
+    code; "" if it is in neither or not clear.
+
+    Languages of different scripts are told apart by their letters, others by the library. Returns
+    None if that is not installed or if it does not tell the two apart.
+    """
+    src, tgt = map(primary, langs)
+    scripts = {lang: set(SCRIPTS.get(lang, "").split()) for lang in (src, tgt)}
+    if all(scripts.values()) and scripts[src].isdisjoint(scripts[tgt]):
+
+        def by_script(line: str) -> str:
+            names = [
+                unicodedata.name(char, "").partition(" ")[0] for char in line if char.isalpha()
+            ]
+            for lang, known in scripts.items():
+                if sum(name in known for name in names) > LEAST_SHARE * len(names):
+                    return lang
+            return ""
+
+        return by_script
+    if src == tgt or any({src, tgt} <= set(group) for group in ALIKE):
+        return None
+    with suppress(ImportError):
+        identifier = _identifier()
+        if {src, tgt} <= set(identifier.labels):
+            return lambda line: _identified(identifier, line)
+    return None
+
+
+def _identified(identifier: Any, line: str) -> str:
+    """Returns the language of a line; "" if it is short or the library is not sure."""
+    if sum(map(str.isalpha, line)) < FEWEST_LETTERS:
+        return ""
+    name, probability = identifier.classify(line)
+    return name if probability > SURE else ""
+
+
 def wrong_languages(langs: tuple[str, str]) -> Callable[[str, str], str]:
     """Returns a function that gives the languages of a pair, such as fr-es, if they are wrong; else
     "".
@@ -117,10 +164,8 @@ def wrong_languages(langs: tuple[str, str]) -> Callable[[str, str], str]:
     def languages(src: str, tgt: str) -> str:
         names = []
         for line, group in zip((src, tgt), alike, strict=True):
-            is_long = sum(map(str.isalpha, line)) >= FEWEST_LETTERS
             is_known = not group.isdisjoint(identifier.labels)
-            name, probability = identifier.classify(line) if is_long and is_known else ("", 0.0)
-            names.append(name if probability > SURE else "")
+            names.append(_identified(identifier, line) if is_known else "")
         is_wrong = any(name and name not in group for name, group in zip(names, alike, strict=True))
         return "-".join(name or "?" for name in names) if is_wrong else ""
 

@@ -3,7 +3,7 @@ likely faults are counted in a sample and reported with the option that drops th
 
 Exchanged columns, swapped prefixes and files in a third language look like any other text to a
 training. Their words do not: two texts in one language share their frequent words, whatever they
-are about.
+are about. If the columns of all texts are exchanged, only their languages show it.
 """
 
 import logging
@@ -25,9 +25,10 @@ from aiayn.data.cleaning import (
     lacks_letters,
     pair_hash,
 )
-from aiayn.data.languages import wrong_languages
+from aiayn.data.languages import TARGET_TAG, language_judge, primary, wrong_languages
 from aiayn.data.placeholders import CJK
 from aiayn.data.raw_text import RawText
+from aiayn.data.sources import PhrasebookText
 from aiayn.data.text_files import suffix
 from aiayn.errors import ConfigError, DataError
 
@@ -40,6 +41,11 @@ FEWEST_PAIRS = 20  # fewer may share no word by chance
 # a side's likeness to its own language is 2.3 times that to the other or more, and both sides
 # together 2.8 times.
 EXCHANGED_SIDE, EXCHANGED_PAIR = 2.0, 1.5
+# Of 29 texts in English and German, parts of 10 pairs or more were 3 times as much like their own
+# language in the phrasebook as like the other, with 0.05 of their words in common; French taken for
+# German is at most 1.2 times as much like English.
+LIKE_PHRASEBOOK = 0.03  # share of words in common
+FEWEST_SWAPPED = 3  # pairs with both sides clearly in each other's language
 FOREIGN_PAIRS = 100  # below which words of one language differ as much as those of two
 SAME_LETTERS = 0.7  # likeness of trigrams that only texts of one language have
 UNSPACED = f"{CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # each character counts as a word
@@ -68,8 +74,7 @@ class SideProfile(NamedTuple):
 
 class TextProfile(NamedTuple):
     option: str  # as written on the command line
-    pairs: int
-    first: tuple[str, str]
+    pairs: list[tuple[str, str]]
     src: SideProfile
     tgt: SideProfile
 
@@ -97,38 +102,79 @@ def profile_of(lines: Iterable[str]) -> SideProfile:
 
 def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
     """Raises DataError if a side of the training or test text is like the other side of the
-    development text, or like neither. Reads the first pairs of each; texts with a tag, whose
-    languages differ, are left out. Warns of a table that is too small to judge, with its first
-    pair, which may be names of columns.
+    development text, or like neither, or if both sides of a text are in each other's language.
+    Reads the first pairs of each; texts with a tag, whose languages differ, are left out. Warns of
+    a table that is too small to judge, with its first pair, which may be names of columns.
     """
     if not config.check_sides or config.task != "translation":
         return
     dev = _profile(texts["val"])
-    for split in ("train", "test"):
+    for split in ("val", "train", "test"):
         for text in texts[split].untagged() if split in texts else ():
-            is_table = suffix(text.names[0]) in ("csv", "tsv")
-            if dev.pairs < FEWEST_PAIRS and not is_table:
-                continue
             profile = _profile(text)
-            if min(profile.pairs, dev.pairs) >= FEWEST_PAIRS:
-                if fault := next(_faults(profile, dev, config), None):
-                    raise DataError(
-                        f"{text.option}: {fault}; correct the names of the files or of the "
-                        "columns, or set data.check_sides=false"
-                    )
-            elif is_table:
-                log.warning(
-                    "warning: %s: too few pairs (%d, and %d of %s) to tell whether its sides are "
-                    "swapped; its first pair is %r and %r",
-                    *(profile.option, profile.pairs, dev.pairs, dev.option, *profile.first),
+            fault = _swapped_languages(profile, config)
+            if split != "val" and min(len(profile.pairs), len(dev.pairs)) >= FEWEST_PAIRS:
+                fault = next(_faults(profile, dev, config), fault)
+            if fault:
+                raise DataError(
+                    f"{text.option}: {fault}; correct the names of the files or of the columns, or "
+                    "set data.check_sides=false"
                 )
+            if split != "val" and min(len(profile.pairs), len(dev.pairs)) < FEWEST_PAIRS:
+                _warn_of_table(text, profile, dev)
+
+
+def _warn_of_table(text: RawText, profile: TextProfile, dev: TextProfile) -> None:
+    if suffix(text.names[0]) in ("csv", "tsv") and profile.pairs:
+        log.warning(
+            "warning: %s: too few pairs (%d, and %d of %s) to tell whether its sides are swapped; "
+            "its first pair is %r and %r",
+            *(text.option, len(profile.pairs), len(dev.pairs), dev.option, *profile.pairs[0]),
+        )
 
 
 def _profile(text: RawText) -> TextProfile:
-    pairs = list(clean(islice(text.pairs(), FIRST_PAIRS), CleaningReport()))
-    sides = (profile_of(getattr(pair, side) for pair in pairs) for side in ("src", "tgt"))
-    first = (pairs[0].src, pairs[0].tgt) if pairs else ("", "")
-    return TextProfile(text.option, len(pairs), first, *sides)
+    pairs = [
+        (pair.src, pair.tgt) for pair in clean(islice(text.pairs(), FIRST_PAIRS), CleaningReport())
+    ]
+    src, tgt = (profile_of(pair[side] for pair in pairs) for side in (0, 1))
+    return TextProfile(text.option, pairs, src, tgt)
+
+
+def _swapped_languages(text: TextProfile, config: DataOptions) -> str:
+    """Says that both sides of a text are in each other's language, if that is clear; else "".
+
+    It is judged by letters, in English and German by the words of the phrasebook, else by the
+    library for languages, where it is installed.
+    """
+    langs = config.src_lang, config.tgt_lang
+    codes = primary(langs[0]), primary(langs[1])
+    pairs = [
+        (src, tgt)
+        for src, tgt in text.pairs
+        if not TARGET_TAG.match(src) and src.partition(" ")[0] not in config.symbols
+    ]
+    if len(pairs) < FEWEST_SWAPPED:
+        is_swapped = False
+    elif set(codes) == {"en", "de"}:
+        book = _profile(PhrasebookText("phrasebook", ["val"], codes))
+        src, tgt = map(profile_of, zip(*pairs, strict=True))
+        is_swapped = all(
+            side.likeness(other) > EXCHANGED_SIDE * side.likeness(own)
+            and overlap(side.words, other.words) > LIKE_PHRASEBOOK
+            for side, own, other in ((src, book.src, book.tgt), (tgt, book.tgt, book.src))
+        )
+    elif judge := language_judge(langs):
+        judged = Counter((judge(src), judge(tgt)) for src, tgt in pairs)
+        is_swapped = judged[codes[1], codes[0]] >= max(FEWEST_SWAPPED, 10 * judged[codes])
+    else:
+        is_swapped = False
+    return (
+        f"its source side is in {langs[1]} and its target side in {langs[0]}: exchange "
+        f"data.src_lang={langs[0]} and data.tgt_lang={langs[1]}"
+        if is_swapped
+        else ""
+    )
 
 
 def _faults(text: TextProfile, dev: TextProfile, config: DataOptions) -> Iterator[str]:
@@ -141,8 +187,8 @@ def _faults(text: TextProfile, dev: TextProfile, config: DataOptions) -> Iterato
         yield f"source and target are swapped compared with {dev.option}"
     # Words in common grow with both texts: those of one language had 0.05 to 0.24 or more, those of
     # two 0.08 to 0.15 or less, of 100 and of 1,000 pairs each.
-    is_large = min(text.pairs, dev.pairs) >= FOREIGN_PAIRS
-    least = 0.05 * log10(text.pairs * dev.pairs) - 0.16 if is_large else 0.0
+    is_large = min(len(text.pairs), len(dev.pairs)) >= FOREIGN_PAIRS
+    least = 0.05 * log10(len(text.pairs) * len(dev.pairs)) - 0.16 if is_large else 0.0
     for name, opposite, side, ratio, lang in (
         ("source", "target", text.src, src_ratio, config.src_lang),
         ("target", "source", text.tgt, tgt_ratio, config.tgt_lang),
