@@ -350,6 +350,8 @@ ONE, TWO, THREE = (TIMES.format(second, second) for second in (1, 2, 3))
             "- One,|- two",
         ),
         ("class.vtt", f"WEBVTT\n\n{ONE}\n<v.a Bob>one <c.b>cat</c></v> --> two", "one cat --> two"),
+        ("break.srt", f"1\n{ONE}\nthe old\\Nhouse.\\NOne.\n", "the old house. One."),
+        ("path.srt", f"1\n{ONE}\nin C:\\NEW\n", r"in C:\NEW"),
         ("br.srt", f"1\n{ONE}\none<br>two\n\n2\n{TWO}\nthree", "one|two|three"),
         (
             "named.vtt",
@@ -363,6 +365,18 @@ def test_a_subtitle_goes_on_until_the_next_one_begins(name, content, texts):
     found = document(name, content)
     assert [part.text for part in found.parts] == texts.split("|")
     assert translated(name, content, shout=False) == content
+    assert not found.remarks
+
+
+@pytest.mark.parametrize("name", ["a.srt", "a.vtt"])
+def test_subtitles_with_carriage_returns_between_lines_are_translated_and_keep_them(name):
+    head = "WEBVTT\r\r" if name == "a.vtt" else ""
+    film = f"{head}1\r{ONE}\rthe old\rhouse.\r\r2\r{TWO}\rOne.\r"
+    found = document(name, film)
+    assert [part.text for part in found.parts] == ["the old house.", "One."]
+    text = rendered(found.pieces, lambda part: part.text.upper())
+    expected = film.replace("the old\rhouse.", "THE OLD\rHOUSE.").replace("One.", "ONE.")
+    assert found.encode(text) == expected.encode()
     assert not found.remarks
 
 
@@ -390,7 +404,6 @@ def test_what_stands_in_no_subtitle_is_counted():
             "2 lines not translated (no times above): b",
         ),
         ("1\n00:01 - 00:02\na cat", "1 line not translated"),
-        (f"1\r{ONE}\ra cat\r", f"times above): 1 {ONE} a cat"),
     ):
         assert remarks in document("a.vtt", content).remarks[0]
 

@@ -50,6 +50,7 @@ COMMENT = r"(?:NOTE\b|(?:STYLE|REGION)[ \t]*\r?$)"
 VTT_COMMENT = rf"{AFTER_BLANK_LINE}{COMMENT}.*(?:\n(?!\r?\n).+)*+"
 SRT = re.compile(f"({SUBTITLE})", re.MULTILINE)
 VTT = re.compile(f"({VTT_COMMENT}|(?:{VTT_NAME})?{SUBTITLE})", re.MULTILINE)
+SSA_BREAK = r"\N"  # a line break in SubStation Alpha, and in subtitles made from it
 MAX_JOINED = 300  # characters of a sentence over several subtitles
 # Where a line may end: at blanks, and between characters of Chinese and Japanese; not in a tag.
 BREAK = re.compile(
@@ -82,6 +83,7 @@ class Document:
     markup: bool  # whether tags and placeholders are kept
     is_fuzzy: bool = True  # whether translations of messages are marked so
     attributes: bool = False  # whether `alt` and `title` of HTML are translated
+    line_end: str = "\n"  # of the file, where `text` has a line feed
     pieces: Pieces = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # for the user
     # Lines of units that were left as they were, by noun and reason
@@ -138,7 +140,7 @@ class Document:
         not have.
         """
         try:
-            return text.encode(
+            return text.replace("\n", self.line_end).encode(
                 self.encoding, "xmlcharrefreplace" if self.reader.has_entities else "strict"
             )
         except UnicodeEncodeError as error:
@@ -181,6 +183,9 @@ def parse_document(
     text, encoding = "", "utf-8"
     if reader.is_decoded:
         text, encoding = decode_document(path, content, reader.declares_encoding)
+    line_end = "\n"
+    if reader.read is _subtitles and "\r" in text and "\n" not in text:
+        text, line_end = text.replace("\r", "\n"), "\r"
     document = Document(
         path,
         text.removeprefix("\ufeff"),
@@ -191,6 +196,7 @@ def parse_document(
         markup or reader.keeps_tags,
         fuzzy,
         attributes,
+        line_end,
     )
     document.pieces.extend(("\ufeff" * text.startswith("\ufeff"), *reader.read(document)))
     if not document.parts:
@@ -383,8 +389,8 @@ def _subtitles(document: Document) -> Pieces:
             continue
         shown = block.rstrip()
         kept += timing
-        for words in re.split(r"(\r?\n(?:[ \t]*\r?\n)*+)", shown):
-            if not words.strip():
+        for words in re.split(r"(\r?\n(?:[ \t]*\r?\n)*+|(?<!:)\\N)", shown):
+            if words == SSA_BREAK or not words.strip():
                 kept += words
                 continue
             line = SubtitleLine(kept, words)
@@ -407,7 +413,7 @@ def _goes_on(text: list[SubtitleLine], line: SubtitleLine) -> bool:
     end, start = (STYLE.sub("", words).strip() for words in (text[-1].words, line.words))
     if re.match(r"[-\u2013\u2014](?!\d)", start):
         return False
-    if line.lead in ("\n", "\r\n"):
+    if line.lead in ("\n", "\r\n", SSA_BREAK):
         return True
     is_open = end[-1:] in tuple(",;\u060c\u3001\uff0c") or (
         end[-1:].isalnum() and start[:1].islower()
