@@ -7,7 +7,7 @@ from collections import Counter
 # scanned for each of many places where a match might begin.
 # `{name}`, `{0}`, `${name}`, `{{ name }}`, `{% if x %}`, `{# note #}`; `%s`, `%1$s`, `%(x)d`,
 # `%{x}`, `%.2f`; `%@` and `%1$@` of Apple, `%1` and `%L1` of Qt; `&amp;`; web and mail addresses;
-# emoji.
+# emoji; versions such as `v2.13.0` and numbers of accounts (IBAN), in groups or not.
 _EMOJI = (
     "[\u2139\u231a-\u23ff\u25aa-\u25fe\u2600-\u27bf\u2b05-\u2b55"
     "\U0001f000-\U0001f1e5\U0001f200-\U0001faff]"
@@ -23,6 +23,8 @@ PLACEHOLDER = re.compile(
     r"|&(?:#\d{1,7}|#[xX][\da-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});"
     rf"|(?:{SCHEME}|\b(?i:mailto|tel):|\bwww\.)[^\s<>\"'«»“”„]*[^\s<>\"'«»“”„.,;:!?)\]}}]"
     r"|(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"|\bv\d{1,6}(?:\.\d{1,6}){1,6}\b"
+    r"|\b[A-Z]{2}\d\d ?[A-Z0-9]{4}(?: ?\d{4}){2}(?: ?\d[A-Z0-9]{0,3}){0,6}(?![^\W_])"
     rf"|{_EMOJI}(?:\u200d{_EMOJI})*|[\U0001f1e6-\U0001f1ff]{{1,2}}|[0-9#*]\ufe0f?\u20e3"
 )
 # `<b>`, `</b>`, `<br/>`, `<a href="x">`, and the same written with entities, to count them in pairs

@@ -904,7 +904,30 @@ NO_LETTERS = [
     "ℹ\ufe0f",
     "♪",
     "(1)",
+    "v2.13.0",
+    "DE89 3704 0044 0532 0130 00",
 ]
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("pay to DE89 3704 0044 0532 0130 00 now", "DE89 3704 0044 0532 0130 00"),
+        ("GB29NWBK60161331926819, please", "GB29NWBK60161331926819"),
+        ("FR14 2004 1010 0505 0001 3M02 606.", "FR14 2004 1010 0505 0001 3M02 606"),
+        ("install v2.13.0.", "v2.13.0"),
+        ("from v1.2 to v1.3-rc1", "v1.2|v1.3"),
+        ("the 2nd of 10kg, 1.5 times, COVID19 on A4 and iPhone 15 v2", ""),
+        ("TV55 SALE THIS WEEK ONLY, AB12 1984", ""),
+    ],
+)
+def test_versions_and_numbers_of_accounts_are_placeholders_but_words_with_digits_are_not(
+    text, codes
+):
+    expected = codes.split("|") if codes else []
+    assert PLACEHOLDER.findall(text) == expected
+    for translation in (translated(text, backwards=True), translated(text, spoil=True)):
+        assert Counter(PLACEHOLDER.findall(translation)) == Counter(expected)
 
 
 @pytest.mark.parametrize("markup", [True, False])
