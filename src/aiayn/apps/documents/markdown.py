@@ -23,6 +23,7 @@ from aiayn.apps.documents.markup import (
     Pieces,
     Reader,
     Token,
+    divided,
     parse_markup,
     read_parts,
 )
@@ -221,13 +222,13 @@ def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> 
 
     def add_text(stop: int) -> None:
         begin = offsets[done]
-        for number, words in enumerate(UNKNOWN.split(text[begin : offsets[stop]])):
-            if number % 2:
+        for words, is_unknown in divided(UNKNOWN, text[begin : offsets[stop]]):
+            if is_unknown:
                 tokens.append(("other", "", words))
                 leave("line", "in a dialect of Markdown left untranslated", begin)
             else:
-                for is_directive, part in enumerate(DIRECTIVE.split(words)):
-                    tokens.extend(_directive(part) if is_directive % 2 else _text_tokens(part))
+                for line, is_directive in divided(DIRECTIVE, words):
+                    tokens.extend(_directive(line) if is_directive else _text_tokens(line))
             begin += len(words)
 
     for mark in block.children or []:

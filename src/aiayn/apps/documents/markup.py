@@ -193,6 +193,15 @@ class Reader(HTMLParser):
     parse_comment = parse_html_declaration = parse_bogus_comment = parse_pi = _other
 
 
+def divided(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, bool]]:
+    """Yields what is before, in and after the matches of a pattern, which has one group around it
+    all, and whether it is a match.
+    """
+    for number, stretch in enumerate(pattern.split(text)):
+        if stretch:
+            yield stretch, number % 2 == 1
+
+
 plain_text = partial(re.compile("[\n\r\f\v\x1c-\x1e\x85\u2028\u2029]+").sub, " ")
 escaped_html = partial(html.escape, quote=False)
 
@@ -257,11 +266,11 @@ def _joined(tokens: Iterator[Token], edit_tag: Callable[[str], str]) -> Iterator
     """
     for token_type, name, raw in tokens:
         if token_type == "text":
-            for number, text in enumerate(TEXT_TAG.split(raw)):
-                if number % 2:
+            for text, is_tag in divided(TEXT_TAG, raw):
+                if is_tag:
                     end, inner = TEXT_TAG_NAME.findall(text)[0]
                     yield "close" if end else "open", text[:2] + inner, text
-                elif text:
+                else:
                     yield token_type, "", text
         elif token_type == "keep":
             inside: list[Token] = []

@@ -280,8 +280,8 @@ def _name(unit: re.Match[str]) -> str:
 def _required(part: Part, source: list[re.Match[str]]) -> list[Required]:
     """Returns the elements that are kept, and then the placeholders outside of them."""
     starts, stops = [start for start, *_ in part.kept], [stop for _, stop, _ in part.kept]
-    ranges = zip(*_unit_ranges(source, starts, stops), part.kept, strict=True)
-    elements = [Required(first, last, raw) for first, last, (*_, raw) in ranges]
+    ranges = zip(_unit_ranges(source, starts, stops), part.kept, strict=True)
+    elements = [Required(*unit_range, raw) for unit_range, (*_, raw) in ranges]
     inside = {unit for span in elements for unit in range(span.start, span.stop)}
     return elements + [
         Required(number, number + 1, "")
@@ -292,15 +292,13 @@ def _required(part: Part, source: list[re.Match[str]]) -> list[Required]:
 
 def _unit_ranges(
     units: list[re.Match[str]], starts: list[int], stops: list[int]
-) -> tuple[list[int], list[int]]:
-    """Returns which units are in these ranges of characters, even in part: the first of each, and
-    the one after the last.
+) -> list[tuple[int, int]]:
+    """Returns which units are in these ranges of characters, even in part: from the first to the
+    one after the last.
     """
     begins, ends = np.array([unit.span() for unit in units]).reshape(-1, 2).T
-    return (
-        np.searchsorted(ends, starts, "right").tolist(),
-        np.searchsorted(begins, stops).tolist(),
-    )
+    firsts, lasts = np.searchsorted(ends, starts, "right"), np.searchsorted(begins, stops)
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
 
 class TagPlacer:
@@ -331,7 +329,7 @@ class TagPlacer:
         beside: list[tuple[int, int, int]] = []  # placed once all elements are
         offsets = [tag.offset for tag in self._tags]
         partner_offsets = [offsets[tag.partner] for tag in self._tags]
-        ranges = zip(*_unit_ranges(self._source, offsets, partner_offsets), strict=True)
+        ranges = _unit_ranges(self._source, offsets, partner_offsets)
         sums = np.pad(self._weights.cumsum(1), ((0, 0), (1, 0)))
         for number, (tag, (first, last)) in enumerate(zip(self._tags, ranges, strict=True)):
             parent = around[-1]

@@ -13,17 +13,13 @@ from xml.parsers import expat
 
 from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
+from aiayn.apps.documents.markup import Token, divided
 from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK
 from aiayn.errors import DataError, one_line
 
-CODES = {
-    "bpt",
-    "ept",
-    "it",
-    "ph",
-    "ut",
-}  # in TMX: markup of the original document, not text; inside may be <sub>
+# In TMX: mark-up of the original document, not text; inside may be <sub>
+CODES = {"bpt", "ept", "it", "ph", "ut"}
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 UNITS = ("trans-unit", "segment")  # of XLIFF 1.2 and 2
 OPEN_STATES = ("new", "needs-translation", "initial")  # of a target that is no translation yet
@@ -31,12 +27,7 @@ STATE = re.compile(
     r"""(<(?:[\w.-]+:)?(?:target|segment)\b(?:[^"'>]|"[^"]*"|'[^']*')*?\sstate\s*=\s*["'])[^"']*"""
 )
 # In XLIFF: elements around text; others are codes, and so is all that is in them
-PAIRED = (
-    "g",
-    "mrk",
-    "pc",
-    "sub",
-)
+PAIRED = ("g", "mrk", "pc", "sub")
 # Codes that begin or end something, with the code of the same number as its other half.
 HALVES = {"bpt": "open", "bx": "open", "sc": "open", "ept": "close", "ex": "close", "ec": "close"}
 MAX_DEPTH = 200
@@ -171,7 +162,7 @@ class XliffUnit:
 
     line: int
     languages: tuple[str, str]  # of source and target as the file says, or ""
-    source: list[tuple[str, str, str]]  # tokens (type, name, raw) as those of mark-up
+    source: list[Token]
     text: str  # of the source, without codes
     translation: str  # empty if there is none
     span: tuple[int, int]
@@ -293,7 +284,7 @@ def _text_without_codes(node: Node, content: bytes) -> str:
     return without_codes(html.unescape("".join(parts)))
 
 
-def _coded_tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
+def _coded_tokens(node: Node, content: bytes) -> Iterator[Token]:
     """Yields what is in an element as tokens of mark-up: text, open, close, alone, keep or
     other.
     """
@@ -321,16 +312,15 @@ def _coded_tokens(node: Node, content: bytes) -> Iterator[tuple[str, str, str]]:
     yield from _text_tokens(content[start : node.stop].decode())
 
 
-def _with_layout(tokens: Iterable[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
+def _with_layout(tokens: Iterable[Token]) -> Iterator[Token]:
     """Yields tokens whose line ends, tabs and wide blanks end a sentence, and so stay."""
     for token_type, name, raw in tokens:
-        for number, part in enumerate(LAYOUT.split(raw) if token_type == "text" else [raw]):
-            if part:
-                yield ("other", "", part) if number % 2 else (token_type, name, part)
+        stretches = divided(LAYOUT, raw) if token_type == "text" else [(raw, False)]
+        for stretch, is_layout in stretches:
+            yield ("other", "", stretch) if is_layout else (token_type, name, stretch)
 
 
-def _text_tokens(raw: str) -> Iterator[tuple[str, str, str]]:
+def _text_tokens(raw: str) -> Iterator[Token]:
     raw = CDATA.sub(lambda cdata: html.escape(cdata[1], quote=False), raw)
-    for number, part in enumerate(NOT_TEXT.split(raw)):
-        if part:
-            yield "alone" if number % 2 else "text", "", part
+    for stretch, is_markup in divided(NOT_TEXT, raw):
+        yield "alone" if is_markup else "text", "", stretch
