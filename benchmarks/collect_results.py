@@ -55,9 +55,9 @@ def collect(
 
     earlier = read_study(study) if study.exists() else {}
     write_study(study, earlier | records)
-    kept = [stored for stored in read_translations(study) if stored["run"] not in records]
-    if kept or translations:
-        write_translations(study, [*kept, *translations])
+    unchanged = [stored for stored in read_translations(study) if stored["run"] not in records]
+    if unchanged or translations:
+        write_translations(study, [*unchanged, *translations])
     return names
 
 

@@ -290,7 +290,7 @@ def train_joey(
         # Its schedule is advanced after a step, by the number of the step that has been taken: one
         # step late.
         advance = manager.scheduler.step
-        manager.scheduler.step = lambda taken: advance(taken + 1)
+        manager.scheduler.step = lambda steps_taken: advance(steps_taken + 1)
         advance(0)
         manager.train_and_validate(train_data=steps, valid_data=SimpleNamespace())  # type: ignore[arg-type]
     return {name: sum_ / len(averaged) for name, sum_ in total.items()}, losses
@@ -327,7 +327,7 @@ def run(arm: str, options: Sequence[str]) -> dict[str, object]:
     data.setup("fit")
     torch.manual_seed(config.seed)  # as a training here does
     model = TranslationModule(config, data.tokenizer.vocab_size).model
-    before = time.process_time()
+    start = time.process_time()
     if arm == "here":
         weights, losses = train_here(options)
     else:
@@ -337,7 +337,7 @@ def run(arm: str, options: Sequence[str]) -> dict[str, object]:
             loss + smoothing_constant(config.optim.label_smoothing, model.vocab_size)
             for loss in losses
         ]
-    seconds = time.process_time() - before
+    seconds = time.process_time() - start
     model.load_state_dict(weights, strict=False)
     model.eval()
     sources, references = text_of(config.data, "test").read()

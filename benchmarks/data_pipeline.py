@@ -51,10 +51,10 @@ def write_corpus(prefix: Path, pairs: int, seed: int) -> None:
             tgt = src * rng.lognormal(-0.05, 0.2, len(src))
             for file, table, lengths in ((en, tables["en"], src), (de, tables["de"], tgt)):
                 counts = np.clip(np.rint(lengths), 1, 200).astype(np.int64)
-                drawn = table[_ranks(rng, counts.sum())].tolist()
+                words = table[_ranks(rng, counts.sum())].tolist()
                 ends = np.cumsum(counts).tolist()
                 file.writelines(
-                    " ".join(drawn[a:b]) + ".\n" for a, b in zip([0, *ends], ends, strict=False)
+                    " ".join(words[a:b]) + ".\n" for a, b in zip([0, *ends], ends, strict=False)
                 )
 
 

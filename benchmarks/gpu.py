@@ -59,8 +59,8 @@ def write_text(folder: Path, pairs: int) -> None:
         lengths = np.clip(np.rint(rng.lognormal(3.04, 0.6, count)), 1, 100).astype(int)
         lengths[: count // 200] = rng.integers(135, 200, count // 200)
         for language in ("en", "de"):
-            drawn = ((n_words ** rng.random(length)).astype(int) - 1 for length in lengths)
-            lines = (" ".join(words[word] for word in sentence) for sentence in drawn)
+            ranks = ((n_words ** rng.random(length)).astype(int) - 1 for length in lengths)
+            lines = (" ".join(words[word] for word in sentence) for sentence in ranks)
             (folder / f"{split}.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -95,11 +95,13 @@ def blocks() -> dict[str, str]:
 
 def trained_again() -> str:
     """Returns a sentence on the smallest text, trained again with later code and the same seeds."""
-    [again] = group_runs(published("own_text_5000"))
-    before = groups()[5_000]
-    difference = compare_groups([again, before], [BLEU], before)[BLEU][again.path]
+    [second_group] = group_runs(published("own_text_5000"))
+    first_group = groups()[5_000]
+    difference = compare_groups([second_group, first_group], [BLEU], first_group)[BLEU][
+        second_group.path
+    ]
     assert difference.is_paired
-    sample = again.sample(BLEU)
+    sample = second_group.sample(BLEU)
     records = read_study(RESULTS / "own_text_5000.jsonl").values()
     [commit] = {record["origin"]["commit"] for record in records}
     return wrapped(

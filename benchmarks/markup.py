@@ -91,10 +91,10 @@ def bleu(translations: list[str], references: list[str], lang: str) -> float:
 def three_ways(translator: Translator, prefix: str) -> list[dict[str, Any]]:
     """Returns a row for each way of translating a text with tags."""
     lang = translator.languages[1]
-    sources, references = (read_lines(f"{prefix}.{one}") for one in translator.languages)
+    sources, references = (read_lines(f"{prefix}.{language}") for language in translator.languages)
     size = {"lines": len(sources), "marks": sum(marks(text).total() for text in sources)}
     restored, placements = translate_texts(
-        translator, [parse_markup(one, is_html=True) for one in sources], paragraphs=True
+        translator, [parse_markup(source, is_html=True) for source in sources], paragraphs=True
     )
     put_back = measured(sources, restored, references, lang)
     left_in, without = (

@@ -114,10 +114,13 @@ def blocks() -> dict[str, str]:
     rows = {record["row"]: record for record in study_facts["rows"]}
     records = [record | {"name": NAMES[row]} | _changes(record) for row, record in rows.items()]
     questions = {
-        question: [row for row in asked if row in rows] for question, asked in QUESTIONS.items()
+        question: [row for row in asked_rows if row in rows]
+        for question, asked_rows in QUESTIONS.items()
     }
     answers = [
-        answer(question, asked, rows, NAMES) for question, asked in questions.items() if asked
+        answer(question, asked_rows, rows, NAMES)
+        for question, asked_rows in questions.items()
+        if asked_rows
     ]
     return {
         "rates": _rates(),

@@ -69,14 +69,14 @@ def translate_once(model: str, line: str) -> tuple[float, float]:
 
 def request_all(server: Server, lines: list[str]) -> float:
     """Returns the server's processor milliseconds for a request of one line, the mean of all."""
-    before = server.cpu()
+    cpu_at_start = server.cpu()
     with contextlib.closing(server.connect()) as connection:
         for line in lines:
             connection.request("POST", "/translate", server.body(line), HEADERS)
             answer = connection.getresponse()
             text = answer.read()
             assert answer.status == 200, text
-    return 1000 * (server.cpu() - before) / len(lines)
+    return 1000 * (server.cpu() - cpu_at_start) / len(lines)
 
 
 def ready(build: Callable[[], Server]) -> tuple[Server, dict[str, float]]:

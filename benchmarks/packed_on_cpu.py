@@ -146,8 +146,8 @@ def states_of_packed(
         for of_side, count in ((batch.src_positions, n_src), (batch.tgt_positions, n_tgt))
     ]
     memory = model.encode(batch.src[:, :n_src], Grouped(src, src), positions[0])
-    own, cross = Grouped(tgt, tgt, causal=True), Grouped(tgt, src)
-    states = model.decode(batch.tgt_in[:, :n_tgt], memory, cross, own, positions[1])
+    self_mask, cross_mask = Grouped(tgt, tgt, causal=True), Grouped(tgt, src)
+    states = model.decode(batch.tgt_in[:, :n_tgt], memory, cross_mask, self_mask, positions[1])
     return states, batch.tgt_out[:, :n_tgt]
 
 

@@ -14,11 +14,11 @@ ROOT = Path(__file__).resolve().parents[1]
 def replaced(page: str, blocks: Mapping[str, str]) -> str:
     """Return the page with these generated blocks replaced."""
     for name, text in blocks.items():
-        before, begin, rest = page.partition(f"<!-- begin {name} -->\n")
-        _, end, after = rest.partition(f"\n<!-- end {name} -->")
+        head, begin, rest = page.partition(f"<!-- begin {name} -->\n")
+        _, end, tail = rest.partition(f"\n<!-- end {name} -->")
         assert begin, name
         assert end, name
-        page = before + begin + text + end + after
+        page = head + begin + text + end + tail
     return page
 
 

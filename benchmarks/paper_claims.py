@@ -270,8 +270,8 @@ def _frame(axis: Any, x: float, rows: int, text: str, left: bool) -> None:
 
     style = {"boxstyle": "round,pad=0.1", "facecolor": "#f3f3f3", "edgecolor": "0.6", "zorder": 0}
     axis.add_patch(FancyBboxPatch((x - 0.6, 0.85), 5.2, rows, **style))
-    place, align = (x - 0.8, "right") if left else (x + 4.8, "left")
-    axis.text(place, 1 + rows / 2, text, ha=align, va="center", fontsize=13)
+    text_x, align = (x - 0.8, "right") if left else (x + 4.8, "left")
+    axis.text(text_x, 1 + rows / 2, text, ha=align, va="center", fontsize=13)
 
 
 def _arrow(axis: Any, points: list[tuple[float, float]]) -> None:

@@ -222,7 +222,7 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
                 if not tally.late:
                     surprises.append(f"{misbehaviour}: {error!r}")
 
-    before = server.memory_mb()
+    mb_at_start = server.memory_mb()
     with ThreadPoolExecutor(HONEST + len(rude)) as clients:
         working = [clients.submit(honest) for _ in range(HONEST)] + [
             clients.submit(visit, misbehaviour) for misbehaviour in rude
@@ -243,7 +243,7 @@ def soak(server: Server, expected: dict[str, str], seconds: float) -> dict[str, 
         "wrong": len(tally.wrong),
         "lost": len(tally.lost),
         "surprises": len(surprises),
-        "MB before": before,
+        "MB before": mb_at_start,
         "MB after": memory,
         "exit": code,
     }

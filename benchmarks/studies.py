@@ -39,9 +39,12 @@ DIGITS = 7  # significant digits of a series
 def write_study(path: Path, runs: Mapping[str, Record]) -> None:
     """Write the runs of a study by name, as `read_study` returns them."""
     shared = functools.reduce(_in_common, runs.values())
-    own = [{"run": name, **_without(record, shared)} for name, record in sorted(runs.items())]
+    differences = [
+        {"run": name, **_without(record, shared)} for name, record in sorted(runs.items())
+    ]
     atomic_write(
-        path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in (shared, *own))
+        path,
+        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in (shared, *differences)),
     )
 
 
@@ -49,8 +52,8 @@ def read_study(path: Path) -> dict[str, Record]:
     """Return the record of each run by name: `config`, `evaluation`, `metrics` and SMALL_FILES
     without suffix.
     """
-    shared, *own = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {record.pop("run"): _merged(shared, record) for record in own}
+    shared, *differences = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {record.pop("run"): _merged(shared, record) for record in differences}
 
 
 def _in_common(record: Record, other: Record) -> Record:
@@ -64,18 +67,18 @@ def _in_common(record: Record, other: Record) -> Record:
 
 
 def _without(record: Record, shared: Record) -> Record:
-    own: Record = {}
+    differences: Record = {}
     for key, value in record.items():
         if key not in shared:
-            own[key] = value
+            differences[key] = value
         elif isinstance(value, dict) and (difference := _without(value, shared[key])):
-            own[key] = difference
-    return own
+            differences[key] = difference
+    return differences
 
 
-def _merged(shared: Record, own: Record) -> Record:
+def _merged(shared: Record, differences: Record) -> Record:
     merged = dict(shared)
-    for key, value in own.items():
+    for key, value in differences.items():
         both_are_tables = isinstance(value, dict) and isinstance(shared.get(key), dict)
         merged[key] = _merged(shared[key], value) if both_are_tables else value
     return merged
@@ -84,16 +87,16 @@ def _merged(shared: Record, own: Record) -> Record:
 def thinned(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Return a run's series as columns: every validation, and of other series the last value."""
     last_of = {key: record["step"] for record in records for key in record}
-    kept = []
+    thinned_records = []
     for record in records:
         is_kept = {key: key.startswith("val/") or last_of[key] == record["step"] for key in record}
         values = {
             key: _rounded(value) for key, value in record.items() if is_kept[key] and key != "step"
         }
         if values:
-            kept.append({"step": record["step"], **values})
-    keys = dict.fromkeys(key for record in kept for key in record)
-    return {key: [record.get(key) for record in kept] for key in keys}
+            thinned_records.append({"step": record["step"], **values})
+    keys = dict.fromkeys(key for record in thinned_records for key in record)
+    return {key: [record.get(key) for record in thinned_records] for key in keys}
 
 
 def _rounded(value: Any) -> Any:

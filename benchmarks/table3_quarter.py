@@ -164,10 +164,10 @@ def answer(
         verdicts: dict[str, list[str]] = {}
         for row in rows:
             verdicts.setdefault(verdict(changes[row][key], key), []).append(names[row])
-        said = [f"{verdict} with {_listed(alike)}" for verdict, alike in verdicts.items()]
+        phrases = [f"{verdict} with {_listed(alike)}" for verdict, alike in verdicts.items()]
         if len(verdicts) == 1:
-            said = [*verdicts]
-        answers.setdefault("; ".join(said), []).append(metric)
+            phrases = [*verdicts]
+        answers.setdefault("; ".join(phrases), []).append(metric)
     parts = [f"{' and '.join(metrics)}: {text}" for text, metrics in answers.items()]
     return wrapped(
         f"- **{question}** " + ". ".join(part[0].upper() + part[1:] for part in parts) + ".", "  "
@@ -194,7 +194,7 @@ def draw_differences(table: Table, path: Path) -> None:
         column: [isinstance(record.get(column.key), Difference) for record in table.records]
         for column in table.columns
     }
-    columns = [column for column, has in has_change.items() if any(has)]
+    columns = [column for column, flags in has_change.items() if any(flags)]
     rows = [
         record
         for position, record in enumerate(table.records)

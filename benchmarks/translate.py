@@ -95,8 +95,10 @@ def sources(lengths_of: str | None, count: int, batch_size: int) -> list[Ids]:
     lengths.sort(reverse=True)
     batches = []
     for length, alike in itertools.groupby(lengths):
-        drawn = [dice.choices(range(len(SPECIAL_IDS), VOCAB), k=length) for _ in alike]
-        batches += [drawn[start : start + batch_size] for start in range(0, len(drawn), batch_size)]
+        sentences = [dice.choices(range(len(SPECIAL_IDS), VOCAB), k=length) for _ in alike]
+        batches += [
+            sentences[start : start + batch_size] for start in range(0, len(sentences), batch_size)
+        ]
     return batches
 
 

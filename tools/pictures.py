@@ -133,7 +133,7 @@ def _serving(model: Path) -> Iterator[str]:
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         lines = iter(server.stdout)
-        yield next(found[0] for line in lines if (found := re.search(r"http://\S+", line)))
+        yield next(match[0] for line in lines if (match := re.search(r"http://\S+", line)))
     finally:
         server.terminate()
         server.wait()
