@@ -471,6 +471,7 @@ def performance() -> dict[str, str]:
             ],
             rows_of("packed_on_cpu"),
         ),
+        "optimisations": _optimisations(),
         "packing-saves": wrapped(_packing_saves()),
         "preparing": wrapped(_preparing()),
         "planning": wrapped(
@@ -556,6 +557,31 @@ def _int8() -> str:
         "to compare runs. Use bfloat16 only on GPUs."
     )
     return wrapped(point, indent="  ")
+
+
+# Where an optimisation is.
+OPTIMISATIONS = {
+    "without the loss a few rows at a time": "`training/loss.py`",
+    "without fast dropout": "`kernels/accelerate.py`",
+    "without prepacked weights": "`kernels/accelerate.py`",
+}
+
+
+def _optimisations() -> str:
+    """Return the table of a step and an evaluation without each optimisation."""
+    records: dict[str, Record] = {}
+    works = ("step of tiny", "evaluating base")
+    for work in works:
+        for row in rows_of(f"optimisations_{work.replace(' ', '_')}"):
+            variant = row["variant"]
+            module = f" ({OPTIMISATIONS[variant]})" if variant in OPTIMISATIONS else ""
+            ratio = f"{row['times all']:.2f} [{row['times low']:.2f}, {row['times high']:.2f}], "
+            record = records.setdefault(variant, {"variant": f"{variant}{module}"})
+            record[work] = (
+                f"{ratio if module else ''}{row['processor seconds']:.1f} s, {row['MB']:,.0f} MB"
+            )
+    columns = [Column("variant", "optimisations"), *map(Column, works)]
+    return table(columns, [dict.fromkeys(works, "") | record for record in records.values()])
 
 
 def _packing_saves() -> str:
