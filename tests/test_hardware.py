@@ -278,6 +278,12 @@ JOB = {"SLURM_JOB_GPUS": "0,1"}
             JOB,
             "accelerator=auto: SLURM gave this job GPUs .SLURM_JOB_GPUS=0,1., but torch",
         ),
+        ((), None, False, {"SLURM_JOB_GPUS": "0"}, "JOB_GPUS=0., but torch"),
+        ((), None, False, {"SLURM_JOB_GPUS": ""}, None),
+        ((), None, False, {"SLURM_GPUS_PER_TASK": "1"}, "GPUS_PER_TASK=1., but torch"),
+        ((), "13.0", True, JOB, "JOB_GPUS=0,1., but torch finds no GPU"),
+        ((), "13.0", False, JOB, "JOB_GPUS=0,1., but this machine has no NVIDIA driver"),
+        ((), "13.0", True, {"CUDA_VISIBLE_DEVICES": ""}, None),
         ((), None, False, {"SLURM_GPUS_ON_NODE": "0"}, None),
         ((), None, False, {}, None),
         (

@@ -44,14 +44,17 @@ PEAK_TFLOPS = {
     "3090": (71.0, 35.6),
 }
 
-# The variables of a SLURM job that has GPUs.
-GPUS_OF_SLURM = (
-    "SLURM_JOB_GPUS",
-    "SLURM_STEP_GPUS",
-    "SLURM_GPUS_ON_NODE",
-    "SLURM_GPUS",
-    "SLURM_GPUS_PER_NODE",
-)
+# The variables of a SLURM job that has GPUs, each with the values that mean none. The first two list
+# GPUs by their numbers, so that 0 is a GPU; the others count them.
+GPUS_OF_SLURM = {
+    "SLURM_JOB_GPUS": ("",),
+    "SLURM_STEP_GPUS": ("",),
+    "SLURM_GPUS_ON_NODE": ("", "0"),
+    "SLURM_GPUS": ("", "0"),
+    "SLURM_GPUS_PER_NODE": ("", "0"),
+    "SLURM_GPUS_PER_TASK": ("", "0"),
+    "SLURM_GPUS_PER_SOCKET": ("", "0"),
+}
 
 
 def choose_device(accelerator: str) -> torch.device:
@@ -139,13 +142,16 @@ def _accelerator(settings: TrainerOptions) -> str:
                 f"trainer.{several}={getattr(settings, several)}: {why_no_gpu()}, or {on_cpu}, a "
                 "process for each"
             )
-        signs = ["this machine has an NVIDIA driver"] if has_nvidia_driver() else []
+        is_cpu_build = not (torch.version.cuda or torch.version.hip)
+        signs = (
+            ["this machine has an NVIDIA driver"] if is_cpu_build and has_nvidia_driver() else []
+        )
         signs += [
             f"SLURM gave this job GPUs ({name}={value})"
-            for name in GPUS_OF_SLURM
-            if (value := os.environ.get(name, "")) not in ("", "0")
+            for name, none in GPUS_OF_SLURM.items()
+            if (value := os.environ.get(name, "")) not in none
         ]
-        if signs and not (torch.version.cuda or torch.version.hip):
+        if signs:
             raise ConfigError(
                 f"trainer.accelerator=auto: {signs[0]}, but {why_no_gpu()}, or {on_cpu}"
             )
