@@ -368,6 +368,22 @@ def test_a_subtitle_goes_on_until_the_next_one_begins(name, content, texts):
     assert not found.remarks
 
 
+@pytest.mark.parametrize(
+    ("page", "texts"),
+    [
+        ("<p translate=no>no<p>one</p><p>two", "one|two"),
+        ("<div><p class=notranslate>no <b>no</b></div>one", "one"),
+        ("<p translate=no>no<br>no<script>x</script> no</p>one", "one"),
+        ("<p translate=no>no<h2>one</h2>two", "one|two"),
+        ("<p translate=no><ruby>no<rt>no</ruby> no</p><p>one", "one"),
+        ("<table><td><p translate=no>no<td>one</table>", "one"),
+    ],
+)
+def test_a_kept_paragraph_without_a_closing_tag_ends_where_browsers_end_it(page, texts):
+    assert [part.text for part in document("a.html", page).parts] == texts.split("|")
+    assert translated("a.html", page, shout=False) == page
+
+
 @pytest.mark.parametrize("name", ["a.srt", "a.vtt"])
 def test_subtitles_with_carriage_returns_between_lines_are_translated_and_keep_them(name):
     head = "WEBVTT\r\r" if name == "a.vtt" else ""

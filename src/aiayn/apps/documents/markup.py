@@ -22,6 +22,10 @@ BLOCK = """address article aside blockquote body br caption col colgroup dd deta
 dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe
 legend li main menu nav noembed noframes noscript ol optgroup option p pre script section select
 style summary table tbody td textarea tfoot th thead title tr ul xmp"""
+# Those of them that may stand in a paragraph; all others end it.
+IN_PARAGRAPH = (
+    "br iframe noembed noframes noscript optgroup option script select style textarea title"
+)
 # These stay as they are, with all that is in them; of those in a sentence the model sees the words.
 KEPT = """address code iframe kbd math noembed noframes pre samp script style svg textarea time tt
 var xmp"""
@@ -30,8 +34,9 @@ EMPTY = "area base embed img input meta param source track"  # have no closing t
 VOID = f"{EMPTY} br col hr link wbr"
 RUBY = "rb rp rt rtc ruby"  # their closing tags may be missing
 ANNOTATION = "rp rt rtc"  # how a word of the source is read: kept, and no word of the sentence
-BLOCK, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, ANNOTATION = (
-    frozenset(names.split()) for names in (BLOCK, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, ANNOTATION)
+BLOCK, IN_PARAGRAPH, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, ANNOTATION = (
+    frozenset(names.split())
+    for names in (BLOCK, IN_PARAGRAPH, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, ANNOTATION)
 )
 # What a translation may not have more of: tags, placeholders, braces, which `str.format` refuses,
 # and where a parser begins a tag.
@@ -134,7 +139,8 @@ class Reader(HTMLParser):
         self.tokens: list[Token] = []
         self._text, self._done = text, 0
         self._event: tuple[str, str] = ("alone", "")
-        self._annotation = ""  # the name of the one that is open
+        # The name of what is kept, is open, and may end without a tag: an annotation or a paragraph
+        self._implied = ""
         for pattern in {TEXT_TAG, hidden}:
             text = pattern.sub(lambda match: "x" * len(match[0]), text)
         head, end, tail = text.rpartition(">")
@@ -152,7 +158,7 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         tag = tag.partition(".")[0]  # classes of WebVTT: `<c.red>` ends with `</c>`
-        self._end_annotation(tag)
+        self._end_implied(tag)
         values = {name: (value or "").lower() for name, value in attrs}
         is_kept = (
             tag in KEPT
@@ -160,7 +166,8 @@ class Reader(HTMLParser):
             or values.get("translate") == "no"
             or "notranslate" in values.get("class", "").split()
         ) and tag not in VOID
-        self._annotation = tag if tag in ANNOTATION else self._annotation
+        if tag in ANNOTATION or (is_kept and tag == "p"):
+            self._implied = tag
         self._event = ("alone" if tag in EMPTY else "keep" if is_kept else "open", tag)
         if tag in RAW_TEXT:
             self.set_cdata_mode(tag)
@@ -170,16 +177,19 @@ class Reader(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         tag = tag.partition(".")[0]
-        if tag == self._annotation:
-            self._annotation = ""
-        self._end_annotation(tag)
+        if tag == self._implied:
+            self._implied = ""
+        self._end_implied(tag)
         self._event = ("close", tag)
 
-    def _end_annotation(self, tag: str) -> None:
-        """Closes an annotation of ruby that this tag ends."""
-        if self._annotation and (tag in RUBY or tag in BLOCK):
-            self.tokens.append(("close", self._annotation, ""))
-            self._annotation = ""
+    def _end_implied(self, tag: str) -> None:
+        """Closes an annotation of ruby or a paragraph that this tag ends."""
+        ends_paragraph = tag in BLOCK and tag not in IN_PARAGRAPH
+        if self._implied and (
+            ends_paragraph if self._implied == "p" else tag in RUBY or tag in BLOCK
+        ):
+            self.tokens.append(("close", self._implied, ""))
+            self._implied = ""
 
     def handle_data(self, data: str) -> None:
         self._event = ("text", "")
