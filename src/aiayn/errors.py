@@ -168,8 +168,15 @@ def one_line_errors() -> Iterator[None]:
             raise
         if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
             traceback.print_exc()
-        print(message, file=sys.stderr)
+        print(without_controls(message), file=sys.stderr)
         sys.exit(code)
+
+
+def without_controls(text: str) -> str:
+    """Escapes control characters: a name in a file of somebody else's could clear the terminal, or
+    begin a second line.
+    """
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda control: repr(control[0])[1:-1], text)
 
 
 @cache

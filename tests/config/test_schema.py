@@ -569,3 +569,47 @@ def test_runs_that_are_named_alone_are_found_below_outputs(tmp_path, monkeypatch
     assert (found.run, found.baseline, found.ensemble) == ("all/a", "here", ["all/b", "all/a"])
     assert compose_evaluation(["run=a"]).run == "outputs/a"
     assert compose_evaluation(["run=nowhere"]).run == "nowhere"
+
+
+def nested(depth: int, width: int = 1) -> list:
+    value: list = []
+    for _ in range(depth):
+        value = [value] * width
+    return value
+
+
+def containing_itself() -> dict:
+    table: dict = {}
+    table["a"] = [table]
+    return table
+
+
+@pytest.mark.parametrize(
+    ("value", "is_refused"),
+    [
+        (nested(19), False),
+        (nested(20), True),
+        (nested(10_000), True),
+        (nested(12, 9), True),  # 300 billion values in a hundred
+        (["x"] * 99_999, False),
+        (["x"] * 100_001, True),
+        (containing_itself(), True),
+    ],
+    ids=["20 deep", "21 deep", "10,000 deep", "laughs", "long", "too long", "in itself"],
+)
+@pytest.mark.parametrize("key", ["extension", "name"])
+def test_a_stored_value_that_cannot_be_copied_is_refused_before_it_is(
+    plain, key, value, is_refused
+):
+    stored = {**plain, key: {"own": value} if key == "extension" else value}
+    if key == "extension" and not is_refused:
+        assert from_dict(Config, stored).extension == {"own": value}
+    else:
+        with pytest.raises(ConfigError, match=f"^{key}.* (too deeply|must be of type)") as refused:
+            from_dict(Config, stored)
+        assert len(str(refused.value)) < 200
+
+
+def test_control_characters_of_a_stored_value_are_escaped(plain):
+    with pytest.raises(ConfigError, match=r"tgt_lang=a\\x1b\[2J\\nb: a language"):
+        from_dict(Config, changed(plain, **{"data.tgt_lang": "a\x1b[2J\nb"}))

@@ -60,9 +60,15 @@ def of_another_schedule(lightning):
     lightning["lr_schedulers"] = [{"last_epoch": "nine"}]
 
 
+def of_another_step(lightning):
+    progress = lightning["loops"]["fit_loop"]["epoch_loop.automatic_optimization.optim_progress"]
+    progress["optimizer"]["step"]["total"]["completed"] = -7
+
+
 @pytest.mark.quick("of_other_sizes")
 @pytest.mark.parametrize(
-    "change", [of_other_sizes, of_fewer_weights, without_moments, of_another_schedule]
+    "change",
+    [of_other_sizes, of_fewer_weights, without_moments, of_another_schedule, of_another_step],
 )
 def test_a_whole_optimizer_state_of_another_training_is_refused_in_a_line(
     config, killed_at, unbroken, tmp_path, change

@@ -188,6 +188,18 @@ def test_a_page_begins_with_the_model_the_day_and_the_time_that_training_took(tm
     assert lines[2] == f"{date.fromtimestamp(1_700_000_000)}, 0:00:21 of training"
 
 
+@pytest.mark.parametrize("speed", [0, -0.0, 1e-300, -1e-300])
+def test_a_speed_that_cannot_be_leaves_the_time_out_of_the_page(tmp_path, speed):
+    run = write_sweep(tmp_path, ("seed=3", 5.0, 20.0)) / "seed-3"
+    train = {"kept": 30, "tgt_tokens": 120}
+    (run / "corpus.json").write_text(json.dumps({"splits": {"train": train}, "steps_per_epoch": 5}))
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 4, "perf/tokens_per_sec": speed}) + "\n")
+
+    page = write_report(run).read_text()
+
+    assert " of training" not in page or "0:00:00 of training" in page
+
+
 def test_of_a_run_that_has_hardly_begun_there_is_a_page_too(tmp_path):
     run = write_run(tmp_path / "new")
     for path in (*run.glob("*.json*"), run / "evaluation/test/evaluation.json"):

@@ -26,7 +26,7 @@ import torch
 from applications import composed, composed_options
 
 from aiayn.config.stored import to_dict
-from aiayn.errors import ConfigError, RefusedError, ResourceError, writing
+from aiayn.errors import ConfigError, RefusedError, ResourceError, one_line_errors, writing
 from aiayn.files import atomic_write, host
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoint_folder, checkpoints
@@ -343,6 +343,8 @@ def a_list_that_contains_itself() -> list:
         ({"step": -1}, "step is not a count"),
         ({"micro_batches": 2**31}, "micro_batches is not a count"),
         ({"averaged": ["10"]}, "averaged is not a list of steps"),
+        ({"averaged": [-1]}, "averaged is not a list of steps"),
+        ({"averaged": [10**400]}, "averaged is not a list of steps"),
         ({"averaged": a_list_that_contains_itself()}, "averaged is not a list of steps"),
     ],
 )
@@ -391,6 +393,45 @@ def test_a_model_much_larger_than_its_weights_is_refused_before_it_is_built(orig
         RefusedError, match=r"step 1500 has [\d,]+ parameters, and the model of its"
     ):
         load_model(larger)
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(original, tmp_path, capsys):
+    payload = changed(original, weights={"\x1b[2J\nw\x9b": [1.0]})
+    checkpoints.write_tensors(tmp_path / "a.ckpt", payload)
+
+    with pytest.raises(SystemExit) as end, one_line_errors():
+        checkpoints.load(tmp_path / "a.ckpt")
+    assert end.value.code == RefusedError.exit_code
+    assert r"the weight \x1b[2J\nw\x9b is not a plain tensor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_weights_that_would_be_rounded_to_other_numbers_are_refused(dtype, original):
+    name = "embedding.weight"
+    other = replace(original, weights=original.weights | {name: original.weights[name].to(dtype)})
+
+    with pytest.raises(RefusedError, match=rf"{name} has the type {dtype} in the place of torch"):
+        load_model(other)
+
+
+def test_weights_of_another_precision_are_loaded(original):
+    for dtype in (torch.float64, torch.float16, torch.bfloat16):
+        weights = {name: weight.to(dtype) for name, weight in original.weights.items()}
+        loaded = load_model(replace(original, weights=weights))
+        assert torch.equal(
+            loaded.embedding.weight, original.weights["embedding.weight"].to(dtype).float()
+        )
+
+
+def test_a_checkpoint_of_another_step_than_its_name_says_is_not_continued(
+    original, tmp_path, caplog
+):
+    fill(tmp_path, original, 100, 200)
+    checkpoints.save(tmp_path / "step_200.ckpt", with_weights(original, 300, seed=1))
+
+    checkpoint, _ = checkpoint_folder.load_newest(tmp_path)
+    assert checkpoint.step == 100
+    assert "step_200.ckpt: holds step 300, not the one of its name" in caplog.text
 
 
 # Writing.

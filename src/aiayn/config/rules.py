@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar, dataclass_transform
 
 from aiayn.config.program import conf_folder
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, without_controls
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -210,7 +210,7 @@ def written(key: str, value: Any) -> str:
     """Returns KEY=VALUE for a message; of a long value its beginning and its length."""
     if isinstance(value, int) and not -HUGE < value < HUGE:  # Python writes 4,300 digits at most
         return f"{key}: a number of more than {MAX_DIGITS} digits"
-    text = str(value)
+    text = without_controls(str(value))
     return f"{key}={text}" if len(text) <= 100 else f"{key}={text[:60]}... ({len(text)} characters)"
 
 

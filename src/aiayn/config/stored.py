@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
+MAX_DEPTH, MAX_VALUES = 20, 100_000  # of one stored option
+
 # What decides which checkpoints a training keeps: of no effect once it is finished.
 UNTIL_THE_END = ("trainer.average_last", "trainer.best_metric")
 
@@ -78,12 +80,29 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     if float in types:
         types.add(int)
     name = option_type.__name__ if isinstance(option_type, type) else option_type
+    require(_is_bounded(value), f"{key}: nested too deeply, or too large")
     if option_type is not Any and type(value) not in types:
         raise ConfigError(f"{written(key, value)}: must be of type {name}")
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and "\0" in text:
             raise ConfigError(f"{key}={value!r:.80}: contains a NUL character")
     return value
+
+
+def _is_bounded(value: Any) -> bool:
+    """Returns whether a value can be copied and written: an alias of YAML may contain itself, or
+    stand for billions of values.
+    """
+    pending, count = [(value, 0)], 0
+    while pending:
+        container, depth = pending.pop()
+        if isinstance(container, Mapping | list | tuple):
+            count += len(container)
+            if depth > MAX_DEPTH or count > MAX_VALUES:
+                return False
+            values = container.values() if isinstance(container, Mapping) else container
+            pending += [(inner, depth + 1) for inner in values]
+    return True
 
 
 def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -139,8 +139,10 @@ def _about(run: MeasuredRun, step: int) -> list[str]:
         seconds = sum(
             (step - previous) * tokens_per_step / tokens_per_second
             for (previous, _), (step, tokens_per_second) in pairwise([(0, 0), *speeds])
+            if tokens_per_second > 0
         )
-        when += f", {timedelta(seconds=round(seconds))} of training"
+        if abs(seconds) < timedelta.max.total_seconds():
+            when += f", {timedelta(seconds=round(seconds))} of training"
     return [*lines, when]
 
 

@@ -46,7 +46,10 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
     for step in reversed(complete):
         path = step_path(folder, step)
         try:
-            return load(path), load_states(optimizer_path(path))
+            checkpoint = load(path)
+            if checkpoint.step != step:
+                raise RefusedError(f"{path}: holds step {checkpoint.step}, not the one of its name")
+            return checkpoint, load_states(optimizer_path(path))
         except RefusedError as error:
             log.warning("warning: %s; trying the one before", error)
     if complete:

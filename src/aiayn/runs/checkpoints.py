@@ -90,10 +90,10 @@ def _fault_of(payload: Mapping[str, Any]) -> str:
     shows that a file is complete, not who made it.
     """
     for name in ("step", "micro_batches"):
-        if type(payload[name]) is not int or not 0 <= payload[name] <= MAX_COUNT:
+        if not _is_count(payload[name]):
             return f"{name} is not a count"
     steps, weights = payload["averaged"], payload["weights"]
-    if not isinstance(steps, list) or not all(type(step) is int for step in steps):
+    if not isinstance(steps, list) or not all(_is_count(step) for step in steps):
         return "averaged is not a list of steps"
     if not isinstance(payload["corpus"], str):
         return "corpus is not a fingerprint"
@@ -108,6 +108,10 @@ def _fault_of(payload: Mapping[str, Any]) -> str:
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return "tokenizer is not the JSON of one"
     return ""
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MAX_COUNT
 
 
 def _vocab_size_of(tokenizer: str) -> int:
@@ -325,6 +329,11 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
     saved.
     """
     try:
+        for name, weight in model.state_dict().items():
+            # torch would cut the imaginary parts off, and the digits after the point
+            if name in checkpoint.weights and _number(weight) != _number(checkpoint.weights[name]):
+                dtype = checkpoint.weights[name].dtype
+                raise RuntimeError(f"{name} has the type {dtype} in the place of {weight.dtype}")
         model.load_state_dict(checkpoint.weights, strict=True)
     except RuntimeError as error:
         reason = "it was written by another version of this program"
@@ -334,6 +343,12 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
             f"the checkpoint of step {checkpoint.step} does not fit the model of its own "
             f"configuration: {one_line(error)}; {reason}"
         ) from error
+
+
+def _number(weight: Any) -> tuple[bool, bool] | None:
+    """Returns what a conversion of types must keep of a weight."""
+    is_tensor = isinstance(weight, Tensor)
+    return (weight.is_floating_point(), weight.is_complex()) if is_tensor else None
 
 
 def average(checkpoints: list[Checkpoint]) -> Checkpoint:

@@ -77,10 +77,12 @@ class CheckpointSaver(Checkpoint):
             trainer.should_stop = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Raises RefusedError for a restored state that differs in shape from its weight, where the
-        optimizer's fused kernel would read beyond its end.
+        """Raises RefusedError for counters of another step, and for a restored state that differs
+        in shape from its weight, where the optimizer's fused kernel would read beyond its end.
         """
         [optimizer], resumed = trainer.optimizers, self.run.checkpoint
+        if resumed and trainer.global_step != self.run.start_step:
+            raise resumed.refusal(f"it is of step {trainer.global_step}")
         if not resumed or not any(group.get("fused") for group in optimizer.param_groups):
             return
         for weight, state in optimizer.state.items():
