@@ -122,6 +122,13 @@ def test_a_decoder_of_other_layers_is_searched_by_its_own_step(idea, config, pla
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("idea", slow_but(["talking_heads"], ["talking_heads", "shared_layers"]))
+def test_heads_that_talk_and_layers_that_are_one_resume_and_are_searched_as_they_train(
+    idea, config, plain, tmp_path
+):
+    assert_works_as_itself(idea, config, plain, tmp_path)
+
+
 @pytest.mark.parametrize("idea", ["geglu", "scale_norm"])
 def test_other_sub_layers_and_norms_start_and_train_as_the_papers_do(idea, config, plain, tmp_path):
     run = assert_works_as_itself(idea, config, plain, tmp_path)
@@ -140,7 +147,10 @@ def test_what_python_and_numpy_draw_while_training_is_drawn_again_after_a_kill(
 
 
 @pytest.mark.parametrize(
-    "idea", slow_but(["wrong_positions"], ["wrong_positions", "wrong_convolution"])
+    "idea",
+    slow_but(
+        ["wrong_alibi", "wrong_positions"], ["wrong_alibi", "wrong_positions", "wrong_convolution"]
+    ),
 )
 def test_what_takes_rows_for_positions_is_refused_at_the_first_step(idea, config, tmp_path):
     message = r"decoding position by position gives different outputs .* differ by [\d.]+\)"
