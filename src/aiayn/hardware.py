@@ -44,8 +44,8 @@ PEAK_TFLOPS = {
     "3090": (71.0, 35.6),
 }
 
-# The variables of a SLURM job that has GPUs, each with the values that mean none. The first two list
-# GPUs by their numbers, so that 0 is a GPU; the others count them.
+# The variables of a SLURM job that has GPUs, each with the values that mean none. The first two
+# list GPUs by their numbers, so that 0 is a GPU; the others count them.
 GPUS_OF_SLURM = {
     "SLURM_JOB_GPUS": ("",),
     "SLURM_STEP_GPUS": ("",),
