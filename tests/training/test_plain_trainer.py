@@ -2,6 +2,9 @@
 works and what not.
 """
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +19,7 @@ from pytorch_lightning.callbacks import EarlyStopping, LearningRateMonitor, Mode
 import aiayn
 from aiayn.config.extensions import load_extension
 from aiayn.config.schema import Config
+from aiayn.config.stored import to_dict
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import checkpoints
@@ -236,6 +240,58 @@ def test_overfit_batches_trains_on_the_same_steps_again_and_again(make):
     trainer, module, data = make(overfit_batches=2, callbacks=[Seen()])
     trainer.fit(module, data)
     assert seen == [0, 1, 0, 1, 0, 1]
+
+
+SCRIPT = """
+import json
+from pathlib import Path
+
+import pytorch_lightning as pl
+
+from aiayn.config.schema import Config
+from aiayn.config.stored import from_dict
+from aiayn.data.datamodule import TranslationDataModule
+from aiayn.training.module import TranslationModule
+
+
+class Seen(pl.Callback):
+    numbers = []
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, *arguments):
+        self.numbers.append(batch.number)
+
+    def on_train_end(self, trainer, module):
+        Path(f"rank_{trainer.global_rank}.json").write_text(json.dumps(self.numbers))
+
+
+options = from_dict(Config, json.loads(Path("options.json").read_text()))
+trainer = pl.Trainer(
+    accelerator="cpu",
+    devices=2,
+    strategy="ddp",
+    accumulate_grad_batches=2,
+    overfit_batches=4,
+    max_steps=4,
+    callbacks=[Seen()],
+    logger=False,
+    enable_checkpointing=False,
+)
+data = TranslationDataModule(options.data, seed=3)
+trainer.fit(TranslationModule(options, 280), data)
+"""
+
+
+@pytest.mark.slow
+def test_two_devices_take_the_micro_batches_of_the_same_steps_in_turn(config, tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "options.json").write_text(json.dumps(to_dict(config)))
+    command = [sys.executable, "script.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    for rank in (0, 1):
+        numbers = json.loads((tmp_path / f"rank_{rank}.json").read_text())
+        # Two steps of four micro-batches, twice
+        assert numbers == [*range(rank, 8, 2)] * 2
 
 
 def test_limit_train_batches_takes_the_first_steps_of_each_epoch_and_resumes(make, tmp_path):
