@@ -108,16 +108,16 @@ def fill(options: Config, values: Mapping[str, Any]) -> Config:
     return _rebuilt(Config, options, _of_open(options, values), {})
 
 
-def _of_open(options: Config, values: Mapping[str, Any], reason: str = "") -> dict[str, Any]:
-    """Returns those of the values whose options are open; logs them with the reason, if there is
-    one.
-    """
+def _of_open(options: Config, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of the values whose options are open."""
     still_open = open_options(options)
-    inferred = {key: value for key, value in values.items() if key in still_open}
-    if reason and inferred:
-        pairs = " ".join(f"{key}={value}" for key, value in inferred.items())
+    return {key: value for key, value in values.items() if key in still_open}
+
+
+def _log_inferred(values: Mapping[str, Any], reason: str) -> None:
+    if values:
+        pairs = " ".join(f"{key}={value}" for key, value in values.items())
         log.info("fitted   to %s: %s", reason, pairs)
-    return inferred
 
 
 class SizedConfig(Config):
@@ -160,7 +160,8 @@ def infer_sizes(
             size = supported
         values["data.vocab_size"] = size
         values["data.tokens_per_step"] = max(preset.tokens_per_step, options.data.max_length + 1)
-        inferred = _of_open(options, values, f"{pairs:,} pairs")
+        inferred = _of_open(options, values)
+        _log_inferred(inferred, f"{pairs:,} pairs")
     return _rebuilt(SizedConfig, options, inferred, SIZED)
 
 
@@ -211,7 +212,8 @@ def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
         "trainer.val_every": min(MAX_INTERVAL, max(steps // 20, shortest)),
         "trainer.checkpoint_every": max(1, min(MAX_INTERVAL, steps // 50)),
     }
-    inferred = _of_open(options, intervals, f"{steps:,} steps")
+    inferred = _of_open(options, intervals)
+    _log_inferred(inferred, f"{steps:,} steps")
     warmup = optim.warmup_steps or usual_warmup
     # Equation (3) with lr_scale 1 has its peak at (d_model * warmup)^-0.5.
     d_model, scale = options.model.d_model, optim.lr_scale
@@ -221,7 +223,7 @@ def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
         peak = usual_peak(d_model)
         scale = float(f"{peak * (d_model * warmup) ** 0.5:.3g}")
         reason = f"d_model and warm-up, for a peak learning rate of {peak:.2g}"
-        _of_open(options, {"optim.lr_scale": scale}, reason)
+        _log_inferred({"optim.lr_scale": scale}, reason)
     inferred |= {"trainer.max_steps": steps, "optim.lr_scale": scale}
     return _rebuilt(RunConfig, options, inferred, RESOLVED)
 
