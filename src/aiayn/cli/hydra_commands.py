@@ -163,9 +163,9 @@ def _run_hydra(
         # Hydra's parser knows neither options on both sides of a flag nor, in the jobs of a sweep,
         # abbreviated flags.
         sys.argv[1:] = []
-        for name, value in vars(arguments).items():
-            if value and name != "overrides":
-                flag = f"--{name.replace('_', '-')}"
+        for argument, value in vars(arguments).items():
+            if value and argument != "overrides":
+                flag = f"--{argument.replace('_', '-')}"
                 sys.argv.append(flag if value is True else f"{flag}={value}")
         sys.argv += [compose.for_hydra(override, schema) for override in arguments.overrides]
         application()

@@ -80,7 +80,8 @@ class TranslationDataModule(pl.LightningDataModule):
                 f"data.tokens_per_step={as_option(config.tokens_per_step)}: null is inferred from "
                 "the number of pairs only by `aiayn train`; set both"
             )
-        self.config = DataConfig(**vars(config))
+        # What `aiayn.compose` returns allows null; with sizes, options are a `DataConfig`.
+        self.config = config if type(config) is DataConfig else DataConfig(**vars(config))
         # Lightning reads it: does one process of each machine call `prepare_data`, or one of all?
         self.prepare_data_per_node = self.config.prepare_per_node
         self.seed = seed
@@ -273,8 +274,9 @@ class RankSampler(DistributedSampler, SequentialSampler):
 
     Lightning would replace a sampler of any other class than these two bases: on several devices by
     its own DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what
-    makes up a step. What is loaded follows from the step, which a resumed training has restored,
-    too, not from the epoch that Lightning sets.
+    makes up a step. It would leave an iterable of our own alone, but subclasses of the data module
+    set attributes of the DataLoader that `train_dataloader` returns. What is loaded follows from
+    the step, which a resumed training has restored, too, not from the epoch that Lightning sets.
     """
 
     def __init__(

@@ -129,12 +129,11 @@ def _train(
         options, source = resolve_init_from(options, options.init_from, folder, chosen)
     sized = infer_from_text(fill_as_stored(folder, options))
     check_unchanged(folder, sized)
-    sizes = sized.data.vocab_size, hardware.accelerator, sized.data.src_vocab_size
-    check_size(sized.model, *sizes)
+    check_size(sized.model, sized.data.vocab_size, hardware.accelerator, sized.data.src_vocab_size)
     form = step_form(sized, hardware, research)
     own_code = research.file_names
     with own_code_explained(own_code):
-        datamodule = make_data(sized, source, research, packed=form.why_padded is None)
+        datamodule = make_data(sized, source, research, hardware, packed=form.why_padded is None)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         checkpoint = load_resume_state(folder, datamodule.corpus, sized)
         with own_code_explained(own_code):

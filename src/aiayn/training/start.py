@@ -79,6 +79,7 @@ class RunSpec:
     start_step: int  # the optimizer steps that earlier starts have done
     end_reason: str | None  # why the training ended at start_step; None where it goes on
     is_finished: bool  # earlier starts have also averaged it
+    epoch_steps: int  # the optimizer steps of an epoch
 
     @property
     def is_trained(self) -> bool:
@@ -87,11 +88,6 @@ class RunSpec:
         """
         at_end = self.start_step == self.config.trainer.max_steps
         return self.is_finished or (self.end_reason is not None and not at_end)
-
-    @property
-    def epoch_steps(self) -> int:
-        """Returns the optimizer steps of an epoch."""
-        return self.config.trainer.steps_of_epoch(self.plan.steps_per_epoch)
 
     def translator(self, module: TranslationModule) -> Translator:
         """Translates with the model in training, greedily."""
@@ -187,15 +183,23 @@ def _why_not(name: str, value: bool | str, *obstacles: tuple[object, str]) -> st
 
 
 def make_data(
-    config: SizedConfig, source: Checkpoint | None, research: Research, *, packed: bool
+    config: SizedConfig,
+    source: Checkpoint | None,
+    research: Research,
+    hardware: Hardware,
+    *,
+    packed: bool,
 ) -> TranslationDataModule:
     """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of
     the source.
 
     Which ranks prepare it, `data.prepare_per_node` says.
     """
+    options = config.data
+    if hardware.accelerator == "gpu":
+        options = replace(options, max_tokens_per_device=tokens_per_device(config))
     datamodule = research.datamodule(
-        replace(config.data, max_tokens_per_device=tokens_per_device(config)),
+        options,
         seed=config.seed,
         devices=config.trainer.world_size,
         tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
@@ -261,6 +265,7 @@ def begin(
         start_step=start_step,
         end_reason=ended_by,
         is_finished=ended_by is not None and folder.averaged.exists(),
+        epoch_steps=trainer.steps_of_epoch(plan.steps_per_epoch),
     )
     return spec, validations
 
