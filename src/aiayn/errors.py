@@ -98,7 +98,7 @@ class FailedJobsError(UserError):
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a count with its noun, which is in the plural unless the count is 1."""
+    """Returns a count with its noun, which is in the plural unless the count is 1."""
     plural = "es" if noun.endswith("ch") else "s"
     return f"{count:,} {noun}{'' if count == 1 else plural}"
 

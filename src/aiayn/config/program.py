@@ -106,5 +106,5 @@ def _in_environment(name: str) -> str:
 
 
 def extension_flags(files: Sequence[str]) -> str:
-    """Return the flags that name extensions to a command, each after a space."""
+    """Returns the flags that name extensions to a command, each after a space."""
     return "".join(f" --extension {shlex.quote(file)}" for file in files)

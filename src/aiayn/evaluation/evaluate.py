@@ -49,7 +49,7 @@ KEPT_SAMPLES = 20
 
 
 def evaluate(config: EvaluateConfig) -> Evaluation:
-    """Translate raw source, score the text, print a table, and write all of it into the run's
+    """Translates raw source, scores the text, prints a table, and writes all of it into the run's
     folder.
 
     `RUN/evaluation/SPLIT/` gets `hypotheses.txt`, with `source.txt` and `reference.txt` beside it,
@@ -157,7 +157,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
 
 def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:
-    """Return the options of the checkpoint's text, and of a run those of today: data.test may have
+    """Returns the options of the checkpoint's text, and of a run those of today: data.test may have
     changed since.
     """
     with suppress(RefusedError):  # a checkpoint by itself
@@ -169,7 +169,7 @@ def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:
 def _forced_decoding(
     translator: Translator | SplitTranslator, data: DataConfig, test: TestSet
 ) -> dict[str, Any] | None:
-    """Return how probable the model finds the first reference; None where it has too few learned
+    """Returns how probable the model finds the first reference; None where it has too few learned
     positions.
     """
     references = [learned_target(line, data.tags) for line in test.references[0]]
@@ -186,7 +186,7 @@ def _forced_decoding(
 
 
 def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
-    """Return the other run's translations and scores. Raises ConfigError if there is no such run,
+    """Returns the other run's translations and scores. Raises ConfigError if there is no such run,
     RefusedError unless they are of the same text.
     """
     if not run.exists():
@@ -213,7 +213,7 @@ def _against_baseline(
     hypotheses: list[str],
     test: TestSet,
 ) -> dict[str, Any]:
-    """Return the paired tests against a baseline, by kind of score, and which options differ."""
+    """Returns the paired tests against a baseline, by kind of score, and which options differ."""
     baseline_hypotheses, of_baseline = baseline
     ours, theirs = made_with(evaluation), made_with(of_baseline)
     return {
@@ -237,7 +237,7 @@ def _refuse_unwritable(to: EvaluationFolder) -> None:
 def _write_results(
     to: EvaluationFolder, evaluation: Evaluation, test: TestSet, hypotheses: list[str]
 ) -> None:
-    """Write hypotheses beside their source and reference, scores and, to be read on the page,
+    """Writes hypotheses beside their source and reference, scores and, to be read on the page,
     evenly spread samples.
 
     Raises ResourceError where they cannot be written; no file is left incomplete.

@@ -19,7 +19,7 @@ EMPTY = ("", "")
 
 
 def score_table(evaluation: Evaluation) -> str:
-    """Return the printed table: model, text and search, then a line for every kind of score with
+    """Returns the printed table: model, text and search, then a line for every kind of score with
     its signature.
     """
     rows = [*_made_of(evaluation), EMPTY, *_score_rows(evaluation)]
@@ -38,7 +38,7 @@ def score_table(evaluation: Evaluation) -> str:
 
 
 def _made_of(evaluation: Evaluation) -> Rows:
-    """Return the rows that say what was scored: the weights, the text and the search."""
+    """Returns the rows that say what was scored: the weights, the text and the search."""
     averaged = evaluation.averaged
     weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
     if evaluation.ensemble:
@@ -102,7 +102,7 @@ def _score_rows(evaluation: Evaluation) -> Rows:
 
 
 def _paper_rows(evaluation: Evaluation) -> Rows:
-    """Return the paper's figures for this text, if it has some."""
+    """Returns the paper's figures for this text, if it has some."""
     if evaluation.test_set == SECTION_23:
         figures = ", ".join(f"{row.printed['f1']} {row.training}" for row in TABLE_4)
         return [("paper", f"        {figures} ({SECTION_23}, Table 4)")]
@@ -138,7 +138,7 @@ def _baseline_rows(baseline: Mapping[str, Any], system: Mapping[str, Any]) -> Ro
 
 
 def made_with(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the checkpoint and the options of the search behind these scores, which change them
+    """Returns the checkpoint and the options of the search behind these scores, which change them
     within one run.
     """
     return {"checkpoint": evaluation.checkpoint, **evaluation.made_with}

@@ -32,7 +32,7 @@ def compare_systems(
     bootstrap: int = BOOTSTRAP,
     randomisation: int = RANDOMISATION,
 ) -> dict[str, dict[str, Any]]:
-    """Return for every kind both scores, their intervals and p-values of no difference.
+    """Returns for every kind both scores, their intervals and p-values of no difference.
 
     Kinds that do not apply to the language are left out. Raises DataError where lines differ in
     number.
@@ -65,7 +65,7 @@ def compare_systems(
 def paired_bootstrap(
     baseline: Output, system: Output, n_samples: int = BOOTSTRAP
 ) -> tuple[dict[str, float], dict[str, float], float]:
-    """Return mean and half of the 95 % interval over resamples of both systems, and the p-value of
+    """Returns mean and half of the 95 % interval over resamples of both systems, and the p-value of
     no difference.
     """
     n_lines = len(baseline.lines)
@@ -83,7 +83,7 @@ def paired_bootstrap(
 
 
 def paired_randomisation(baseline: Output, system: Output, n_trials: int = RANDOMISATION) -> float:
-    """Return the p-value of no difference, two-sided."""
+    """Returns the p-value of no difference, two-sided."""
     generator = np.random.default_rng(SEED)
     size = n_trials, len(baseline.lines)
     swapped = generator.integers(2, size=size, dtype=bool).astype(np.float64)

@@ -35,12 +35,12 @@ class TestSet:
 
     @property
     def fingerprint(self) -> str:
-        """Return the SHA-256 of sources and references."""
+        """Returns the SHA-256 of sources and references."""
         return lines_sha256(self.sources, *self.references)
 
 
 def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
-    """Return the text of test=PREFIX, or of the run's own split, with the further references.
+    """Returns the text of test=PREFIX, or of the run's own split, with the further references.
 
     Raises DataError for missing or misaligned text, RefusedError for other text under the name of a
     split of the run.
@@ -100,7 +100,7 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
 
 
 def results_folder(run: RunFolder, test: TestSet, ensemble: Sequence[str] = ()) -> EvaluationFolder:
-    """Return where the results of a text go, translated by the run and an ensemble's other runs.
+    """Returns where the results of a text go, translated by the run and an ensemble's other runs.
 
     It is named after them; where that name is taken by other text, or by runs of the same names in
     other folders, a part of their SHA-256 follows.
@@ -121,7 +121,7 @@ def results_folder(run: RunFolder, test: TestSet, ensemble: Sequence[str] = ()) 
 def _split_named(
     name: str, config: EvaluateConfig, data: DataConfig, text: tuple[list[str], list[str]]
 ) -> str | None:
-    """Return the split whose folder this text's results go to if it is the split's own text, else
+    """Returns the split whose folder this text's results go to if it is the split's own text, else
     None.
 
     Raises RefusedError if the split is another text: its scores must not be overwritten.

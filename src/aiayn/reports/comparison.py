@@ -32,7 +32,7 @@ def comparisons(
     metrics: Sequence[str] = (),
     splits: Sequence[str] = SPLITS,
 ) -> list[Table]:
-    """Return a table for all runs, or one for each text and signature that scores must not be
+    """Returns a table for all runs, or one for each text and signature that scores must not be
     compared across.
 
     `by` are the options in which groups may differ, by default all that do; `baseline` is a run or
@@ -49,7 +49,7 @@ def comparisons(
 def compare_parts(
     parts: Sequence[list[Group]], metrics: Sequence[Metric], baseline: str | None = None
 ) -> list[Table]:
-    """Return a table for each part, as `comparisons` does for runs."""
+    """Returns a table for each part, as `comparisons` does for runs."""
     all_groups = [group for groups in parts for group in groups]
     base = find_baseline(all_groups, baseline) if baseline else None
     tables = [_comparison(groups, metrics, base) for groups in parts]
@@ -66,7 +66,7 @@ def compare_parts(
 def chosen_metrics(
     runs: Sequence[MeasuredRun], names: Sequence[str], splits: Sequence[str]
 ) -> list[Metric]:
-    """Return the metrics with these names, a score for every split on which a run has it; else the
+    """Returns the metrics with these names, a score for every split on which a run has it; else the
     usual ones.
 
     Raises ConfigError for unknown metrics.
@@ -93,7 +93,7 @@ def chosen_metrics(
 
 
 def usual_metrics(runs: Sequence[MeasuredRun]) -> list[Metric]:
-    """Return validation perplexity, and the score to report of every split."""
+    """Returns validation perplexity, and the score to report of every split."""
     names = sorted({TASKS[run.task].metric for run in runs})
     return [Metric("val/ppl"), *(Metric(name, split) for name in names for split in SPLITS)]
 
@@ -101,7 +101,7 @@ def usual_metrics(runs: Sequence[MeasuredRun]) -> list[Metric]:
 def compare_groups(
     groups: Sequence[Group], metrics: Sequence[Metric], base: Group
 ) -> dict[Metric, dict[str, Difference]]:
-    """Compare every metric that has the same unit in a group and the baseline. Groups go by their
+    """Compares every metric that has the same unit in a group and the baseline. Groups go by their
     first run's path.
     """
     by_metric = {}
@@ -117,7 +117,7 @@ def compare_groups(
 
 
 def best_first(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[Group]:
-    """Return the groups by the first metric that any of them has, the best first, those without it
+    """Returns the groups by the first metric that any of them has, the best first, those without it
     last.
     """
     for metric in metrics:
@@ -193,7 +193,7 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
 
 
 def _default_baseline(groups: Sequence[Group]) -> Group | None:
-    """Return the group of the paper's base, at any width, if there is one and no more; else
+    """Returns the group of the paper's base, at any width, if there is one and no more; else
     None.
     """
     rows = (BASE, BASE.quarter())

@@ -35,7 +35,7 @@ class Sample:
 
     @property
     def sd(self) -> float | None:
-        """Return the standard deviation with n - 1 degrees of freedom; None for a single
+        """Returns the standard deviation with n - 1 degrees of freedom; None for a single
         measurement.
         """
         return stdev(self.values) if self.n > 1 else None
@@ -56,14 +56,14 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Return whether the difference is significant after correction for all comparisons of its
+        """Returns whether the difference is significant after correction for all comparisons of its
         table.
         """
         return self.p_holm is not None and self.p_holm < LEVEL
 
 
 def compare(samples: Mapping[str, Sample], base: str) -> dict[str, Difference]:
-    """Compare groups with a baseline, seed by seed where they share at least two seeds, else by
+    """Compares groups with a baseline, seed by seed where they share at least two seeds, else by
     Welch's t-test.
 
     All groups that share seeds with the baseline are taken to have one standard deviation around
@@ -93,7 +93,7 @@ def _welch(sample: Sample, base: Sample) -> Difference:
 
 
 def _blocked(samples: Mapping[str, Sample], base: Sample) -> dict[str, Difference]:
-    """Return the effects of the groups in a least-squares fit of group + seed, the baseline's
+    """Returns the effects of the groups in a least-squares fit of group + seed, the baseline's
     being 0.
     """
     import numpy as np
@@ -122,7 +122,7 @@ def _blocked(samples: Mapping[str, Sample], base: Sample) -> dict[str, Differenc
 
 
 def interval(delta: float, error: float, df: float) -> Difference:
-    """Return a difference with the interval and the p-value of Student's t; without these if the
+    """Returns a difference with the interval and the p-value of Student's t; without these if the
     error is 0.
     """
     if not error:
@@ -135,8 +135,8 @@ def interval(delta: float, error: float, df: float) -> Difference:
 
 
 def corrected(families: Mapping[T, Mapping[str, Difference]]) -> dict[T, dict[str, Difference]]:
-    """Return the differences of each metric, with p-values corrected for all of them together (Holm
-    1979); those without p stay as they are.
+    """Returns the differences of each metric, with p-values corrected for all of them together
+    (Holm 1979); those without p stay as they are.
     """
     all_corrected = {}
     tested = []
@@ -151,7 +151,7 @@ def corrected(families: Mapping[T, Mapping[str, Difference]]) -> dict[T, dict[st
 
 
 def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> list[str]:
-    """Return how differences were tested, and a line if none is significant.
+    """Returns how differences were tested, and a line if none is significant.
 
     `families` are all that the correction is for, as `corrected` returns them.
     """

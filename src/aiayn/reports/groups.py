@@ -38,7 +38,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Return the first run's folder, without its seed."""
+        """Returns the first run's folder, without its seed."""
         folder = self.runs[0].folder.path
         return SEED_SUFFIX.sub("", folder.name) or folder.resolve().parent.name
 
@@ -55,11 +55,11 @@ class Group:
         return sorted({run.seed for run in self.runs})
 
     def evaluation(self, split: str) -> Evaluation | None:
-        """Return the scores of a split of the first run that has some."""
+        """Returns the scores of a split of the first run that has some."""
         return next((run.evaluations[split] for run in self.runs if split in run.evaluations), None)
 
     def measured(self, metric: Metric) -> list[MeasuredRun]:
-        """Return the runs that measured a metric by seed, of as much of the text as the first of
+        """Returns the runs that measured a metric by seed, of as much of the text as the first of
         them.
         """
         by_seed = sorted(self.runs, key=lambda run: run.seed)
@@ -67,7 +67,7 @@ class Group:
         return [run for run in runs if metric.extent(run) == metric.extent(runs[0])]
 
     def sample(self, metric: Metric) -> Sample | None:
-        """Return one measurement per seed, in the order of `seeds`, the mean of its runs; None
+        """Returns one measurement per seed, in the order of `seeds`, the mean of its runs; None
         without any.
         """
         values = defaultdict(list)
@@ -76,12 +76,12 @@ class Group:
         return Sample({seed: fmean(values[seed]) for seed in values}) if values else None
 
     def is_comparable(self, other: "Group", metric: Metric) -> bool:
-        """Return whether the values of a metric in both groups can be compared."""
+        """Returns whether the values of a metric in both groups can be compared."""
         first_runs = self.measured(metric)[:1] + other.measured(metric)[:1]
         return len({str(metric.comparable_by(run)) for run in first_runs}) < 2
 
     def record(self) -> Record:
-        """Return the runs and the number of seeds under the keys that every table has."""
+        """Returns the runs and the number of seeds under the keys that every table has."""
         paths = [run.path for run in self.runs]
         return {
             "run": paths[0] if paths else None,
@@ -91,7 +91,7 @@ class Group:
         }
 
     def is_called(self, name: str) -> bool:
-        """Return whether `name` is the group's, a run's, a run's path, or options of the group,
+        """Returns whether `name` is the group's, a run's, a run's path, or options of the group,
         such as optim.lr_scale=3.
         """
         folders = [run.folder.path for run in self.runs]
@@ -106,7 +106,7 @@ class Group:
 
 
 def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[list[MeasuredRun]]:
-    """Split runs into parts whose scores can be compared: of one language, one text and one
+    """Splits runs into parts whose scores can be compared: of one language, one text and one
     signature.
 
     A run that was not scored joins the part that most runs of its language are in.
@@ -124,7 +124,7 @@ def partitions(runs: Sequence[MeasuredRun], metrics: Sequence[Metric]) -> list[l
 
 
 def group_runs(runs: Sequence[MeasuredRun], by: Sequence[str] = ()) -> list[Group]:
-    """Group runs by everything that shapes training and scoring except the seed.
+    """Groups runs by everything that shapes training and scoring except the seed.
 
     A run that was not scored on a split belongs to the group that most runs of its training are in.
     `by` names the only options in which groups may differ: raises ConfigError if runs that agree in
@@ -150,8 +150,8 @@ def group_runs(runs: Sequence[MeasuredRun], by: Sequence[str] = ()) -> list[Grou
 
 
 def _alike(required: Sequence[Any], optional: Sequence[Record]) -> list[list[int]]:
-    """Return the numbers of the runs that agree in what is required and in all that is optional, in
-    their order. An optional value that a run lacks is that of most runs that agree with it.
+    """Returns the numbers of the runs that agree in what is required and in all that is optional,
+    in their order. An optional value that a run lacks is that of most runs that agree with it.
     """
     import pandas as pd
 
@@ -167,8 +167,8 @@ def _alike(required: Sequence[Any], optional: Sequence[Record]) -> list[list[int
 
 
 def training_options(run: MeasuredRun) -> Record:
-    """Return all options that shaped the run's weights, except the seed; its text by content, where
-    that is known.
+    """Returns all options that shaped the run's weights, except the seed; its text by content,
+    where that is known.
     """
     options = {
         key: value
@@ -193,7 +193,7 @@ def training_options(run: MeasuredRun) -> Record:
 
 
 def scoring_options(run: MeasuredRun, split: str) -> Record:
-    """Return how a split was translated, such as {"val beam_size": 4}: weights and search.
+    """Returns how a split was translated, such as {"val beam_size": 4}: weights and search.
 
     For texts and signatures see `partitions`.
     """
@@ -219,7 +219,7 @@ def scoring_options(run: MeasuredRun, split: str) -> Record:
 
 
 def find_baseline(groups: Sequence[Group], name: str) -> Group:
-    """Return the group with this name. Raises ConfigError unless exactly one has it."""
+    """Returns the group with this name. Raises ConfigError unless exactly one has it."""
     matches = [group for group in groups if group.is_called(name)]
     if len(matches) != 1:
         problem = "names several groups" if matches else "is not one of these groups"
@@ -247,7 +247,7 @@ def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
 
 
 def differing_options(groups: Sequence[Group]) -> list[str]:
-    """Return the options in which the groups differ, in the order of the configuration.
+    """Returns the options in which the groups differ, in the order of the configuration.
 
     Fingerprints of the text are left out where an option of the text tells the groups apart.
     """
@@ -261,8 +261,8 @@ def differing_options(groups: Sequence[Group]) -> list[str]:
 
 
 def differing(options: Sequence[Record]) -> list[str]:
-    """Return the keys with several values; what was not scored on a split does not differ in how it
-    is scored.
+    """Returns the keys with several values; what was not scored on a split does not differ in how
+    it is scored.
     """
     keys = []
     for key in dict.fromkeys(key for record in options for key in record):
@@ -274,7 +274,7 @@ def differing(options: Sequence[Record]) -> list[str]:
 
 
 def option_text(value: Any) -> str:
-    """Return an option as it is written on the command line, the SHA-256 of extensions by their
+    """Returns an option as it is written on the command line, the SHA-256 of extensions by their
     first digits.
     """
     text = f"{value:g}" if isinstance(value, float) else str(as_option(value))

@@ -66,7 +66,7 @@ class Line(NamedTuple):
 
 
 def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> list[Table]:
-    """Return Tables 2, 3 and 4, and Table 3 at a quarter of its widths, with the paper's results
+    """Returns Tables 2, 3 and 4, and Table 3 at a quarter of its widths, with the paper's results
     for the full ones.
 
     A run belongs to a row by its configuration, not by its name; seeds of a row are one line. A
@@ -95,8 +95,8 @@ def paper_tables(runs: Sequence[MeasuredRun], every_row: bool = False) -> list[T
 
 
 def _lines(rows: Sequence[Row], groups: Sequence[Group]) -> list[Line]:
-    """Pair every row with each of its groups, or with an empty one, and then `other` with all other
-    groups that were scored on a test set.
+    """Pairs every row with each of its groups, or with an empty one, and then `other` with all
+    other groups that were scored on a test set.
     """
     lines = []
     others = [group for group in groups if group.evaluation("test")]
@@ -116,7 +116,7 @@ def _options(group: Group) -> Record:
 def _fill(
     table: Table, lines: Sequence[Line], record_of: Callable[[Row, Group], Record], every_row: bool
 ) -> None:
-    """Give a table the records of all lines, those to show, the number of those left out, and the
+    """Gives a table the records of all lines, those to show, the number of those left out, and the
     reasons why its runs are not the paper's.
     """
     table.records = records = [record_of(*line) for line in lines]
@@ -135,7 +135,7 @@ def _fill(
 
 
 def _beside_published(row: Row, figures: Record) -> Record:
-    """Return what was measured, the paper's figures, and the differences measured - published."""
+    """Returns what was measured, the paper's figures, and the differences measured - published."""
     record = figures | {f"paper_{key}": printed for key, printed in row.printed.items()}
     for key, printed in row.printed.items():
         measured = figures[key]
@@ -205,7 +205,7 @@ def _table_2_record(row: Row, group: Group) -> Record:
 
 
 def counted_flops(row: Row) -> float:
-    """Return the FLOPs of the paper's own training, counted by `training_flops`, without attention
+    """Returns the FLOPs of the paper's own training, counted by `training_flops`, without attention
     scores.
     """
     vocab_size, *_ = VOCABULARIES[row.options["data.src_lang"], row.options["data.tgt_lang"]]
@@ -248,7 +248,7 @@ CHANGE_COLUMNS = (
 def _table_3(
     name: str, title: str, rows: Sequence[Row], groups: Sequence[Group], every_row: bool
 ) -> list[Table]:
-    """Return Table 3 and, by row, the changes against base."""
+    """Returns Table 3 and, by row, the changes against base."""
     lines = [line for line in _lines(rows, groups) if line.row.options]  # without `other` runs
     table = Table(title, [], [], after=[TABLE_3_FOOTNOTE], name=name)
     _fill(table, lines, _table_3_record, every_row)
@@ -291,7 +291,7 @@ def _table_3_record(row: Row, group: Group) -> Record:
 
 
 def _changes(name: str, title: str, lines: Sequence[Line]) -> tuple[Table, list[str]]:
-    """Compare each row with the base that differs from it in the row's own options only.
+    """Compares each row with the base that differs from it in the row's own options only.
 
     The second is a line for every row that was run and has no base of the same training.
     """
@@ -330,7 +330,7 @@ def _changes(name: str, title: str, lines: Sequence[Line]) -> tuple[Table, list[
 
 
 def _other_options(group: Group, base: Group) -> list[str]:
-    """Return the options in which a group differs from a base, apart from those that rows of Table
+    """Returns the options in which a group differs from a base, apart from those that rows of Table
     3 change.
     """
     keys = differing_options([group, base])
@@ -382,7 +382,7 @@ def _table_4_record(row: Row, group: Group) -> Record:
 
 
 def _not_comparable(row: Row, group: Group, split: str, test_set: str) -> list[str]:
-    """Return how the training of a line's runs, and their scores on a split, differ from the
+    """Returns how the training of a line's runs, and their scores on a split, differ from the
     paper's.
     """
     run = group.first
@@ -421,7 +421,7 @@ def _not_comparable(row: Row, group: Group, split: str, test_set: str) -> list[s
 
 
 def _warning(records: Sequence[Record]) -> list[str]:
-    """Return one paragraph with the reasons that these records have under not_comparable; none
+    """Returns one paragraph with the reasons that these records have under not_comparable; none
     without any.
     """
     reasons = gathered(
@@ -436,7 +436,8 @@ def _warning(records: Sequence[Record]) -> list[str]:
 
 
 def parameter_table(vocab_size: int) -> Table:
-    """Return for every row of Table 3 the printed millions and those counted with two vocabularies.
+    """Returns for every row of Table 3 the printed millions and those counted with two
+    vocabularies.
 
     These have `vocab_size` and FITTED_VOCABULARY entries. `difference` is counted - printed; None
     where the paper prints nothing.

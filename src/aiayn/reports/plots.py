@@ -92,7 +92,7 @@ class Panel:
 
 
 def panels(groups: Mapping[str, Runs]) -> list[Panel]:
-    """Return what was measured of groups: the usual panels, then every other series.
+    """Returns what was measured of groups: the usual panels, then every other series.
 
     One group has a curve for each series of a panel. Several have a panel for each series and a
     curve for each group: the mean over its seeds, in a band from the lowest to the highest, at the
@@ -116,7 +116,7 @@ def panels(groups: Mapping[str, Runs]) -> list[Panel]:
 
 
 def _charts(groups: Mapping[str, Runs]) -> list[Chart]:
-    """Return CHARTS, and one for each other series, such as those of extensions."""
+    """Returns CHARTS, and one for each other series, such as those of extensions."""
     charts = {key: chart for chart in CHARTS for key in chart.keys}
     records = [record for runs in groups.values() for _, records in runs for record in records]
     for key in dict.fromkeys(key for record in records for key in record):
@@ -137,7 +137,7 @@ def _curve(runs: Runs, key: str) -> Any:
 
 
 def corpus_svgs(corpus: Record) -> tuple[str, str]:
-    """Return the lengths of sentences and the padding of micro-batches as SVG."""
+    """Returns the lengths of sentences and the padding of micro-batches as SVG."""
     style = {"fill": True, "alpha": 0.5}
     lengths = _new_axis("subwords of a sentence", "sentences")
     for side, colour in zip(("src", "tgt"), COLOURS, strict=False):
@@ -153,7 +153,7 @@ def corpus_svgs(corpus: Record) -> tuple[str, str]:
 
 
 def panel_svg(panel: Panel, last_step: int) -> str:
-    """Return a panel as SVG for a page; all panels of a page reach to `last_step`."""
+    """Returns a panel as SVG for a page; all panels of a page reach to `last_step`."""
     from matplotlib.ticker import AutoLocator, LogLocator
 
     metric = METRICS.get(panel.chart.keys[0])
@@ -201,7 +201,7 @@ def _new_axis(xlabel: str, ylabel: str) -> Any:
 
 
 def _svg(axis: Any) -> str:
-    """Return an <svg> element, transparent, in the page's colours, with ids that no other figure
+    """Returns an <svg> element, transparent, in the page's colours, with ids that no other figure
     has.
     """
     text = render(axis.figure, "svg").decode()

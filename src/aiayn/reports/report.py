@@ -68,7 +68,7 @@ SERIES = [Metric("val/ppl"), *map(Metric, VAL_METRICS)]
 
 
 def write_report(folder: Path) -> Path:
-    """Write FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its
+    """Writes FOLDER/report.html for a run, finished or not, or for a folder of runs. Returns its
     path.
 
     Raises ConfigError for a folder that is neither, RefusedError where no run has a readable
@@ -118,7 +118,7 @@ def _run_page(folder: RunFolder) -> str:
 
 
 def _about(run: MeasuredRun, step: int) -> list[str]:
-    """Return languages and steps, the sizes of the model, and the day of the last measurement with
+    """Returns languages and steps, the sizes of the model, and the day of the last measurement with
     the time that the training steps took, as far as these are known.
     """
     settings = run.config.data
@@ -147,7 +147,7 @@ def _about(run: MeasuredRun, step: int) -> list[str]:
 
 
 def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
-    """Return (figure, its name)."""
+    """Returns (figure, its name)."""
     names = TASKS[run.task]
     tiles = []
     for split, evaluation in run.evaluations.items():
@@ -168,7 +168,7 @@ def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
 
 
 def _table_of_scores(run: MeasuredRun) -> Table:
-    """Return a row for every kind of score of every text, and below them the signatures."""
+    """Returns a row for every kind of score of every text, and below them the signatures."""
     records = []
     signatures = {}  # a set in order
     for text, evaluation in run.evaluations.items():
@@ -184,7 +184,7 @@ def _table_of_scores(run: MeasuredRun) -> Table:
 
 
 def _corpus(corpus: Record) -> dict[str, Any]:
-    """Return what the page shows of corpus.json; nothing where it is incomplete."""
+    """Returns what the page shows of corpus.json; nothing where it is incomplete."""
     try:
         lengths, paddings = corpus_svgs(corpus)
         records = []
@@ -204,7 +204,7 @@ def _corpus(corpus: Record) -> dict[str, Any]:
 def _by_sentence(
     samples: Iterable[tuple[str, Record]],
 ) -> dict[tuple[str, str], dict[str, str]]:
-    """Return the translations of every source and reference by the labels of the samples."""
+    """Returns the translations of every source and reference by the labels of the samples."""
     sentences = defaultdict(dict)
     for label, sample in samples:
         sentences[sample["source"], sample["reference"]][label] = sample["hypothesis"]
@@ -268,7 +268,7 @@ def _sweep_page(folder: Path) -> str:
 def _runs_table(
     runs: Sequence[MeasuredRun], short_paths: dict[str, str], varied: Sequence[str]
 ) -> Table:
-    """Return one row per run."""
+    """Returns one row per run."""
     measured = {
         f"{metric.name} (greedy)" if metric.name in VAL_METRICS else metric.title: metric
         for metric in (*SERIES, *SCORES)
@@ -291,7 +291,7 @@ def _runs_table(
 def _curves(
     curved: Sequence[Group], groups: Sequence[Group], short_paths: dict[str, str]
 ) -> dict[str, Runs]:
-    """Return what each group measured by its name, that of the first run where several groups have
+    """Returns what each group measured by its name, that of the first run where several groups have
     one name.
     """
     names = [group.name for group in groups]
@@ -312,7 +312,7 @@ def _facts(machine: Record) -> list[str]:
 
 
 def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
-    """Return both as HTML: words that only the reference has in <del>, words that only the
+    """Returns both as HTML: words that only the reference has in <del>, words that only the
     hypothesis has in <ins>.
     """
     words, other_words = WORD.findall(reference), WORD.findall(hypothesis)
@@ -342,13 +342,13 @@ PAGE = Style(
 
 
 def _rendered(template: str, curves: Mapping[str, Runs], steps: int, **content: Any) -> str:
-    """Return a page with these curves of groups, which reach to `steps`."""
+    """Returns a page with these curves of groups, which reach to `steps`."""
     drawn = [(panel, panel_svg(panel, steps)) for panel in panels(curves)]
     return TEMPLATES.get_template(template).render(content, panels=drawn)
 
 
 def whole_options(text: str) -> Markup:
-    """Return a line as HTML in which no browser breaks an option after one of its hyphens."""
+    """Returns a line as HTML in which no browser breaks an option after one of its hyphens."""
     return Markup(re.sub(r"--[a-z-]+", r'<span class="option">\g<0></span>', escape(text)))
 
 

@@ -68,7 +68,7 @@ class MeasuredRun:
         return settings.task, settings.src_lang, settings.tgt_lang
 
     def content(self, key: str) -> str:
-        """Return a SHA-256 from corpus.json, or else all options that shaped the text: they also
+        """Returns a SHA-256 from corpus.json, or else all options that shaped the text: they also
         identify it.
         """
         shaping = {
@@ -80,7 +80,7 @@ class MeasuredRun:
 
     @property
     def fingerprint(self) -> str:
-        """Return options and measurements, the same for a copy of the folder under another name."""
+        """Returns options and measurements, the same for a copy of the folder with another name."""
         options = {key: value for key, value in self.options.items() if key not in NAMING}
         return repr((options, self.records, self.evaluations))
 
@@ -90,13 +90,13 @@ class MeasuredRun:
         return n_parameters(self.config.model, settings.vocab_size, settings.src_vocab_size)
 
     def prefers_best(self, evaluation: Evaluation) -> bool:
-        """Return whether this was scored with the best checkpoint because that validates better
+        """Returns whether this was scored with the best checkpoint because that validates better
         than the average.
         """
         return evaluation.checkpoint == "best.ckpt" and self.average_is_worse
 
     def epoch(self) -> Record | None:
-        """Return what corpus.json counts of an epoch: `kept` pairs, `tgt_tokens`, `steps`, and
+        """Returns what corpus.json counts of an epoch: `kept` pairs, `tgt_tokens`, `steps`, and
         `src_tokens`, None if it lacks only these.
 
         None without a whole corpus.json, and where an epoch has some pairs more often than others:
@@ -114,7 +114,7 @@ class MeasuredRun:
             return None
 
     def flops(self, steps: int) -> float:
-        """Return the FLOPs of so many steps: of pairs of the corpus' mean lengths or, where these
+        """Returns the FLOPs of so many steps: of pairs of the corpus' mean lengths or, where these
         are not known, of full steps.
         """
         settings = self.config.data
@@ -150,16 +150,16 @@ class Metric:
 
     @property
     def entry(self) -> MetricEntry:
-        """Return decimals and direction; of a metric of an extension the usual ones."""
+        """Returns decimals and direction; of a metric of an extension the usual ones."""
         return METRICS.get(self.name, MetricEntry(self.name, self.name, ""))
 
     @property
     def ratio(self) -> "Metric":
-        """Return the ratio of lengths that stands beside a BLEU score; no other metric has one."""
+        """Returns the ratio of lengths that stands beside a BLEU score; no other metric has one."""
         return Metric(self.name + RATIO, self.split)
 
     def of(self, run: MeasuredRun) -> float | None:
-        """Return the value that was measured; None if there is none."""
+        """Returns the value that was measured; None if there is none."""
         if self.split is None:
             points = series(run.records, self.name)
             return points[-1][1] if points else None
@@ -170,7 +170,7 @@ class Metric:
         return evaluation.score(kind) if kind == self.name else evaluation.length_ratio(kind)
 
     def extent(self, run: MeasuredRun) -> object:
-        """Return how much of its text a validation translated or read; None for a score."""
+        """Returns how much of its text a validation translated or read; None for a score."""
         if self.split:
             return None
         trainer = run.config.trainer
@@ -178,7 +178,7 @@ class Metric:
         return str(trainer.limit_val_batches if is_read else trainer.val_bleu_sentences)
 
     def comparable_by(self, run: MeasuredRun) -> object:
-        """Return what the values of two runs must have in common to be compared, by content.
+        """Returns what the values of two runs must have in common to be compared, by content.
 
         Scores need the same text and signature, figures per subword the same tokenizer, and losses
         also the same smoothing.
@@ -198,7 +198,7 @@ class Metric:
 
 
 def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
-    """Return every run among these folders and within them once. Raises ConfigError for a folder
+    """Returns every run among these folders and within them once. Raises ConfigError for a folder
     without any.
     """
     runs = {}
@@ -215,7 +215,7 @@ def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
 
 
 def read_run(folder: RunFolder) -> MeasuredRun:
-    """Read the run's small files; no checkpoint is opened. Raises RefusedError without a
+    """Reads the run's small files; no checkpoint is opened. Raises RefusedError without a
     config.yaml of this version of the program.
     """
     tree = folder.read_config()
@@ -246,7 +246,7 @@ def read_run(folder: RunFolder) -> MeasuredRun:
 
 
 def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
-    """Return the runs that can be compared, each once, and the notes about them and about those
+    """Returns the runs that can be compared, each once, and the notes about them and about those
     left out.
 
     Raises ConfigError for a folder that holds no run.
@@ -267,7 +267,7 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[MeasuredRun], list[str]]:
 
 
 def gathered(notes: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line for each note: the names that have it, the first few, then the note."""
+    """Returns a line for each note: the names that have it, the first few, then the note."""
     names_of = defaultdict(list)
     for name, note in notes:
         names_of[note].append(name)
@@ -300,7 +300,7 @@ def _training_notes(run: MeasuredRun) -> list[str]:
 
 
 def _check_evaluation(run: MeasuredRun, split: str) -> list[str]:
-    """Return what is wrong with the scores of a split, and drop scores of other text."""
+    """Returns what is wrong with the scores of a split, and drop scores of other text."""
     path = run.folder.evaluation(split).scores
     command = f"{program.typed('evaluate')} run=RUN split={split}"
     if split == "val":

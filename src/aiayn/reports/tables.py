@@ -44,16 +44,16 @@ class Table:
 
     @property
     def shown(self) -> Sequence[Record]:
-        """Return the records that text and pages show."""
+        """Returns the records that text and pages show."""
         return self.records if self.selected is None else self.selected
 
     def cells(self, style: "Style", records: Sequence[Record]) -> list[list[Any]]:
-        """Return the cells of these records as a writer shows them."""
+        """Returns the cells of these records as a writer shows them."""
         return [[_cell(record, column, style) for column in self.columns] for record in records]
 
     @property
     def numeric(self) -> list[bool]:
-        """Return whether each column holds numbers and nothing else."""
+        """Returns whether each column holds numbers and nothing else."""
         are_numeric = []
         for column in self.columns:
             types = {type(record.get(column.key)) for record in self.records} - {type(None)}
@@ -73,7 +73,7 @@ class Style:
 
 
 def _cell(record: Record, column: Column, style: Style) -> Any:
-    """Return the value of a record as it is shown; a mean of other than the record's n seeds says
+    """Returns the value of a record as it is shown; a mean of other than the record's n seeds says
     of how many.
     """
     value = record.get(column.key)
@@ -100,7 +100,7 @@ def _cell(record: Record, column: Column, style: Style) -> Any:
 
 
 def shown(value: Any, column: Column = COLUMN) -> str:
-    """Return a value as it is shown; a number with the decimals of a column."""
+    """Returns a value as it is shown; a number with the decimals of a column."""
     if not is_number(value):
         return str(value)
     usual = "," if isinstance(value, int) else f",.{_decimals(value, column)}f"
@@ -108,7 +108,7 @@ def shown(value: Any, column: Column = COLUMN) -> str:
 
 
 def _decimals(number: float, column: Column) -> int:
-    """Return the decimals of the column, or two, or those of three significant digits."""
+    """Returns the decimals of the column, or two, or those of three significant digits."""
     if column.decimals is not None:
         return column.decimals
     size = abs(number)
@@ -116,18 +116,18 @@ def _decimals(number: float, column: Column) -> int:
 
 
 def notes_table(notes: Sequence[str]) -> list[Table]:
-    """Return a table of nothing but these notes, as a list; an empty list without any."""
+    """Returns a table of nothing but these notes, as a list; an empty list without any."""
     text = "\n".join(f"- {note}" for note in notes)
     return [Table("Notes", [], [], [text])] if notes else []
 
 
 def text(tables: Sequence[Table]) -> str:
-    """Return the tables with aligned columns; significant differences have a star."""
+    """Returns the tables with aligned columns; significant differences have a star."""
     return _tabulated(tables, Style(), "simple", heading="{}\n{}")
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """Return the tables as Markdown whose columns line up as plain text, too; significant
+    """Returns the tables as Markdown whose columns line up as plain text, too; significant
     differences are bold.
     """
     style = Style(escape=lambda text: text.replace("|", "\\|"), strong="**{}**".format)
@@ -156,7 +156,7 @@ def _tabulated(tables: Sequence[Table], style: Style, form: str, heading: str) -
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Return a table environment each, for the package booktabs; significant differences are
+    """Returns a table environment each, for the package booktabs; significant differences are
     bold.
     """
     import pandas as pd
@@ -183,7 +183,7 @@ def latex(tables: Sequence[Table]) -> str:
 
 
 def _mathematics(cell: str) -> str:
-    """Write digits grouped by commas without the space of a list, a space before p, and powers of
+    """Writes digits grouped by commas without the space of a list, a space before p, and powers of
     ten.
     """
     cell = re.sub(r"e\+(\d+)", r" \\cdot 10^{\1}", cell)
@@ -200,7 +200,7 @@ def _latex_text(text: str) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """Return one table: its columns, numbers to all digits, means and differences with their
+    """Returns one table: its columns, numbers to all digits, means and differences with their
     parts.
     """
     import pandas as pd
@@ -214,7 +214,7 @@ def csv_text(table: Table) -> str:
 
 
 def json_text(tables: Sequence[Table], notes: Sequence[str] | None = None) -> str:
-    """Return the records of tables by name, and the notes about their runs, as plain values."""
+    """Returns the records of tables by name, and the notes about their runs, as plain values."""
     content: Record = {table.name: [*map(_plain, table.records)] for table in tables}
     if notes is not None:
         content["notes"] = notes
@@ -222,7 +222,7 @@ def json_text(tables: Sequence[Table], notes: Sequence[str] | None = None) -> st
 
 
 def _plain(record: Record) -> Record:
-    """Return a record of plain values: means, intervals and p-values under keys of their own."""
+    """Returns a record of plain values: means, intervals and p-values under keys of their own."""
     plain: Record = {}
     for key, value in record.items():
         if isinstance(value, Sample):

@@ -69,12 +69,12 @@ class Evaluation:
 
     @property
     def made_with(self) -> Record:
-        """Return the options of `evaluate.py` behind the translations, by name."""
+        """Returns the options of `evaluate.py` behind the translations, by name."""
         options = self.search_options
         return {key if key == "hypotheses" else f"search.{key}": options[key] for key in options}
 
     def score(self, metric_name: str) -> float | None:
-        """Return the score of a kind, or of the references' forced decoding; None if it was not
+        """Returns the score of a kind, or of the references' forced decoding; None if it was not
         measured.
         """
         if metric_name in FORCED_KINDS:
@@ -84,27 +84,27 @@ class Evaluation:
         return self.metrics.get(metric_name)
 
     def length_ratio(self, metric_name: str) -> float | None:
-        """Return the tokens of the hypotheses divided by those of the references, as a kind of BLEU
-        counts them.
+        """Returns the tokens of the hypotheses divided by those of the references, as a kind of
+        BLEU counts them.
         """
         lengths = self.details.get(metric_name) or {}
         tokens = lengths.get("reference_tokens")
         return lengths["hypothesis_tokens"] / tokens if tokens else None
 
     def is_of_split(self, split: str, prefix: Any = None) -> bool:
-        """Return whether these scores are of the run's own split, and of the text that its option
+        """Returns whether these scores are of the run's own split, and of the text that its option
         names now.
         """
         return self.split == split and (None in (prefix, self.prefix) or prefix == self.prefix)
 
 
 def without_batching(search: Record) -> Record:
-    """Return the options of a search without the one that changes no output."""
+    """Returns the options of a search without the one that changes no output."""
     return {key: value for key, value in search.items() if key != "batch_tokens"}
 
 
 def read_evaluation(path: Path) -> Evaluation | None:
-    """Return the scores in an evaluation.json; None if the file is missing or damaged."""
+    """Returns the scores in an evaluation.json; None if the file is missing or damaged."""
     record = read_json(path)
     metrics = record.get("metrics")
     is_whole = is_count(record.get("step")) and is_count(record.get("lines"))
@@ -117,7 +117,7 @@ def read_evaluation(path: Path) -> Evaluation | None:
 
 
 def read_evaluations(run: RunFolder) -> dict[str, Evaluation]:
-    """Return the readable evaluations of a run by name of the test set, `test` first."""
+    """Returns the readable evaluations of a run by name of the test set, `test` first."""
     paths = {path.parent.name: path for path in run.path.glob("evaluation/*/evaluation.json")}
     names = sorted(paths, key=lambda name: (name != "test", name))
     evaluations = {name: read_evaluation(paths[name]) for name in names}
@@ -125,8 +125,8 @@ def read_evaluations(run: RunFolder) -> dict[str, Evaluation]:
 
 
 def runs_within(folder: Path) -> Iterator[RunFolder]:
-    """Yield the folder itself if it is a run, else every run inside it at any depth, by name: d_k-8
-    before d_k-16.
+    """Yields the folder itself if it is a run, else every run inside it at any depth, by name:
+    d_k-8 before d_k-16.
     """
     # The search ends at a run, because loggers keep folders with a config.yaml of their own inside
     # it.
@@ -140,13 +140,13 @@ def runs_within(folder: Path) -> Iterator[RunFolder]:
 
 
 def numbers_by_size(text: str) -> list[tuple[float, str]]:
-    """Return a key for sorting that compares the numbers in a text as numbers."""
+    """Returns a key for sorting that compares the numbers in a text as numbers."""
     parts = re.split(r"(\d+(?:\.\d+)?)", text)
     return [(float(part), "") if number % 2 else (-1.0, part) for number, part in enumerate(parts)]
 
 
 def read_samples(path: Path) -> list[Record]:
-    """Return the lines of a samples.jsonl that have a source, a reference and a hypothesis."""
+    """Returns the lines of a samples.jsonl that have a source, a reference and a hypothesis."""
     texts = ("source", "reference", "hypothesis")
     return [
         record
@@ -162,7 +162,7 @@ def last_step(records: list[Record]) -> int:
 def best_and_last(
     records: list[Record], key: str, best: Callable[..., Any] = min
 ) -> tuple[float, float, float] | None:
-    """Return the best value, its step, and the last value; None if nothing was measured. `best` is
+    """Returns the best value, its step, and the last value; None if nothing was measured. `best` is
     min or max.
     """
     points = series(records, key)

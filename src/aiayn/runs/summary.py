@@ -10,7 +10,7 @@ from aiayn.runs.run_folder import RunFolder
 
 
 def summary(run: Path) -> str:
-    """Return the last and best scores, where the files are, and what to type next."""
+    """Returns the last and best scores, where the files are, and what to type next."""
     folder = RunFolder(run)
     records = folder.read_metrics()
     lines = [f"done     {run}, step {last_step(records)}"]

@@ -82,7 +82,7 @@ def explorer_page(
 
 
 def _attention(title: str, queries: list[str], keys: list[str], weights: Tensor) -> dict[str, Any]:
-    """Return what the page needs of weights (L, H, T, S) of T queries and S keys; the bytes stand
+    """Returns what the page needs of weights (L, H, T, S) of T queries and S keys; the bytes stand
     in the same order.
     """
     layers, heads, _, _ = weights.shape

@@ -41,7 +41,7 @@ class AttentionMaps:
 
 @torch.inference_mode()
 def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
-    """Return the weights for a sentence and the model's own best translation of it, which is read
+    """Returns the weights for a sentence and the model's own best translation of it, which is read
     in one pass.
 
     Raises DataError for a blank sentence, ConfigError for an ensemble and for parts whose weights
@@ -92,7 +92,7 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
 
 
 def token_labels(tokens: Sequence[str], longest: int = 24) -> list[str]:
-    """Return tokens as pictures show them: words as they are written, a dot before a subword that
+    """Returns tokens as pictures show them: words as they are written, a dot before a subword that
     continues a word, and names for what is not a word, as in the explorer.
     """
     labels = []
