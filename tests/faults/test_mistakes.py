@@ -61,6 +61,11 @@ MISTAKES = [
         "model.n_heads:",
         "given 2 times, 8 and 4; leave one out",
     ),
+    (
+        "train.py 'model={dropout: 0.2, n_heads: 4, dropout: 0.3}'",
+        "model.dropout:",
+        "given 2 times, 0.2 and 0.3; leave one out",
+    ),
     ("train.py trainer.devices=auto", "trainer.devices=auto:", "must be a whole number"),
     ("train.py dim-emb=64", "dim-emb:", "did you mean model.d_model?"),
     ("train.py max_sentences=64", "max_sentences:", "did you mean data.tokens_per_step?"),
@@ -115,7 +120,7 @@ MISTAKES = [
     (
         "train.py trainer.patience=3 trainer.max_steps=99 trainer.val_every=100",
         "trainer.patience=3:",
-        "at the end only",
+        "only the end is validated",
     ),
     # groups and their files
     ("train.py modle=big", "modle:", "did you mean model?"),

@@ -38,6 +38,8 @@ FILE_GROUPS = ("ablation", "experiment")
 # Settings of Hydra that have an effect on sweeps only. Others have none, or make it write files.
 OF_SWEEPS = re.compile(r"hydra[./](launcher|sweeper)|hydra\.(verbose|callbacks)")
 OF_ALL = ("hydra.searchpath", "hydra.help")
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+IN_BRACES = re.compile(r"[{,]\s*(\w+)\s*:([^,{}]*)")  # the name and the text of each value
 
 # What PyTorch Lightning, Hugging Face, fairseq, OpenNMT, JoeyNMT, Marian, Sockeye and tensor2tensor
 # call options of this program, where likeness alone does not lead there. A name with a section
@@ -330,6 +332,12 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
             with suppress(HydraException):  # which says what is wrong with it when it composes
                 section: Any = OverridesParser.create().parse_override(override).value()
                 texts = flatten(section, f"{key}.")
+            # Of equal names in the braces, the parser returns the last alone.
+            in_braces: dict[str, list[str]] = {}
+            for name, text in IN_BRACES.findall(QUOTED.sub("...", value)):
+                in_braces.setdefault(f"{key}.{name}", []).append(text.strip())
+            for name in in_braces.keys() & texts.keys():
+                values.setdefault(name, []).extend(in_braces[name][:-1])
         for name, text in texts.items():
             values.setdefault(name, []).append(str(text))
     multirun_flag = "" if multirun else "-m "
