@@ -302,7 +302,7 @@ def test_a_document_keeps_all_but_its_texts_and_its_mark_up_is_counted(
 
 
 def test_a_document_in_which_no_text_is_found_comes_back_and_the_user_is_told(run, tmp_path):
-    content = b"1\r00:00:01,000 --> 00:00:02,000\rthe cat\r"
+    content = b"1\nat the beginning\nthe cat\n"
     (tmp_path / "x.srt").write_bytes(content)
     result = invoke("translate", run, tmp_path / "x.srt")
     assert (result.stdout_bytes, f"{tmp_path}/x.srt: " in result.stderr) == (content, True)

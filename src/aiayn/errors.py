@@ -23,6 +23,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 EXTENSIONS = "aiayn_extension_"  # begins the names of the modules that extensions are imported as
 # In the message of an error that torch raises again, with a traceback in text
 WORKER = "in DataLoader worker process"
+NEXT_ERROR = "\nerror: "  # between several errors, as of the rows of a sweep
 
 
 class UserError(Exception):
@@ -168,7 +169,8 @@ def one_line_errors() -> Iterator[None]:
             raise
         if any(argument.lower().lstrip("+") in ("debug=true", "--debug") for argument in sys.argv):
             traceback.print_exc()
-        print(without_controls(message), file=sys.stderr)
+        lines = map(without_controls, message.split(NEXT_ERROR))
+        print(NEXT_ERROR.join(lines), file=sys.stderr)
         sys.exit(code)
 
 

@@ -32,7 +32,7 @@ from aiayn.config.messages import hydra_errors_explained
 from aiayn.config.rules import NAME_CHARACTERS, as_option, options_of, require
 from aiayn.config.schema import Config
 from aiayn.config.stored import changed_options, filled, short_names, to_dict
-from aiayn.errors import ConfigError, DataError, RefusedError, UserError
+from aiayn.errors import NEXT_ERROR, ConfigError, DataError, RefusedError, UserError
 from aiayn.files import sha256
 from aiayn.runs.continuation import ValidationHistory, end_reason, read_options
 from aiayn.runs.results import read_evaluation, without_batching
@@ -320,7 +320,7 @@ def _refuse(mistakes: Mapping[str, Sequence[str]], jobs: int, error_class: type[
             text if len(names) == jobs else f"{', '.join(names)}: {text}"
             for text, names in mistakes.items()
         ]
-        raise error_class("\nerror: ".join(lines))
+        raise error_class(NEXT_ERROR.join(lines))
 
 
 def _sweep_name(choices: Sequence[Mapping[str, str]]) -> str:
