@@ -309,7 +309,7 @@ class HubText(RawText):
 
         columns = {name: table.column(name) for name in table.column_names}
         if "translation" in columns:
-            fields = [f.name for f in columns["translation"].type]
+            fields = [field.name for field in columns["translation"].type]
             columns = dict(zip(fields, columns["translation"].flatten(), strict=True))
         if lang not in columns:
             raise DataError(f"no column {lang} among {', '.join(columns)}")

@@ -114,12 +114,15 @@ def _options(group: Group) -> Record:
 
 
 def _fill(
-    table: Table, lines: Sequence[Line], record_of: Callable[[Row, Group], Record], every_row: bool
+    table: Table,
+    lines: Sequence[Line],
+    make_record: Callable[[Row, Group], Record],
+    every_row: bool,
 ) -> None:
     """Gives a table the records of all lines, those to show, the number of those left out, and the
     reasons why its runs are not the paper's.
     """
-    table.records = records = [record_of(*line) for line in lines]
+    table.records = records = [make_record(*line) for line in lines]
     table.before = _warning(records)
     measured_rows = {id(line.row) for line in lines if line.group.runs and line.row.options}
     if every_row or len(measured_rows) > 1:

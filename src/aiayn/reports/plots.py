@@ -14,10 +14,10 @@ from aiayn.runs.run_folder import Record, series
 
 COLOURS = ("#2f6fb3", "#d9701a", "#3a8f3f", "#c43d45", "#1f8f8a", "#8a5aa8", "#9a7d0a", "#7d5a45")
 LINES = ("-", "--", ":", "-.")
-TEXT, GRID = "#667085", "#dfe3e8"
+TEXT_COLOUR, GRID_COLOUR = "#667085", "#dfe3e8"
 # On a page its style sheet chooses the colours, for light and for dark screens.
 VARIABLES = dict(zip(COLOURS, (f"var(--c{number})" for number in range(len(COLOURS))), strict=True))
-VARIABLES |= {TEXT: "var(--dim)", GRID: "var(--line)"}
+VARIABLES |= {TEXT_COLOUR: "var(--dim)", GRID_COLOUR: "var(--line)"}
 # Numbers beyond it are drawn as this one; matplotlib fails near the limits of float64.
 LARGEST = 1e30
 MAX_POINTS = 600  # drawn of a curve; more would be finer than the pixels
@@ -190,12 +190,12 @@ def _new_axis(xlabel: str, ylabel: str) -> Any:
 
     figure = new_figure(5.4, 2.7, facecolor="none")
     axis = figure.add_axes((0.12, 0.17, 0.83, 0.78), facecolor="none")
-    axis.grid(color=GRID, linewidth=0.6)
+    axis.grid(color=GRID_COLOUR, linewidth=0.6)
     axis.set_axisbelow(True)
-    axis.tick_params(which="both", color=GRID, labelcolor=TEXT, labelsize=9)
-    axis.spines[:].set_color(GRID)
-    axis.set_xlabel(xlabel, color=TEXT, fontsize=9)
-    axis.set_ylabel(ylabel, color=TEXT, fontsize=9)
+    axis.tick_params(which="both", color=GRID_COLOUR, labelcolor=TEXT_COLOUR, labelsize=9)
+    axis.spines[:].set_color(GRID_COLOUR)
+    axis.set_xlabel(xlabel, color=TEXT_COLOUR, fontsize=9)
+    axis.set_ylabel(ylabel, color=TEXT_COLOUR, fontsize=9)
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k
     return axis
 

@@ -31,7 +31,7 @@ from aiayn.files import atomic_file
 from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE, checksum_at_end, read_checksum
 
 FORMAT = 1
-MOST_COPIES = 4  # of each value in memory: a tensor that has several names is stored once
+MOST_NAMES = 4  # of a tensor, which is stored once; each could become a copy in memory
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ def load_archive(file: BinaryIO, path: Path, mapped: bool = False) -> Any:
 
 
 def _refuse_larger(path: Path, memory: int, size: int) -> None:
-    if memory > MOST_COPIES * size:
+    if memory > MOST_NAMES * size:
         raise RefusedError(
             f"{path}: not a checkpoint of this program (it has {size / 1e6:,.1f} MB and would take "
             f"{memory / 1e6:,.1f} MB of memory)"

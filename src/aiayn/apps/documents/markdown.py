@@ -90,7 +90,7 @@ FORMULA = re.compile(
 # A link by a name, which is its words
 NAMED = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]*)\]")
 PAIRED = ("link", "em", "strong", "s")
-TEXT = ("text", "text_special", "softbreak")  # tokens that are no marks
+UNMARKED = ("text", "text_special", "softbreak")  # tokens that are no mark-up
 Rule = Callable[[StateInline, bool], bool]
 # Gets what stays as it was, why, and its position in the text
 Leave = Callable[[str, str, int], None]
@@ -185,7 +185,7 @@ def _marks_of(
 ) -> Counter[str]:
     """Returns how often each type of mark is in a block."""
     [block] = parser.parseInline(raw, definitions)
-    marks = Counter(mark.type for mark in block.children or [] if mark.type not in TEXT)
+    marks = Counter(mark.type for mark in block.children or [] if mark.type not in UNMARKED)
     # A bar above a line of hyphens makes a table of a heading.
     return marks + Counter({"table": int(is_underlined and "|" in raw)})
 
@@ -232,7 +232,7 @@ def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> 
             begin += len(words)
 
     for mark in block.children or []:
-        if "span" not in mark.meta or mark.type in TEXT:
+        if "span" not in mark.meta or mark.type in UNMARKED:
             continue
         start, stop = mark.meta["span"]
         if mark.markup in ("**", "__"):  # of which the rule notes the inner one

@@ -64,7 +64,7 @@ class SentenceSubwords(NamedTuple):
     units: slice  # of the whole text, those of the sentence
     starts: np.ndarray  # (units,), the first subword of each
     stops: np.ndarray  # (units,), after its last one
-    shares: np.ndarray  # (subwords,), how many units each subword is in
+    units_per_subword: np.ndarray  # (subwords,), how many units each subword is in
 
 
 class Word(NamedTuple):
@@ -117,7 +117,7 @@ def unit_weights(
     columns = _sentence_subwords(cut, [lengths for _, lengths, _ in attention], composed)
     for row, column, (*_, subword_weights) in zip(rows, columns, attention, strict=True):
         if subword_weights is not None and weights.size:
-            shared = np.asarray(subword_weights, float) / column.shares
+            shared = np.asarray(subword_weights, float) / column.units_per_subword
             by_unit = _range_sums(shared, row.starts, row.stops)
             by_both = _range_sums(by_unit.T, column.starts, column.stops).T
             weights[row.units, column.units] += by_both

@@ -71,7 +71,7 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
     message, keyword, start = Message(0), "", 0
     flags: set[str] = set()  # of the message that comes
     flags_start = None
-    for number, line in enumerate(text.split("\n"), 1):
+    for line_number, line in enumerate(text.split("\n"), 1):
         line_match = LINE.match(line)
         name = line_match[1] if line_match else None
         is_complete = "msgstr" in message.lines or "msgstr[0]" in message.lines
@@ -82,14 +82,15 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
             if name in message.lines or (
                 name and name != "msgctxt" and name != "msgid" and not message.lines
             ):
-                raise DataError(f"{path}: line {number}: unexpected {name}; correct it")
+                raise DataError(f"{path}: line {line_number}: unexpected {name}; correct it")
             keyword, begin = name or keyword, start + line_match.start(2)
             if not message.lines:
-                message = Message(number, start if flags_start is None else flags_start, flags)
+                message = Message(line_number, start if flags_start is None else flags_start, flags)
                 flags, flags_start = set(), None
             if len(message.lines) > MOST_FORMS:
                 raise DataError(
-                    f"{path}: line {number}: a message has more than {MOST_FORMS} forms; correct it"
+                    f"{path}: line {line_number}: a message has more than {MOST_FORMS} forms; "
+                    "correct it"
                 )
             message.lines.setdefault(keyword, []).append(unquoted(line_match[2]))
             message.spans[keyword] = (
@@ -105,7 +106,9 @@ def read_messages(text: str, path: Path) -> Iterator[Message]:
                 flags, flags_start = set(), None
             keyword = ""
         else:
-            raise DataError(f"{path}: line {number} is not valid in a PO catalogue; correct it")
+            raise DataError(
+                f"{path}: line {line_number} is not valid in a PO catalogue; correct it"
+            )
         start += len(line) + 1
     if message.lines:
         yield _whole(message, path)

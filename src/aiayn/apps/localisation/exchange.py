@@ -297,10 +297,10 @@ def _coded_tokens(node: Node, content: bytes) -> Iterator[Token]:
             content[child.stop : child.end].decode(),
         )
         if child.name not in PAIRED or child.inner == child.end:
-            number = attributes.get("rid") or attributes.get("startRef") or attributes.get("id")
+            pair_id = attributes.get("rid") or attributes.get("startRef") or attributes.get("id")
             token_type, name = (
                 HALVES.get(child.name, "alone"),
-                f"{CODE}{number}" if child.name in HALVES else child.name,
+                f"{CODE}{pair_id}" if child.name in HALVES else child.name,
             )
             yield token_type, name, content[child.start : child.end].decode()
             continue
