@@ -79,7 +79,11 @@ class RunSpec:
     start_step: int  # the optimizer steps that earlier starts have done
     end_reason: str | None  # why the training ended at start_step; None where it goes on
     is_finished: bool  # earlier starts have also averaged it
-    epoch_steps: int  # the optimizer steps of an epoch
+
+    @property
+    def epoch_steps(self) -> int:
+        """Returns the optimizer steps of an epoch."""
+        return self.config.trainer.steps_of_epoch(self.plan.steps_per_epoch)
 
     @property
     def is_trained(self) -> bool:
@@ -265,7 +269,6 @@ def begin(
         start_step=start_step,
         end_reason=ended_by,
         is_finished=ended_by is not None and folder.averaged.exists(),
-        epoch_steps=trainer.steps_of_epoch(plan.steps_per_epoch),
     )
     return spec, validations
 
