@@ -66,6 +66,11 @@ MISTAKES = [
         "model.dropout:",
         "given 2 times, 0.2 and 0.3; leave one out",
     ),
+    (
+        "train.py experiment=quickstart data.train=my/train",
+        "data.train=my/train: the built-in corpus has its own text",
+        "data.source=files",
+    ),
     ("train.py trainer.devices=auto", "trainer.devices=auto:", "must be a whole number"),
     ("train.py dim-emb=64", "dim-emb:", "did you mean model.d_model?"),
     ("train.py max_sentences=64", "max_sentences:", "did you mean data.tokens_per_step?"),

@@ -28,6 +28,7 @@ from aiayn.config.rules import (
     one_of,
     options_of,
     require,
+    written,
 )
 from aiayn.config.schema import Config
 from aiayn.config.stored import from_dict, stored_options, to_dict
@@ -149,6 +150,13 @@ def resolve_options(
         for split in ("val", "test"):  # which are still those of the hub's data set
             if values["data"][split] == default_values("train")[f"data.{split}"]:
                 values["data"][split] = None
+    if values["data"]["source"] == "phrasebook":
+        for split in ("train", "val", "test"):
+            require(
+                values["data"][split] in (split, None),
+                f"{written(f'data.{split}', values['data'][split])}: the built-in corpus has its "
+                "own text; to train on files, add data.source=files",
+            )
     if values["name"] is None:
         values["name"] = default_name(choices, values["init_from"])
     if values["extensions"] or values["extension"]:
