@@ -80,8 +80,7 @@ class TranslationDataModule(pl.LightningDataModule):
                 f"data.tokens_per_step={as_option(config.tokens_per_step)}: null is inferred from "
                 "the number of pairs only by `aiayn train`; set both"
             )
-        # What `aiayn.compose` returns allows null; with sizes, options are a `DataConfig`.
-        self.config = config if type(config) is DataConfig else DataConfig(**vars(config))
+        self.config = DataConfig(**vars(config))
         # Lightning reads it: does one process of each machine call `prepare_data`, or one of all?
         self.prepare_data_per_node = self.config.prepare_per_node
         self.seed = seed

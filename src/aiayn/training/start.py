@@ -187,23 +187,15 @@ def _why_not(name: str, value: bool | str, *obstacles: tuple[object, str]) -> st
 
 
 def make_data(
-    config: SizedConfig,
-    source: Checkpoint | None,
-    research: Research,
-    hardware: Hardware,
-    *,
-    packed: bool,
+    config: SizedConfig, source: Checkpoint | None, research: Research, *, packed: bool
 ) -> TranslationDataModule:
     """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of
     the source.
 
     Which ranks prepare it, `data.prepare_per_node` says.
     """
-    options = config.data
-    if hardware.accelerator == "gpu":
-        options = replace(options, max_tokens_per_device=tokens_per_device(config))
     datamodule = research.datamodule(
-        options,
+        replace(config.data, max_tokens_per_device=tokens_per_device(config)),
         seed=config.seed,
         devices=config.trainer.world_size,
         tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
