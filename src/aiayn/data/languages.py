@@ -37,12 +37,12 @@ SURE, FEWEST_LETTERS = 0.9, 20
 # Languages that the library confuses with each other.
 ALIKE = (("bs", "hr", "sh", "sr"), ("da", "nb", "nn", "no"), ("id", "ms"), ("wuu", "yue", "zh"))
 # Scripts as in the names of characters; Serbian is written in two.
-SCRIPTS = dict.fromkeys(LANGUAGE_CODES.values(), "LATIN") | {
+SCRIPT_NAMES = dict.fromkeys(LANGUAGE_CODES.values(), "LATIN") | {
     **{"bg": "CYRILLIC", "ru": "CYRILLIC", "uk": "CYRILLIC", "sr": "", "el": "GREEK"},
     **{"ar": "ARABIC", "fa": "ARABIC", "he": "HEBREW", "hi": "DEVANAGARI", "th": "THAI"},
     **{"zh": "CJK", "ja": "CJK HIRAGANA KATAKANA", "ko": "HANGUL"},
 }
-LEAST_SHARE = 0.7  # of a line's letters that are in the script of its language
+LEAST_IN_SCRIPT = 0.7  # of a line's letters that are in the script of its language
 SEVERAL = "mul"  # the code of text in several languages
 # Names the language to translate into, before a source.
 TARGET_TAG = re.compile(r"<2([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*)>(?!\S)")
@@ -113,7 +113,7 @@ def language_judge(langs: tuple[str, str]) -> Callable[[str], str] | None:
     None if that is not installed or if it does not tell the two apart.
     """
     src, tgt = map(primary, langs)
-    scripts = {lang: set(SCRIPTS.get(lang, "").split()) for lang in (src, tgt)}
+    scripts = {lang: set(SCRIPT_NAMES.get(lang, "").split()) for lang in (src, tgt)}
     if all(scripts.values()) and scripts[src].isdisjoint(scripts[tgt]):
 
         def by_script(line: str) -> str:
@@ -121,7 +121,7 @@ def language_judge(langs: tuple[str, str]) -> Callable[[str], str] | None:
                 unicodedata.name(char, "").partition(" ")[0] for char in line if char.isalpha()
             ]
             for lang, known in scripts.items():
-                if sum(name in known for name in names) > LEAST_SHARE * len(names):
+                if sum(name in known for name in names) > LEAST_IN_SCRIPT * len(names):
                     return lang
             return ""
 

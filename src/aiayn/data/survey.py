@@ -9,7 +9,7 @@ are about. If the columns of all texts are exchanged, only their languages show 
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from math import log10, sqrt
@@ -33,6 +33,8 @@ from aiayn.data.text_files import suffix
 from aiayn.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
+
+Pairs = list[tuple[str, str]]  # sources and targets
 
 FIRST_PAIRS = 1000  # compared of each text
 FEWEST_PAIRS = 20  # fewer may share no word by chance
@@ -74,7 +76,7 @@ class SideProfile(NamedTuple):
 
 class TextProfile(NamedTuple):
     option: str  # as written on the command line
-    pairs: list[tuple[str, str]]
+    pairs: Pairs
     src: SideProfile
     tgt: SideProfile
 
@@ -109,18 +111,25 @@ def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
     if not config.check_sides or config.task != "translation":
         return
     dev = _profile(texts["val"])
+    is_swapped = _swap_judge((config.src_lang, config.tgt_lang))
     for split in ("val", "train", "test"):
         for text in texts[split].untagged() if split in texts else ():
             profile = _profile(text)
-            fault = _swapped_languages(profile, config)
-            if split != "val" and min(len(profile.pairs), len(dev.pairs)) >= FEWEST_PAIRS:
-                fault = next(_faults(profile, dev, config), fault)
+            is_small = min(len(profile.pairs), len(dev.pairs)) < FEWEST_PAIRS
+            is_judged = split != "val" and not is_small
+            fault = next(_faults(profile, dev, config), None) if is_judged else None
+            if fault is None and is_swapped(_without_symbols(profile.pairs, config)):
+                fault = (
+                    f"its source side is in {config.tgt_lang} and its target side in "
+                    f"{config.src_lang}: exchange data.src_lang={config.src_lang} and "
+                    f"data.tgt_lang={config.tgt_lang}"
+                )
             if fault:
                 raise DataError(
                     f"{text.option}: {fault}; correct the names of the files or of the columns, or "
                     "set data.check_sides=false"
                 )
-            if split != "val" and min(len(profile.pairs), len(dev.pairs)) < FEWEST_PAIRS:
+            if split != "val" and is_small:
                 _warn_of_table(text, profile, dev)
 
 
@@ -141,40 +150,53 @@ def _profile(text: RawText) -> TextProfile:
     return TextProfile(text.option, pairs, src, tgt)
 
 
-def _swapped_languages(text: TextProfile, config: DataOptions) -> str:
-    """Says that both sides of a text are in each other's language, if that is clear; else "".
-
-    It is judged by letters, in English and German by the words of the phrasebook, else by the
-    library for languages, where it is installed.
-    """
-    langs = config.src_lang, config.tgt_lang
-    codes = primary(langs[0]), primary(langs[1])
-    pairs = [
+def _without_symbols(pairs: Pairs, config: DataOptions) -> Pairs:
+    """Returns the pairs whose source begins with no tag or symbol, which may name a language."""
+    return [
         (src, tgt)
-        for src, tgt in text.pairs
+        for src, tgt in pairs
         if not TARGET_TAG.match(src) and src.partition(" ")[0] not in config.symbols
     ]
-    if len(pairs) < FEWEST_SWAPPED:
-        is_swapped = False
-    elif set(codes) == {"en", "de"}:
+
+
+def _swap_judge(langs: tuple[str, str]) -> Callable[[Pairs], bool]:
+    """Returns a function that tells whether both sides of pairs are clearly in each other's
+    language.
+
+    English and German are judged by the words of the phrasebook, languages of different scripts by
+    letters, others by the library for languages, where it is installed.
+    """
+    codes = primary(langs[0]), primary(langs[1])
+    if set(codes) == {"en", "de"}:
         book = _profile(PhrasebookText("phrasebook", ["val"], codes))
-        src, tgt = map(profile_of, zip(*pairs, strict=True))
-        is_swapped = all(
-            side.likeness(other) > EXCHANGED_SIDE * side.likeness(own)
-            and overlap(side.words, other.words) > LIKE_PHRASEBOOK
-            for side, own, other in ((src, book.src, book.tgt), (tgt, book.tgt, book.src))
-        )
-    elif judge := language_judge(langs):
-        judged = Counter((judge(src), judge(tgt)) for src, tgt in pairs)
-        is_swapped = judged[codes[1], codes[0]] >= max(FEWEST_SWAPPED, 10 * judged[codes])
-    else:
-        is_swapped = False
-    return (
-        f"its source side is in {langs[1]} and its target side in {langs[0]}: exchange "
-        f"data.src_lang={langs[0]} and data.tgt_lang={langs[1]}"
-        if is_swapped
-        else ""
-    )
+
+        def by_words(pairs: Pairs) -> bool:
+            if len(pairs) < FEWEST_SWAPPED:
+                return False
+            src, tgt = map(profile_of, zip(*pairs, strict=True))
+            return all(
+                side.likeness(other) > EXCHANGED_SIDE * side.likeness(own)
+                and overlap(side.words, other.words) > LIKE_PHRASEBOOK
+                for side, own, other in ((src, book.src, book.tgt), (tgt, book.tgt, book.src))
+            )
+
+        return by_words
+    judge = language_judge(langs)
+    if judge is None:
+        return lambda pairs: False
+
+    def by_lines(pairs: Pairs) -> bool:
+        swapped = right = 0
+        for number, (src, tgt) in enumerate(pairs, 1):
+            judged = judge(src), judge(tgt)
+            swapped += judged == codes[::-1]
+            right += judged == codes
+            # Even if all that remain were swapped, ten times as many would not be.
+            if swapped + len(pairs) - number < 10 * right:
+                return False
+        return swapped >= FEWEST_SWAPPED
+
+    return by_lines
 
 
 def _faults(text: TextProfile, dev: TextProfile, config: DataOptions) -> Iterator[str]:
