@@ -161,6 +161,7 @@ class DocumentReader:
     keeps_tags: bool = True  # whether tags and placeholders are kept, even if nobody asks for it
     declares_encoding: bool = False  # whether a document says in which encoding it is
     has_entities: bool = False  # whether it can hold characters that its encoding lacks
+    ends_at_returns: bool = False  # whether carriage returns alone, as of old Macs, end lines
     is_decoded: bool = True  # else `read` reads the bytes
 
 
@@ -184,7 +185,7 @@ def parse_document(
     if reader.is_decoded:
         text, encoding = decode_document(path, content, reader.declares_encoding)
     line_end = "\n"
-    if reader.read is _subtitles and "\r" in text and "\n" not in text:
+    if reader.ends_at_returns and "\r" in text and "\n" not in text:
         text, line_end = text.replace("\r", "\n"), "\r"
     document = Document(
         path,
@@ -510,7 +511,7 @@ READERS = {
     **dict.fromkeys(("md", "markdown"), DocumentReader(_markdown_pieces)),
     **dict.fromkeys(("po", "pot"), DocumentReader(_catalogue, declares_encoding=True)),
     **dict.fromkeys(("xlf", "xliff"), _XLIFF),
-    **dict.fromkeys(("srt", "vtt"), DocumentReader(_subtitles)),
+    **dict.fromkeys(("srt", "vtt"), DocumentReader(_subtitles, ends_at_returns=True)),
     "txt": DocumentReader(_plain, keeps_tags=False),
     **dict.fromkeys(("csv", "tsv"), _TABLE),
     "jsonl": DocumentReader(json_lines_pieces, is_prose=False, keeps_tags=False),
