@@ -23,7 +23,7 @@ from aiayn.reports import groups
 from aiayn.reports.plots import panel_svg, panels
 from aiayn.reports.report import marked_difference, write_report
 from aiayn.runs.run_folder import RunFolder
-from aiayn.runs.summary import summary
+from aiayn.training.finish import summary
 
 NASTY = 'das </script><b>"Haus"</b> & {{Hof}}'
 REFERENCE = "das alte Haus & Hof"

@@ -3,12 +3,15 @@ scores, its report.
 """
 
 import logging
+import shlex
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
+from aiayn.config import program
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError, optional
@@ -16,8 +19,8 @@ from aiayn.evaluation.translation_task import short_outputs
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import ValidationHistory, end_reason
-from aiayn.runs.run_folder import is_number, saved_steps, series, write_json
-from aiayn.runs.summary import summary
+from aiayn.runs.results import best_and_last, last_step
+from aiayn.runs.run_folder import RunFolder, is_number, saved_steps, series, write_json
 from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average
@@ -60,6 +63,42 @@ def finish(run: RunSpec, services: RunServices, datamodule: TranslationDataModul
     if not run.config.trainer.fast_dev_run:  # the summary's next command needs the run's folder
         with optional("the summary"):
             log.info(summary(folder.path))
+
+
+def summary(run: Path) -> str:
+    """Returns the last and best scores, where the files are, and what to type next."""
+    folder = RunFolder(run)
+    records = folder.read_metrics()
+    lines = [f"done     {run}, step {last_step(records)}"]
+    scores = []
+    if perplexity := best_and_last(records, "val/ppl"):
+        scores.append("val/ppl {2:.2f} (lowest {0:.2f} at step {1})".format(*perplexity))
+    qualities = {name: best_and_last(records, name, max) for name in VAL_METRICS}
+    scores += [
+        "{3} {2:.1f} (highest {0:.1f} at step {1})".format(*quality, name)
+        for name, quality in qualities.items()
+        if quality
+    ]
+    if scores:
+        lines.append(f"scores   {'  '.join(scores)}")
+    files = (
+        folder.report,
+        folder.averaged,
+        folder.attention_picture,
+        folder.metrics,
+        folder.samples,
+        folder.config,
+    )
+    existing = ", ".join(str(path.relative_to(run)) for path in files if path.exists())
+    evaluate = f"{program.typed('evaluate')} run={run}"
+    translate = f"{program.typed('translate')} {run}"
+    config = folder.read_config()
+    if config.get("model", {}).get("parts"):
+        # Without the files that brought its parts the model cannot be loaded.
+        evaluate += " " + shlex.quote(f"extensions=[{','.join(config['extensions'])}]")
+        translate += program.extension_flags(config["extensions"])
+    lines += [f"files    {existing}", f"next     {evaluate}", f"         {translate}"]
+    return "\n".join(lines)
 
 
 def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
