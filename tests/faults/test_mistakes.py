@@ -68,7 +68,7 @@ MISTAKES = [
     ),
     (
         "train.py experiment=quickstart data.train=my/train",
-        "data.train=my/train: the built-in corpus has its own text",
+        "data.train=my/train: the built-in corpus, data=phrasebook, has its own text",
         "data.source=files",
     ),
     ("train.py trainer.devices=auto", "trainer.devices=auto:", "must be a whole number"),

@@ -154,8 +154,8 @@ def resolve_options(
         for split in ("train", "val", "test"):
             require(
                 values["data"][split] in (split, None),
-                f"{written(f'data.{split}', values['data'][split])}: the built-in corpus has its "
-                "own text; to train on files, add data.source=files",
+                f"{written(f'data.{split}', values['data'][split])}: the built-in corpus, "
+                "data=phrasebook, has its own text; to train on files, add data.source=files",
             )
     if values["name"] is None:
         values["name"] = default_name(choices, values["init_from"])
