@@ -129,7 +129,7 @@ def _sentence_subwords(
 ) -> Iterator[SentenceSubwords]:
     """Yields the subwords of each sentence by unit; a blank belongs to the unit after it.
 
-    `spell` makes of a text that whose bytes the lengths count.
+    `spell` writes a text as its subwords do; their lengths are in bytes of that.
     """
     text = "".join(pieces)
     ends = [0, *(unit.end() for unit in UNIT.finditer(text))]
