@@ -89,23 +89,15 @@ def _means(group: Group) -> dict[str, float]:
     curves = [curve(run) for run in group.runs]
     lowest = [min(perplexities) for _, perplexities in curves]
     epochs = [epochs[perplexities.index(min(perplexities))] for epochs, perplexities in curves]
-    averaged = {
+    metrics = {
         "last": METRICS["ppl"],
-        "lowest": lowest,
-        "epoch": epochs,
         "dev_bleu": Metric("sacrebleu", "val"),
-    }
-    averaged |= {
         "test_bleu": BLEU,
         "ratio": BLEU.ratio,
         "test_accuracy": Metric("token_accuracy", "test"),
     }
-    return {
-        key: mean(averaged_values)
-        if isinstance(averaged_values, list)
-        else group.sample(averaged_values).mean
-        for key, averaged_values in averaged.items()
-    }
+    means = {name: group.sample(metric).mean for name, metric in metrics.items()}
+    return means | {"lowest": mean(lowest), "epoch": mean(epochs)}
 
 
 def blocks() -> dict[str, str]:
