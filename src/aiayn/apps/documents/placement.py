@@ -3,7 +3,7 @@
 A source with tags is translated without them, as a `Part`; `written` puts them back. For example
 
     source       `Open the <b>red</b> file %s`, as a part the text `Open the red file %s`
-    translation  `Datei rot öffnen`, of which the model lost `%s`
+    translation  `Datei rot öffnen`; the model lost `%s`
     weights      (3, 5), how much its three units attend to the five of the source
     written      `Datei <b>rot</b> öffnen %s`
 
