@@ -17,7 +17,13 @@ from applications import CORPORA, slow_but
 
 from aiayn.config.tasks import METRIC_KINDS
 from aiayn.errors import ConfigError, DataError
-from aiayn.evaluation.scoring import compound_split, moses_tokenized, output, score
+from aiayn.evaluation.scoring import (
+    compound_split,
+    moses_tokenized,
+    output,
+    score,
+    tokens_by_script,
+)
 from aiayn.evaluation.significance import compare_systems
 from aiayn.evaluation.translation_task import TranslationTask, short_outputs
 
@@ -440,3 +446,35 @@ def test_a_code_that_is_not_known_is_scored_by_the_script_of_the_references(code
     assert scores.metrics["sacrebleu"] == pytest.approx(100)
     assert "tok:zh" in scores.signature
     assert "tok:13a" in score(REFERENCES, REFERENCES, code, ["sacrebleu"]).signature
+
+
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("请运行 pip install transformers 然后重启 Jupyter notebook server 即可。", "zh"),
+        ("ㄊㄚㄕㄨㄛㄊㄚㄇㄧㄥㄊㄧㄢㄏㄨㄟㄌㄞ", "zh"),  # Bopomofo
+        ("ꦲꦏ꧀ꦱꦫꦗꦮꦲꦶꦏꦸꦲꦏ꧀ꦱꦫꦏꦁꦢꦶꦲꦁꦒꦺꦴ", "char"),  # Javanese
+        ("ᨣᩤᩴᨾᩮᩬᩥᨦᨽᩣᩈᩣᨴᩱ᩠ᨿ", "char"),  # Tai Tham
+        ("ᦅᧄᦺᦑᦟᦹᧉᦗᦱᦉᦱᦺᦑ", "char"),  # New Tai Lue
+        ("ꆈꌠꁱꂷꉬꑍꋏꑠꌠꆏꉌ", "char"),  # Yi
+        ("उसने कहा कि वह कल हमारा नया घर देखने आएगा।", "13a"),
+        ("The 東京 office sends its 大阪 office a letter", "13a"),
+    ],
+)
+def test_scripts_without_blanks_decide_also_where_the_text_has_other_words(line, tokens):
+    scores = score([line], [line], "xx", ["sacrebleu"])
+    assert scores.metrics["sacrebleu"] == pytest.approx(100)
+    assert f"tok:{tokens}|" in scores.signature
+    assert tokens_by_script("xx", scores.signature) == ("" if tokens == "13a" else tokens)
+
+
+def test_a_tokenizer_that_only_the_script_asks_for_is_checked_before_the_search(monkeypatch):
+    def without_mecab(tokenize):
+        if tokenize in ("ja-mecab", "ko-mecab"):
+            raise RuntimeError("MeCab is not installed")
+
+    monkeypatch.setattr("aiayn.evaluation.scoring.BLEU", without_mecab)
+    for line, lang in (("그는 내일 올 것이다", "ko"), ("ｶﾚﾊｱｼﾀｸﾙ", "ja")):
+        with pytest.raises(ConfigError, match=rf"sacrebleu\[{lang}\]"):
+            TranslationTask().check_text([line], [line], "kr")
+    TranslationTask().check_text(["x"], ["Er kommt morgen."], "kr")

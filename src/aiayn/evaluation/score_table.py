@@ -5,6 +5,7 @@ from typing import Any
 
 from aiayn.config.tasks import METRIC_KINDS
 from aiayn.data.languages import SEVERAL
+from aiayn.evaluation.scoring import tokens_by_script
 from aiayn.evaluation.translation_task import short_outputs, task_of
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4
 from aiayn.runs.results import Evaluation
@@ -82,6 +83,10 @@ def _score_rows(evaluation: Evaluation) -> Rows:
         if score is not None:
             score_text = f"{score:6.2f}  {lengths}{evaluation.signatures[metric]}"
         rows.append((metric, score_text))
+    signature = evaluation.signatures.get("sacrebleu") or ""
+    if tokens := tokens_by_script(evaluation.tgt_lang, signature):
+        by_script = f"{evaluation.tgt_lang} is not a known code: its script decided on tok:{tokens}"
+        rows.append(("", f"        {by_script}"))
     if evaluation.length_ratio("sacrebleu") == 0:
         hint = "every translation is empty: the model has learned too little; train longer"
         rows.append(("", f"        {hint}"))

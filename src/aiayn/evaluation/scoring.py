@@ -48,15 +48,22 @@ TOKENIZERS |= dict.fromkeys(("th", "lo", "km", "my", "bo", "dz"), "char")
 # Codes of Chinese and Japanese that are not keys of TOKENIZERS
 CODES = dict.fromkeys(("cmn", "yue", "wuu", "lzh", "cn"), "zh") | {"jp": "ja"}
 # Scripts without blanks between words, for text whose code says nothing: a language with the same
-# tokens.
+# tokens. The last are those of South East Asia, Tibet and the Yi.
 SCRIPTS = {
-    "ja": re.compile("[\u3041-\u30ff]"),
-    "ko": re.compile("[\u1100-\u11ff\uac00-\ud7a3]"),
-    "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U000323af]"),
-    "th": re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]"),
+    "ja": re.compile("[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f]"),
+    "ko": re.compile("[\u1100-\u11ff\u3131-\u318e\ua960-\ua97c\uac00-\ud7fb]"),
+    "zh": re.compile(
+        "[\u2e80-\u2fd5\u3005-\u3007\u3105-\u312f\u31a0-\u31bf\u3400-\u4dbf\u4e00-\u9fff"
+        "\uf900-\ufaff\U00020000-\U000323af]"
+    ),
+    "th": re.compile(
+        "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u1980-\u19ff\u1a20-\u1aad"
+        "\u1b00-\u1b7f\ua000-\ua4cf\ua980-\ua9fe\uaa60-\uaadf]"
+    ),
 }
-# of the characters, from which on a script is that of the text; Japanese has many of Chinese
-LEAST_SHARE = 0.3
+# of the characters and of the words in other scripts, from which on a script is that of the text;
+# Japanese has many characters of Chinese
+LEAST_SHARE = 0.4
 # What the Moses scripts leave: the reference's German quotes would otherwise match no output of
 # straight quotes.
 STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromkeys("‚‘’‹›", "'"))
@@ -130,9 +137,18 @@ def kind_applies(metric_name: str, tgt_lang: str) -> bool:
     return metric_name != "ter" or TOKENIZERS.get(lang) != "char"
 
 
-def check_tokenizer(tgt_lang: str) -> None:
-    """Raises ConfigError where BLEU needs a tokenizer for this language that is not installed."""
-    _bleu(_language_code(tgt_lang))
+def check_tokenizer(tgt_lang: str, references: list[str]) -> None:
+    """Raises ConfigError where BLEU needs a tokenizer for this text that is not installed."""
+    _bleu(_language_of(tgt_lang, [references]))
+
+
+def tokens_by_script(tgt_lang: str, signature: str) -> str:
+    """Returns the tokenizer of a signature if the script of the text decided it; "" if the code of
+    the language did.
+    """
+    tokens = re.search(r"tok:([\w-]+)", signature)
+    by_code = TOKENIZERS.get(_language_code(tgt_lang), "13a")
+    return tokens[1] if tokens and tokens[1] != by_code else ""
 
 
 def _language_code(tgt_lang: str) -> str:
@@ -148,11 +164,12 @@ def _language_of(tgt_lang: str, references: list[list[str]]) -> str:
     lang = _language_code(tgt_lang)
     if lang in TOKENIZERS or lang in SHORT.values():
         return lang
-    text = "".join("".join(line.split()) for stream in references for line in stream[:1000])
-    shares = {
-        name: len(script.findall(text)) / max(len(text), 1) for name, script in SCRIPTS.items()
-    }
-    return next((name for name, share in shares.items() if share > LEAST_SHARE), lang)
+    text = " ".join(line for stream in references for line in stream[:1000])
+    for name, script in SCRIPTS.items():
+        rest, characters = script.subn(" ", text)
+        if characters > LEAST_SHARE * (characters + len(rest.split())):
+            return name
+    return lang
 
 
 def _bleu(lang: str) -> BLEU:

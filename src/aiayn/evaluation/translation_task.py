@@ -17,7 +17,7 @@ class TranslationTask(Task):
         if references:
             from aiayn.evaluation.scoring import check_tokenizer
 
-            check_tokenizer(tgt_lang)
+            check_tokenizer(tgt_lang, references)
 
     def score(
         self, hypotheses: list[str], sources: list[str], references: list[list[str]], tgt_lang: str
