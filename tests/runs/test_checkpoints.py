@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import pickle
 import random
@@ -546,6 +547,48 @@ def test_a_whole_file_that_holds_no_optimizer_state_is_passed_over_like_a_damage
 
     assert found.step == 9
     assert "step_10.optim: not the state of an optimizer; trying the one before" in caplog.text
+
+
+def adam(**changed) -> dict:
+    values = {"step": torch.tensor(3.0), "exp_avg": torch.tensor([-1.0, 2.0])}
+    return {"state": {7: {**values, "exp_avg_sq": torch.ones(2), **changed}}, "param_groups": []}
+
+
+@pytest.mark.parametrize(
+    ("state", "fault"),
+    [
+        (adam(exp_avg=torch.tensor([1.0, math.nan])), "exp_avg of weight 7 is not finite"),
+        (adam(exp_avg=torch.ones(2).long()), r"exp_avg of weight 7 has the type torch\.int64"),
+        (adam(exp_avg_sq=torch.tensor([1.0, math.inf])), "exp_avg_sq of weight 7 is not finite"),
+        (adam(exp_avg_sq=torch.tensor([1.0, -1e-9])), "exp_avg_sq of weight 7 is negative"),
+        (adam(step=torch.tensor(math.nan)), "step of weight 7 is not finite"),
+        (adam(step=-1), "step of weight 7 is negative"),
+        (adam(momentum_buffer=torch.full((2,), math.inf)), "momentum_buffer of weight 7 is not"),
+        ({"param_groups": [{"lr": math.nan}]}, "lr is NaN"),
+        ({"state": [1]}, "its tables are not those of torch"),
+    ],
+)
+def test_an_optimizer_state_that_would_spoil_the_weights_is_passed_over_with_its_file_and_fault(
+    state, fault, original, tmp_path, caplog
+):
+    fill(tmp_path, original, 9, 10)
+    lightning = {"loops": {}, "optimizer_states": [state]}
+    checkpoints.write_tensors(tmp_path / "step_10.optim", states(lightning=lightning))
+    found, _ = checkpoint_folder.load_newest(tmp_path)
+
+    assert found.step == 9
+    assert re.search(rf"step_10\.optim: not the state of an optimizer \({fault}", caplog.text)
+
+
+def test_states_of_other_optimizers_may_hold_any_names_and_infinite_numbers_outside_of_weights():
+    others = {
+        "quantised": adam(exp_avg=torch.ones(2, dtype=torch.int8)),
+        "best": adam(best=torch.tensor(math.inf), sum=torch.tensor([-1.0])),
+        "growth": {"param_groups": [{"growth_rate": math.inf}], "state": {"all": 3}},
+    }
+    assert {name: checkpoints.fault_of_optimizer(state) for name, state in others.items()} == (
+        dict.fromkeys(others, "")
+    )
 
 
 def test_where_none_is_whole_the_run_is_refused_rather_than_begun_anew(original, tmp_path):

@@ -134,6 +134,18 @@ class Deaf(Whole):
     optimizer = LoadsNothing
 
 
+class CountsFromInfinity(Lion):
+    def step(self, closure=None):
+        loss = super().step(closure)
+        for weight in self.state:
+            self.state[weight].setdefault("least", torch.full_like(weight, torch.inf))
+        return loss
+
+
+class Infinite(Whole):
+    optimizer = CountsFromInfinity
+
+
 class Keeps(TranslationModule):
     def on_save_checkpoint(self, checkpoint):
         super().on_save_checkpoint(checkpoint)
@@ -150,6 +162,7 @@ class Keeps(TranslationModule):
         (Adds, r"the checkpoint of the first step cannot be read back: .*encoder\.0\.extra"),
         (Forgetful, "Forgets: its load_state_dict does not restore the saved state"),
         (Deaf, "LoadsNothing: its load_state_dict does not restore the saved state"),
+        (Infinite, "CountsFromInfinity: no run resumes from its state: least of weight 0 is not"),
         (Keeps, "the state seen has a set"),
     ],
 )

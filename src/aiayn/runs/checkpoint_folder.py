@@ -14,7 +14,13 @@ from typing import Any
 
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write, fsync_folder
-from aiayn.runs.checkpoints import Checkpoint, load, read_tensors, writing_checkpoint
+from aiayn.runs.checkpoints import (
+    Checkpoint,
+    fault_of_optimizer,
+    load,
+    read_tensors,
+    writing_checkpoint,
+)
 from aiayn.runs.run_folder import saved_steps
 
 log = logging.getLogger(__name__)
@@ -74,6 +80,9 @@ def load_states(path: Path) -> dict[str, Any]:
         tables += [lightning.get("loops"), *(lightning.get("optimizer_states") or [None])]
     if not all(isinstance(table, dict) for table in tables):
         raise RefusedError(f"{path}: not the state of an optimizer")
+    for state in states["lightning"]["optimizer_states"]:
+        if fault := fault_of_optimizer(state):
+            raise RefusedError(f"{path}: not the state of an optimizer ({fault})")
     return states
 
 

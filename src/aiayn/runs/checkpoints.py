@@ -10,6 +10,7 @@ written beside it in the same form.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 import struct
@@ -32,6 +33,8 @@ from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE, checksum_at_en
 
 FORMAT = 1
 MOST_NAMES = 4  # of a tensor, which is stored once; each could become a copy in memory
+MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")  # of Adam, as torch calls them
+NOT_NEGATIVE = ("exp_avg_sq", "max_exp_avg_sq", "step")
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,41 @@ def _fault_of(payload: Mapping[str, Any]) -> str:
         _vocab_size_of(payload["tokenizer"])
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return "tokenizer is not the JSON of one"
+    return ""
+
+
+def fault_of_optimizer(state: Mapping[str, Any]) -> str:
+    """Returns which value would spoil the weights at the next step, or an empty text.
+
+    Any optimizer may have any names, but torch's names for Adam's moments mean the same in all.
+    """
+    weights, groups = state.get("state", {}), state.get("param_groups", [])
+    if not isinstance(weights, Mapping) or not isinstance(groups, list):
+        return "its tables are not those of torch"
+    for number, values in weights.items():
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            if fault := _fault_of_value(name, value):
+                return f"{name} of weight {number} {fault}"
+    for group in groups:
+        for name, value in group.items() if isinstance(group, Mapping) else ():
+            if isinstance(value, float) and math.isnan(value):
+                return f"{name} is NaN"
+    return ""
+
+
+def _fault_of_value(name: str, value: Any) -> str:
+    if not isinstance(value, Tensor | int | float):
+        return ""
+    numbers = torch.as_tensor(value)
+    if name in MOMENTS and not (numbers.is_floating_point() or numbers.itemsize == 1):  # quantised
+        return f"has the type {numbers.dtype}"
+    if numbers.dim() or name in NOT_NEGATIVE:
+        # float8 cannot be compared
+        numbers = numbers.float() if numbers.itemsize < 4 else numbers
+        if not numbers.isfinite().all():
+            return "is not finite"
+        if name in NOT_NEGATIVE and (numbers < 0).any():
+            return "is negative"
     return ""
 
 

@@ -101,6 +101,8 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
             raise ConfigError(
                 f"{type(restored).__name__}: its load_state_dict does not restore the saved state"
             )
+        if fault := checkpoints.fault_of_optimizer(state):
+            raise ConfigError(f"{type(restored).__name__}: no run resumes from its state: {fault}")
         name = ", ".join(file_names(checkpoint.config.model.parts)) or type(module).__name__
         with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
             faults = reload_faults(model, module, batch, checkpoint.weights)
