@@ -70,9 +70,13 @@ KEPT = {
     "objc-format": ["%@", "%ld"],
     "python-format": ["%(name)s", "%-5.2f", "%r"],
     "python-brace-format": ["{}", "{0!r}", "{user.name}", "{0[key]}", "{:>{width}}"],
-    "java-format": ["{0}", "%,d", "%tY", "{1,number,integer}", "{0,date}"],
+    "java-format": ["{0}", "%,d", "%tY", "{1,number,integer}", "{0,date}", "'{0}'"],
     "java-printf-format": ["%,d", "%1$tY", "%n"],
-    "csharp-format": ["{0:yyyy}", "{1,5}"],
+    "csharp-format": ["{0:yyyy}", "{1,5}", "{0, -5}", "{ 0 }"],
+    "perl-format": ["%vd"],
+    "javascript-format": ["%j"],
+    "gcc-internal-format": ["%qE", "%.*s", "%<"],
+    "ocaml-format": ["%a", "%!"],
     "php-format": ["%05d", "%2$s", "%'*10d", "%b"],
     "lua-format": ["%q", "%5.1f"],
     "go-format": ["%v", "%[2]d", "%+.2f", "%T"],
@@ -88,7 +92,7 @@ KEPT = {
     "perl-brace-format": ["{count}"],
     "sh-format": ["$name", "${name}"],
     "boost-format": ["%1%"],
-    "lisp-format": ["~a"],
+    "lisp-format": ["~a", "~%", "~10@a"],
 }
 
 
@@ -131,7 +135,13 @@ def test_arguments_in_another_order_get_the_numbers_of_their_order():
 
 @pytest.mark.parametrize(
     "message",
-    ["python-format|%s sees %d", "c-format|%*d sees %s", "python-brace-format|{} of {:d}"],
+    [
+        "python-format|%s sees %d",
+        "c-format|%*d sees %s",
+        "python-brace-format|{} of {:d}",
+        "lisp-format|~a sees ~%",
+        "d-format|%(%s, %) sees %d",
+    ],
 )
 def test_a_message_whose_arguments_cannot_change_places_stays_empty_and_is_counted(message):
     document = catalogue("|a cat", message, message)
@@ -165,6 +175,9 @@ def test_roles_and_literals_of_sphinx_stay_and_words_in_them_are_translated(mess
     [
         (r"&Where is it?\tCtrl+H", r"&WHERE IS IT?\tCtrl+H", r"&IT? IS WHERE\tCtrl+H"),
         (r"the house\tF11", r"THE HOUSE\tF11", r"HOUSE THE\tF11"),
+        (r"the house\tCtrl-X", r"THE HOUSE\tCtrl-X", r"HOUSE THE\tCtrl-X"),
+        (r"the house\t<Primary>v", r"THE HOUSE\t<Primary>v", r"HOUSE THE\t<Primary>v"),
+        (r"the house\tPage Up", r"THE HOUSE\tPage Up", r"HOUSE THE\tPage Up"),
         ("E&xit now", "&EXIT NOW", "&NOW EXIT"),
         ("the _File", "THE _FILE", "_FILE THE"),
         ("the R&D of A & B", "THE R&D OF A & B", "B & A OF R&D THE"),

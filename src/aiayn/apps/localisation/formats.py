@@ -39,8 +39,18 @@ GO = r"(?P<name>%[-+# 0]{0,5}\[\d{1,4}\][\d.]{0,9}[A-Za-z])|" + _printf(
 PASCAL = r"(?P<name>%\d{1,4}:-?[\d.]{0,9}(?i:[duefgnmpsx]))|" + _printf(
     "", "-", "", "(?i:[duefgnmpsx])"
 )
-BRACES = r"\{(?P<name>[^{}\s:!]{1,100})?(?:[!:](?:[^{}\n]|\{[^{}\n]{0,60}\}){0,100})?\}"
-NUMBER_IN_BRACES = r"(?P<name>\{\s*\d{1,4}\s*(?:,(?!\s*(?:choice|plural|select))[^{}\n]{0,200})?\})"
+# Of gcc's messages: `%qE` is in quotation marks, `%<` and `%>` are such marks.
+GCC = rf"(?P<name>%[m<>'RK])|%{NUMBER}[q+#-]{{0,3}}(?:\.(?:\*|\d{{1,4}}))?(?:ll?|[jtwz])?[A-Za-z]"
+JAVASCRIPT = _printf(NUMBER, "-+ #0'I", "", "[bcdeEfFgGijosuxX]")
+BRACES = (
+    r"\{(?P<name>[^{}\s:!,]{1,100})?(?:,[ \t]{0,9}-?\d{1,4})?"
+    r"(?:[!:](?:[^{}\n]|\{[^{}\n]{0,60}\}){0,100})?\}"
+)
+# Of Java, and with it what quotation marks around braces make text: `'{0}'` is no argument.
+NUMBER_IN_BRACES = (
+    r"(?P<name>\{\s*\d{1,4}\s*(?:,(?!\s*(?:choice|plural|select))[^{}\n]{0,200})?\}"
+    r"|'[^'{}\n]{0,200}[{}][^'\n]{0,200}(?:'|\Z))"
+)
 # Of reStructuredText: what stays with its words, and what is around words.
 LITERAL = (
     r"(?<!\w)``(?=[^\s`])[^\n]{0,200}?(?<=\S)``(?![\w`])"
@@ -58,7 +68,11 @@ AROUND = (
 UNSPACED_TARGET = re.compile(r"(?<=[^\s`<>])(?=<[^`<>\n]{1,300}>`)")
 # Never text, in no message: line ends, tabs and keys after them (`Ctrl+H`), addresses, and the
 # mark of the letter that opens a menu (`&File`, `E&xit`, `_Open`).
-KEY = r"\S{0,20}\+\S{1,20}|F\d\d?|Del(?:ete)?|Ins(?:ert)?|Esc|Enter|Space|Home|End"
+KEY = (
+    r"\S{0,20}\+\S{1,20}|(?:Ctrl|Control|Alt|Shift|Cmd|Meta|Super|Win)-\S{1,20}|<\w{1,20}>\S{1,20}|\S"
+    r"|F\d\d?|Del(?:ete)?|Ins(?:ert)?|Esc|Enter|Return|Space|Tab|Backspace|Home|End|Pg(?:Up|Dn)"
+    r"|(?:Page ?)?(?:Up|Down)|Left|Right"
+)
 MNEMONIC = r"(?<![\w&])[&_](?=[^\W_])(?!\w{1,30};)|(?<=[A-Za-z])&(?=[a-z])(?!\w{1,30};)"
 OF_ALL = (
     rf"(?P<blank>\t(?:{KEY})\s*\Z|[\t\n\r\v\f]+)"
@@ -78,7 +92,13 @@ class Format:
     @cached_property
     def _argument_pattern(self) -> re.Pattern[str]:
         doubled = f"(?P<doubled>(?P<once>[{self.doubled}])(?P=once))|" if self.doubled else ""
-        return re.compile(doubled + self.argument)
+        # What begins as an argument does but is none that is known, such as `%!`, stays in order.
+        unknown = {
+            "{}": r"|(?P<unknown>\{[^{}\n]{0,100}\}|[{}])",
+            "%": r"|(?P<unknown>%[^\s%]{0,2})",
+            "~": r"|(?P<unknown>~[^\s~]?)",
+        }
+        return re.compile(doubled + self.argument + unknown.get(self.doubled, ""))
 
     @cached_property
     def _marks(self) -> re.Pattern[str]:
@@ -165,12 +185,16 @@ class Format:
     def _is_numberable(self, message: str) -> bool:
         """Returns whether a translation may need numbers that its message does without."""
         arguments = [key for number, key in self._arguments_of(message) if number]
-        is_plain = not any("*" in key for key in arguments)
+        marks = self._argument_pattern.finditer(message)
+        is_plain = not any("*" in key for key in arguments) and not any(
+            mark.groupdict().get("unknown") for mark in marks
+        )
         return self.is_numbered and is_plain and len(arguments) > 1 and not NUMBERED.search(message)
 
     def _numbered(self, raw: str, numbers: Iterator[int]) -> str:
         def with_number(mark: re.Match[str]) -> str:
-            is_counted = not (mark["name"] or mark.groupdict().get("doubled"))
+            groups = mark.groupdict()
+            is_counted = not (groups.get("name") or groups.get("doubled"))
             return f"%{next(numbers)}${mark[0][1:]}" if is_counted else mark[0]
 
         return self._argument_pattern.sub(with_number, raw)
@@ -187,13 +211,14 @@ UNFLAGGED = Format(f"{AROUND}|{LITERAL}", is_ordered=False)
 MESSAGE_FORMAT = Format(NUMBER_IN_BRACES, "'", is_ordered=False)
 JAVA_PRINTF = Format(JAVA, "%", is_numbered=True)
 FORMATS = {
-    **dict.fromkeys(("c", "objc", "awk", "perl", "tcl", "javascript"), PRINTF),
+    **dict.fromkeys(("c", "objc", "awk", "perl", "tcl"), PRINTF),
+    "javascript": Format(JAVASCRIPT, "%", is_numbered=True),
     **dict.fromkeys(("elisp", "librep", "d", "modula2", "ocaml", "sh-printf"), PRINTF),
     "lua": Format(LUA, "%"),
     "php": Format(PHP, "%", is_numbered=True),
     "go": Format(GO, "%"),
     "object-pascal": Format(PASCAL, "%"),
-    "gcc-internal": Format(rf"(?P<name>%[m<>'RK])|%q|{C}", "%", is_numbered=True),
+    "gcc-internal": Format(GCC, "%", is_numbered=True),
     "python": Format(PYTHON, "%"),
     "ruby": Format(RUBY, "%", is_numbered=True),
     **dict.fromkeys(("python-brace", "csharp", "rust", "c++"), Format(BRACES, "{}")),
