@@ -141,9 +141,10 @@ def states_of_packed(
     src, tgt = Layout.of(src_lengths, groups), Layout.of(tgt_lengths, groups)
     n_src, n_tgt = int(src_lengths.sum()), int(tgt_lengths.sum())
     batch = pack(split, MicroBatch(pairs, n_tgt), 0, max(n_src, n_tgt), 256)
+    rows = batch.rows
     positions = [
-        Positions(of_side[:, :count], 256)
-        for of_side, count in ((batch.src_positions, n_src), (batch.tgt_positions, n_tgt))
+        Positions(of_side[None, :count], 256)
+        for of_side, count in ((rows.src_position, n_src), (rows.tgt_position, n_tgt))
     ]
     memory = model.encode(batch.src[:, :n_src], Grouped(src, src), positions[0])
     self_mask, cross_mask = Grouped(tgt, tgt, causal=True), Grouped(tgt, src)

@@ -64,13 +64,13 @@ def test_a_packed_batch_has_the_real_tokens_of_the_padded_one_in_order_and_says_
         assert packed_ids[0].tolist() == words.tolist() + [PAD_ID] * (SLOTS - len(words))
     real = padded.tgt_in[padded.tgt_out != PAD_ID]
     assert packed.tgt_in[0, : len(real)].tolist() == real.tolist()
-    for ids, positions in (
-        (packed.src, packed.src_positions),
-        (packed.tgt_in, packed.tgt_positions),
+    rows = packed.rows
+    for positions, restarts in (
+        (rows.src_position, rows.src.roll(1) == EOS_ID),
+        (rows.tgt_position, rows.tgt_in == BOS_ID),
     ):
-        restarts = ids[0] == BOS_ID if ids is packed.tgt_in else (ids.roll(1)[0] == EOS_ID)
-        assert all(int(position) == 0 for position in positions[0][restarts])
-    assert packed.src_positions.max() == padded.src.size(1) - 1
+        assert all(int(position) == 0 for position in positions[restarts])
+    assert rows.src_position.max() == padded.src.size(1) - 1
     counts = [
         (batch.number, batch.n_tokens, batch.n_src_tokens, batch.step_tokens, batch.micro_batches)
         for batch in (padded, packed)

@@ -5,8 +5,7 @@ to what.
 import math
 from copy import copy
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -75,24 +74,24 @@ class Batch(Counted):
         return self.src.numel() + self.tgt_out.numel()
 
 
-class Slot(IntEnum):
-    """Rows of a packed batch."""
+class Slots(NamedTuple):
+    """The rows of a packed batch: what each token slot holds, (N,)."""
 
-    SRC = 0
-    TGT_IN = 1
-    TGT_OUT = 2
-    SRC_POSITION = 3  # the token's position in its sentence, from 0
-    TGT_POSITION = 4
-    SRC_START = 5  # first slot of this token's source sentence; SRC_END is the slot after its last
-    SRC_END = 6
-    TGT_START = 7
-    TGT_END = 8
-    HERE = 9  # 0, 1, 2, ...
-    NEXT = 10
-    SRC_START_OF_TGT = 11  # the same for the source of a target token
-    SRC_END_OF_TGT = 12
-    TGT_START_OF_SRC = 13
-    TGT_END_OF_SRC = 14
+    src: Any
+    tgt_in: Any
+    tgt_out: Any
+    src_position: Any  # the token's position in its sentence, from 0
+    tgt_position: Any
+    src_start: Any  # first slot of this token's source sentence; src_end is the slot after its last
+    src_end: Any
+    tgt_start: Any
+    tgt_end: Any
+    here: Any  # 0, 1, 2, ...
+    following: Any
+    src_start_of_tgt: Any  # the same for the source of a target token
+    src_end_of_tgt: Any
+    tgt_start_of_src: Any
+    tgt_end_of_src: Any
 
 
 @dataclass(eq=False)
@@ -104,55 +103,28 @@ class PackedBatch(Counted):
     """
 
     number: int  # number of the micro-batch, counted over the whole run
-    slots: Tensor  # (15, N) int32, see `Slot`
+    slots: Tensor  # (15, N) int32, see `Slots`
     lengths: tuple[np.ndarray, np.ndarray]
     step_tokens: int  # real target tokens of the whole step
     max_length: int  # no sentence of the corpus has more tokens, its end mark included
     micro_batches: int | None = None  # how many make up the step; None: not known
 
     @property
+    def rows(self) -> Slots:
+        return Slots(*self.slots)
+
+    @property
     def src(self) -> Tensor:
         """Returns (1, N) ids."""
-        return self.slots[Slot.SRC][None]
+        return self.rows.src[None]
 
     @property
     def tgt_in(self) -> Tensor:
-        return self.slots[Slot.TGT_IN][None]
+        return self.rows.tgt_in[None]
 
     @property
     def tgt_out(self) -> Tensor:
-        return self.slots[Slot.TGT_OUT][None]
-
-    @property
-    def src_positions(self) -> Tensor:
-        """Returns each token's position in its sentence, from 0: (1, N)."""
-        return self.slots[Slot.SRC_POSITION][None]
-
-    @property
-    def tgt_positions(self) -> Tensor:
-        return self.slots[Slot.TGT_POSITION][None]
-
-    @property
-    def src_ranges(self) -> tuple[Tensor, ...]:
-        """Returns the `Ranges` of the encoder's self-attention: a token attends to its sentence."""
-        start, end = self.slots[Slot.SRC_START], self.slots[Slot.SRC_END]
-        return start, end, start, end
-
-    @property
-    def tgt_ranges(self) -> tuple[Tensor, ...]:
-        """Returns the `Ranges` of the decoder's self-attention: a token attends to its sentence up
-        to itself.
-        """
-        return tuple(
-            self.slots[slot] for slot in (Slot.TGT_START, Slot.NEXT, Slot.HERE, Slot.TGT_END)
-        )
-
-    @property
-    def cross_ranges(self) -> tuple[Tensor, ...]:
-        """Returns the `Ranges` of attention over the source: a token attends to its sentence's
-        source.
-        """
-        return tuple(self.slots[Slot.SRC_START_OF_TGT :])
+        return self.rows.tgt_out[None]
 
     @property
     def n_positions(self) -> int:
@@ -245,33 +217,38 @@ def pack(
     n_tokens = max(len(src), len(tgt))
     if n_tokens > n_slots:
         n_slots = SLOTS_UNIT * math.ceil(n_tokens / SLOTS_UNIT)
-    slot_numbers = np.arange(n_slots, dtype=np.int32)
-    slots = np.full((len(Slot), n_slots), PAD_ID, np.int32)
-    slots[Slot.SRC, : len(src)] = src
-    slots[Slot.TGT_IN, : len(tgt)] = np.roll(tgt, 1)
-    slots[Slot.TGT_IN, tgt_starts] = BOS_ID
-    slots[Slot.TGT_OUT, : len(tgt)] = tgt
-    slots[Slot.HERE] = slot_numbers
-    slots[Slot.NEXT] = slot_numbers + 1
+    here = np.arange(n_slots, dtype=np.int32)
 
-    def fill(slot: Slot, bounds: np.ndarray, lengths: np.ndarray, empty: np.ndarray | int) -> None:
-        slots[slot] = empty
-        slots[slot, : lengths.sum()] = bounds.repeat(lengths)
+    def row(values: np.ndarray, empty: np.ndarray | int) -> np.ndarray:
+        slots = np.full(n_slots, empty, np.int32)
+        slots[: len(values)] = values
+        return slots
 
-    fill(Slot.SRC_START, src_starts, src_lengths, slot_numbers)
-    fill(Slot.SRC_END, src_ends, src_lengths, slot_numbers + 1)
-    fill(Slot.TGT_START, tgt_starts, tgt_lengths, slot_numbers)
-    fill(Slot.TGT_END, tgt_ends, tgt_lengths, slot_numbers + 1)
-    fill(Slot.SRC_START_OF_TGT, src_starts, tgt_lengths, len(src))
-    fill(Slot.SRC_END_OF_TGT, src_ends, tgt_lengths, len(src))
-    fill(Slot.TGT_START_OF_SRC, tgt_starts, src_lengths, len(tgt))
-    fill(Slot.TGT_END_OF_SRC, tgt_ends, src_lengths, len(tgt))
-    # 0 where a slot is empty: it starts with itself
-    slots[Slot.SRC_POSITION] = slot_numbers - slots[Slot.SRC_START]
-    slots[Slot.TGT_POSITION] = slot_numbers - slots[Slot.TGT_START]
+    tgt_in = np.roll(tgt, 1)
+    tgt_in[tgt_starts] = BOS_ID
+    src_start = row(src_starts.repeat(src_lengths), here)
+    tgt_start = row(tgt_starts.repeat(tgt_lengths), here)
+    rows = Slots(
+        src=row(src, PAD_ID),
+        tgt_in=row(tgt_in, PAD_ID),
+        tgt_out=row(tgt, PAD_ID),
+        # 0 where a slot is empty: it starts with itself
+        src_position=here - src_start,
+        tgt_position=here - tgt_start,
+        src_start=src_start,
+        src_end=row(src_ends.repeat(src_lengths), here + 1),
+        tgt_start=tgt_start,
+        tgt_end=row(tgt_ends.repeat(tgt_lengths), here + 1),
+        here=here,
+        following=here + 1,
+        src_start_of_tgt=row(src_starts.repeat(tgt_lengths), len(src)),
+        src_end_of_tgt=row(src_ends.repeat(tgt_lengths), len(src)),
+        tgt_start_of_src=row(tgt_starts.repeat(src_lengths), len(tgt)),
+        tgt_end_of_src=row(tgt_ends.repeat(src_lengths), len(tgt)),
+    )
     return PackedBatch(
         number,
-        torch.from_numpy(slots),
+        torch.from_numpy(np.stack(rows)),
         (src_lengths, tgt_lengths),
         micro_batch.step_tokens,
         max_length,

@@ -371,11 +371,19 @@ class TranslationModule(pl.LightningModule):
             return self.model.decode(
                 batch.tgt_in, self.model.encode(batch.src, batch.src_mask), batch.src_mask
             )
-        src_positions = Positions(batch.src_positions, batch.max_length)
-        tgt_positions = Positions(batch.tgt_positions, batch.max_length)
-        memory = self.model.encode(batch.src, Ranges(*batch.src_ranges), src_positions)
-        cross, tgt_ranges = Ranges(*batch.cross_ranges), Ranges(*batch.tgt_ranges)
-        return self.model.decode(batch.tgt_in, memory, cross, tgt_ranges, tgt_positions)
+        rows, longest = batch.rows, batch.max_length
+        memory = self.model.encode(
+            batch.src,
+            Ranges(rows.src_start, rows.src_end, rows.src_start, rows.src_end),
+            Positions(rows.src_position[None], longest),
+        )
+        return self.model.decode(
+            batch.tgt_in,
+            memory,
+            Ranges(*rows[-4:]),
+            Ranges(rows.tgt_start, rows.following, rows.here, rows.tgt_end),
+            Positions(rows.tgt_position[None], longest),
+        )
 
     def evaluation_sums(self, batch: Batch) -> Tensor:
         """Returns (4,) float64, over this batch's target tokens: smoothed loss, negative
