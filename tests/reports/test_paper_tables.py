@@ -166,6 +166,13 @@ def test_a_folder_without_runs_is_refused(sweep, name):
         find_runs([sweep / "one", sweep / name])
 
 
+def test_the_sweep_of_the_nearest_name_is_suggested(tmp_path):
+    (tmp_path / "sweeps/heads/a_h4/checkpoints").mkdir(parents=True)
+    for typed, meant in (("sweps", "sweeps"), ("sweeps/haeds", "sweeps/heads")):
+        with pytest.raises(ConfigError, match=rf"did you mean {tmp_path / meant}\?$"):
+            find_runs([tmp_path / typed])
+
+
 def test_a_run_stands_in_the_row_of_its_configuration_whatever_its_folder_is_called(sweep):
     tables = collect(sweep)
     rows = {

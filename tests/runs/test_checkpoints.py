@@ -748,12 +748,34 @@ def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_
         find_checkpoint(tmp_path / "run", None)
     (folder / "last.ckpt").write_bytes(ARCHIVE)
     assert find_checkpoint(tmp_path / "run", None) == folder / "last.ckpt"
-    with pytest.raises(RefusedError, match=r"averaged\.ckpt: no such checkpoint"):
+    with pytest.raises(
+        RefusedError,
+        match=rf"averaged\.ckpt: no such checkpoint; choose last, a file of {folder}$",
+    ):
         find_checkpoint(tmp_path / "run", "averaged")
     (folder / "averaged.ckpt").write_bytes(ARCHIVE)
     assert find_checkpoint(tmp_path / "run", None) == folder / "averaged.ckpt"
     assert find_checkpoint(tmp_path / "run", "last") == folder / "last.ckpt"
     assert find_checkpoint(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("outputs/mime", "outputs/mine"),
+        ("output/mine", "outputs/mine"),
+        ("mine", "outputs/mine"),
+        ("outputs/mine/checkpoints/step_90.ckpt", "outputs/mine/checkpoints/step_9.ckpt"),
+        ("examples/en-de.ayain", "examples/en-de.aiayn"),
+    ],
+)
+def test_the_run_or_model_of_the_nearest_name_is_suggested(typed, meant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file in ("outputs/mine/checkpoints/step_9.ckpt", "examples/en-de.aiayn"):
+        Path(file).parent.mkdir(parents=True)
+        Path(file).touch()
+    with pytest.raises(ConfigError, match=rf"nor a checkpoint; did you mean {meant}\?$"):
+        find_checkpoint(Path(typed), None)
 
 
 @pytest.mark.slow

@@ -214,6 +214,8 @@ def test_sources_that_are_missing_damaged_or_other_than_said_are_refused(child, 
         ConfigError, match="nowhere: no such run or checkpoint; name the folder of a run"
     ):
         train(replace(child, init_from=str(tmp_path / "nowhere")), tmp_path)
+    with pytest.raises(ConfigError, match=rf"no such run or checkpoint; did you mean {parent}\?"):
+        train(replace(child, init_from=f"{parent}s"), tmp_path)
     with pytest.raises(ConfigError, match="neither a run"):
         train(replace(child, init_from=str(tmp_path)), tmp_path)
     with pytest.raises(

@@ -177,7 +177,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         is_named = name in ("averaged", "best", "last")
         path = folder.checkpoints / f"{name}.ckpt" if is_named else Path(name)
         if not path.is_file():
-            raise RefusedError(f"{path}: no such checkpoint")
+            raise RefusedError(f"{path}: no such checkpoint{_saved_checkpoints(folder)}")
     try:
         with open(path, "rb") as file:
             is_archive = zipfile.is_zipfile(file)
@@ -188,15 +188,33 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     return path
 
 
-def similar_run(run: Path) -> str:
-    """Returns the question whether the run beside it with the most similar name is meant; empty if
-    there is none.
+def similar_run(run: Path, *, depth: int = 1) -> str:
+    """Returns the question whether the run or model with the most similar name is meant, beside it
+    or in `outputs`; empty if there is none. A folder counts if it holds a run `depth` levels below
+    this place, or fewer.
     """
     import difflib
 
-    names = [folder.parent.name for folder in run.parent.glob("*/checkpoints")]
-    near = difflib.get_close_matches(run.name, names, n=1)
-    return f"; did you mean {run.with_name(near[0])}?" if near else ""
+    by_name: dict[str, Path] = {}
+    for parent in (Path("outputs"), run.parent):
+        for level in range(depth):
+            folders = (
+                path.parents[level] for path in parent.glob("*/" * (level + 1) + "checkpoints")
+            )
+            by_name |= {folder.name: folder for folder in folders}
+        for suffix in (".ckpt", ".aiayn"):
+            by_name |= {file.name: file for file in parent.glob(f"*{suffix}")}
+    near = difflib.get_close_matches(run.name, by_name, n=1)
+    return f"; did you mean {by_name[near[0]]}?" if near else ""
+
+
+def _saved_checkpoints(folder: RunFolder) -> str:
+    """Returns what a run has instead of a checkpoint that it lacks; empty if it has none."""
+    names = {file.stem for file in folder.checkpoints.glob("*.ckpt")}
+    roles = [role for role in ("averaged", "best", "last") if role in names]
+    if not names:
+        return ""
+    return f"; choose {', '.join([*roles, f'a file of {folder.checkpoints}'])}"
 
 
 def find_checkpoints(

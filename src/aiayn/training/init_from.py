@@ -19,7 +19,7 @@ from aiayn.config.stored import as_option, flatten, to_dict
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.run_folder import RunFolder, find_checkpoint, saved_steps
+from aiayn.runs.run_folder import RunFolder, find_checkpoint, saved_steps, similar_run
 
 # No weight depends on it; and code of one's own may be added to the source's.
 MAY_DIFFER = ("model.dropout", "model.parts")
@@ -101,10 +101,10 @@ def _load(init_from: str) -> Checkpoint:
     """Loads the file, or of a run's folder `RunFolder.default_checkpoint`."""
     path = Path(init_from).expanduser()
     if not path.exists():
-        raise ConfigError(
-            f"init_from={init_from}: no such run or checkpoint; name the folder of a run, "
-            "outputs/NAME, or a file of its checkpoints/"
+        remedy = similar_run(path) or (
+            "; name the folder of a run, outputs/NAME, or a file of its checkpoints/"
         )
+        raise ConfigError(f"init_from={init_from}: no such run or checkpoint{remedy}")
     try:
         return checkpoints.load(find_checkpoint(path, None))
     except (ConfigError, RefusedError) as error:
