@@ -1,5 +1,6 @@
 """Lines in, lines out: order, batches, blank lines, limits; and nothing of it changes the model."""
 
+import json
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -19,6 +20,7 @@ from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search import translator as module
 from aiayn.search.beam_search import beam_search
+from aiayn.search.build import load_tokenizer
 from aiayn.search.translations import Hypothesis, Translation
 from aiayn.search.translator import Translator
 from aiayn.token_ids import EOS_ID, PAD_ID
@@ -351,3 +353,14 @@ def test_weights_that_do_not_fit_are_refused_in_one_line(stored, tmp_path, chang
         RefusedError, match=r"^the checkpoint of step 9 .*cross_attention\.w_k\.weight.*$"
     ):
         translator_of(run_of(tmp_path, last=replace(stored, weights=weights)))
+
+
+def test_a_tokenizer_that_is_not_of_this_program_is_refused_with_its_file(stored, tmp_path):
+    fields = json.loads(stored.tokenizer)
+    fields["model"]["type"] = "WordLevel"
+    other = replace(stored, tokenizer=json.dumps(fields))
+    message = r"^.*checkpoints/last\.ckpt: its tokenizer is not a tokenizer of this program.*file$"
+    with pytest.raises(RefusedError, match=message):
+        translator_of(run_of(tmp_path, last=other))
+    with pytest.raises(RefusedError, match=r"^the checkpoint of step 9: its tokenizer is not a"):
+        load_tokenizer(other)

@@ -16,7 +16,7 @@ import shutil
 import struct
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -48,6 +48,7 @@ class Checkpoint:
     corpus: str  # fingerprint of the prepared corpus
     micro_batches: int  # per step, fixed at the run's first start
     averaged: list[int]  # the steps whose weights were averaged; empty for a single step
+    path: Path | None = field(default=None, compare=False)  # the file that it was read from
 
     @property
     def vocab_size(self) -> int:
@@ -59,7 +60,9 @@ class Checkpoint:
 
 def save(path: Path, checkpoint: Checkpoint, *, kept: bool = True) -> None:
     """Writes a checkpoint file, see `write_tensors`."""
-    write_tensors(path, {**vars(checkpoint), "config": to_dict(checkpoint.config)}, kept=kept)
+    payload = {**vars(checkpoint), "config": to_dict(checkpoint.config)}
+    del payload["path"]
+    write_tensors(path, payload, kept=kept)
 
 
 def load(path: Path, just_written: bool = False) -> Checkpoint:
@@ -71,7 +74,7 @@ def load(path: Path, just_written: bool = False) -> Checkpoint:
     """
     payload = None if just_written else _read_lightning(path)
     payload = payload or read_tensors(path, just_written)
-    names = Checkpoint.__dataclass_fields__
+    names = [name for name in Checkpoint.__dataclass_fields__ if name != "path"]
     if missing := sorted(name for name in names if payload.get(name) is None):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(missing)})")
     if fault := _fault_of(payload):
@@ -85,7 +88,7 @@ def load(path: Path, just_written: bool = False) -> Checkpoint:
     for name, weight in payload["weights"].items():
         if weight.dtype in (torch.bfloat16, torch.float16):  # of `in_bfloat16`
             payload["weights"][name] = weight.float()
-    return Checkpoint(**{name: payload[name] for name in names})
+    return Checkpoint(**{name: payload[name] for name in names}, path=path)
 
 
 def _fault_of(payload: Mapping[str, Any]) -> str:
@@ -411,5 +414,8 @@ def average(checkpoints: list[Checkpoint]) -> Checkpoint:
                 total += checkpoint.weights[name]
             weights[name] = (total / len(checkpoints)).to(tensor.dtype)
     return replace(
-        newest, weights=weights, averaged=[checkpoint.step for checkpoint in checkpoints]
+        newest,
+        weights=weights,
+        averaged=[checkpoint.step for checkpoint in checkpoints],
+        path=None,
     )

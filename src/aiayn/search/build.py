@@ -1,5 +1,5 @@
-"""The model of a run, as the run's module builds it: for training, average, translation, export and
-pictures.
+"""The model of a run, as the run's module builds it, and its tokenizer: for training, average,
+translation, export and pictures.
 """
 
 from typing import Any
@@ -10,7 +10,8 @@ from torch.overrides import TorchFunctionMode
 from aiayn.config.extensions import builders_of, builds_model, file_names, own_code_explained
 from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import require
-from aiayn.errors import RefusedError
+from aiayn.data.tokenizer import Tokenizer
+from aiayn.errors import DataError, RefusedError
 from aiayn.model.flops import n_parameters
 from aiayn.model.layers import Parts
 from aiayn.model.transformer import Transformer
@@ -43,6 +44,17 @@ def load_model(checkpoint: Checkpoint) -> Transformer:
         model = build_model(checkpoint.config, checkpoint.vocab_size)
     restore(model, checkpoint)
     return model
+
+
+def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """Returns the tokenizer of a checkpoint. Raises RefusedError, which names the file, if it is
+    not one of this program.
+    """
+    try:
+        return Tokenizer.from_json(checkpoint.tokenizer)
+    except DataError as error:
+        file = checkpoint.path or f"the checkpoint of step {checkpoint.step}"
+        raise RefusedError(f"{file}: its tokenizer is {error}; choose another file") from error
 
 
 class _WithoutDraws(TorchFunctionMode):

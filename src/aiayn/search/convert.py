@@ -30,6 +30,7 @@ from aiayn.model.embedding import (
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, FeedForward
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.search.build import load_tokenizer
 from aiayn.search.fast_translator import ABOUT, FORMAT, converted_folder, fingerprint
 from aiayn.token_ids import BOS_ID, EOS_ID, UNK_ID
 
@@ -217,7 +218,7 @@ def write_converted(
         "tokenizer": checkpoint.tokenizer,
     }
     with atomic_folder(folder) as unfinished:
-        write_ctranslate2(model, Tokenizer.from_json(checkpoint.tokenizer), unfinished)
+        write_ctranslate2(model, load_tokenizer(checkpoint), unfinished)
         about["files"] = {file.name: sha256(file) for file in sorted(unfinished.iterdir())}
         atomic_write(unfinished / ABOUT, json.dumps(about, ensure_ascii=False))
     if into is None:

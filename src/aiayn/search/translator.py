@@ -22,7 +22,7 @@ from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.beam_search import Constraint, beam_search
-from aiayn.search.build import load_model
+from aiayn.search.build import load_model, load_tokenizer
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
 from aiayn.search.translations import Hypothesis, Translation, length_penalty
 from aiayn.token_ids import EOS_ID
@@ -233,7 +233,7 @@ def load_translator(
         )
     device = choose_device(accelerator)
     options = search.apply(checkpoint.config.search) if search else checkpoint.config.search
-    tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
+    tokenizer = load_tokenizer(checkpoint)
     for other in others:
         refuse_different(checkpoint, other)
     models = []

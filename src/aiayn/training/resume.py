@@ -14,12 +14,12 @@ from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
 from aiayn.config.stored import filled, to_dict, too_late
 from aiayn.data.corpus import PreparedCorpus
-from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.runs import checkpoint_folder
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import check_unchanged, read_options
 from aiayn.runs.run_folder import RunFolder, open_unlinked, refuse_link
+from aiayn.search.build import load_tokenizer
 from aiayn.training.distributed.ranks import global_rank
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def load_resume_state(
     checkpoint, _ = newest
     # config.yaml may be gone, and weights fit into a model with another number of heads as well.
     check_unchanged(folder, config, checkpoint.config)
-    vocabulary = Tokenizer.from_json(checkpoint.tokenizer)
+    vocabulary = load_tokenizer(checkpoint)
     for difference, stored, current in (
         ("on another text (prepared corpus", checkpoint.corpus, prepared.fingerprint),
         (

@@ -22,7 +22,6 @@ from aiayn.data.corpus import PreparedCorpus
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.raw_text import RawText
 from aiayn.data.sources import text_of
-from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, counted
 from aiayn.hardware import (
     Hardware,
@@ -35,6 +34,7 @@ from aiayn.model.flops import n_parameters
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import ValidationHistory, end_reason
 from aiayn.runs.run_folder import RunFolder
+from aiayn.search.build import load_tokenizer
 from aiayn.search.translator import Translator
 from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.ranks import StopRequest, global_rank
@@ -198,7 +198,7 @@ def make_data(
         replace(config.data, max_tokens_per_device=tokens_per_device(config)),
         seed=config.seed,
         devices=config.trainer.world_size,
-        tokenizer=Tokenizer.from_json(source.tokenizer) if source else None,
+        tokenizer=load_tokenizer(source) if source else None,
     )
     datamodule.options = own_options(research.datamodule, config.extension)
     datamodule.packed = packed

@@ -23,7 +23,7 @@ from aiayn.model.embedding import TiedOutput
 from aiayn.model.layers import FeedForward
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.search.build import load_model
+from aiayn.search.build import load_model, load_tokenizer
 from aiayn.search.convert import why_not_converted, write_ctranslate2
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -49,7 +49,7 @@ def export_ctranslate2(checkpoint: Checkpoint, folder: Path) -> None:
     express or a folder that is not empty, ResourceError if the folder cannot be written.
     """
     model = _exportable(checkpoint, "ctranslate2", "ctranslate2", why_not_converted, folder)
-    tokenizer = Tokenizer.from_json(checkpoint.tokenizer)
+    tokenizer = load_tokenizer(checkpoint)
     # CTranslate2 names the files of two vocabularies; nothing decodes with that of the source.
     tokenizers = {"tokenizer": tokenizer}
     if tokenizer.source is not tokenizer:
@@ -72,7 +72,7 @@ def export_marian(checkpoint: Checkpoint, folder: Path, card: str | None = None)
     `card` is the text of a README.md beside them. Raises what `export_ctranslate2` raises.
     """
     model = _exportable(checkpoint, "marian", "transformers", _why_not_marian, folder)
-    tokenizer = _tokenizer(Tokenizer.from_json(checkpoint.tokenizer))
+    tokenizer = _tokenizer(load_tokenizer(checkpoint))
     with writing(folder, "make room and repeat"), atomic_folder(folder) as unfinished:
         _write_marian(model, checkpoint.config.search, tokenizer, unfinished)
         if card:
