@@ -106,7 +106,7 @@ def train(
     datamodule: "type[TranslationDataModule] | None" = None,
     callbacks: "Sequence[Callback]" = (),
 ) -> Path:
-    """Trains, or continues, the run that the options describe, or one that `compose` returned;
+    """Trains or resumes the run that the options describe, or one that `compose` returned;
     returns its folder.
 
     `module` and `datamodule` take the place of our own, `callbacks` are called beside ours; a run

@@ -35,7 +35,8 @@ RunArgument = Annotated[
 CheckpointName = Annotated[
     str | None,
     Option(
-        "averaged, best, last or a file; by default averaged (best if that is better), else last."
+        "averaged, best, last or a file; default: averaged, or best if that validated better; last "
+        "before the end of training."
     ),
 ]
 Accelerator = Annotated[str, Option("auto, cpu or gpu.")]

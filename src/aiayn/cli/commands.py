@@ -19,7 +19,7 @@ app = typer.Typer(
 # Only listed here: `run_command` starts these two without typer, because Hydra reads the arguments.
 @app.command("train")
 def _list_train() -> None:
-    """Trains a model, or continues a run (options: key=value)."""
+    """Trains a model, or resumes a run (options: key=value)."""
 
 
 @app.command("evaluate")
@@ -39,8 +39,8 @@ def _no_command(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
-    """Trains Transformers, and works with trained ones. Each training is a folder, its run. See
-    `aiayn COMMAND --help`.
+    """Trains Transformers, evaluates them, and translates with them. Each training has a folder,
+    its run. See `aiayn COMMAND --help`.
     """
     if version:
         print(f"aiayn {__version__}")

@@ -40,9 +40,9 @@ def export(
     """Writes model and tokenizer for another machine or engine.
 
     --format aiayn writes one file with weights, tokenizer and options, which `aiayn translate FILE`
-    reads. bfloat16 halves it; a few translations differ.
+    reads. bfloat16 makes the file half as large and changes a few translations.
 
-    The other formats refuse options that their engine does not support.
+    The other formats refuse models that their engine does not support.
 
     --format marian also writes a model card, README.md: data, licence, how to load the model, and
     the scores that evaluate.py wrote for this checkpoint. It prints the command that uploads the

@@ -29,7 +29,7 @@ from aiayn.signals import end_with_parent, handle_signals, interrupt, refuse_win
 
 
 def train(script: str | None = None) -> None:
-    """Trains, or continues, the run that the command line describes. script is train.py; None:
+    """Trains or resumes the run that the command line describes. script is train.py; None:
     `aiayn train`.
     """
     _start_application("train", Config, _train_composed, script)

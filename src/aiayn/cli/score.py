@@ -48,8 +48,8 @@ def score(
     This is the log-probability, in nats, of the line's subwords and end mark; `aiayn translate
     --format jsonl` calls it log_prob. Standard error gets the perplexity of all lines.
 
-    --per-token divides it by the number of these subwords, which separates wrong pairs from
-    right ones better.
+    --per-token divides log P by the number of subwords, which separates wrong pairs from right ones
+    better.
 
     --format jsonl prints one JSON object for each pair: index, source, translation, log_prob, score
     (log_prob divided by the length penalty), tokens, and token_log_probs: log P of each token given

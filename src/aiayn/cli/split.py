@@ -17,14 +17,15 @@ def split(
     src_lang: Annotated[str, Option("Source language.", metavar="LANG")],
     tgt_lang: Annotated[str, Option("Target language.", metavar="LANG")],
     out: Annotated[Path, Option("Folder for train, val and test.", metavar="FOLDER")],
-    val: Annotated[int, Option("Pairs for development.", min=1)] = 1000,
-    test: Annotated[int, Option("Pairs for test.", min=1)] = 1000,
+    val: Annotated[int, Option("Number of development pairs.", min=1)] = 1000,
+    test: Annotated[int, Option("Number of test pairs.", min=1)] = 1000,
     seed: Annotated[int, Option("Random seed of the split.")] = 0,
 ) -> None:
-    """Divides parallel text into training, development and test set.
+    """Divides parallel text into training, development and test sets.
 
-    Held-out pairs are drawn evenly from all pairs. The training text leaves out every pair that
-    shares its source or its target with one of them, ignoring case and punctuation.
+    The development and test pairs are drawn evenly from all pairs. The training text leaves out
+    every pair that shares its source or its target with one of these pairs, ignoring case and
+    punctuation.
     """
     language_code("--src-lang", src_lang)
     language_code("--tgt-lang", tgt_lang)

@@ -40,7 +40,7 @@ class OutputOptions:
         "--format",
     )
     tsv: int | None = flag(
-        None, "Translate column N of tab-separated lines, keep the others.", metavar="N", min=1
+        None, "Translate column N of tab-separated lines and keep the others.", metavar="N", min=1
     )
     markup: bool = flag(
         False, "Keep tags, {name}, %s and web addresses, and put them where they belong."
@@ -142,20 +142,20 @@ def translate(
     prints up to N lines for each line, best first; INDEX counts input lines from 0, as in Moses.
 
     --format jsonl prints one JSON object for each translation: index, source, translation, score,
-    log_prob, source_tokens, tokens, and alignment, which holds for each token the index of the
-    source token with the most attention.
+    log_prob, source_tokens, tokens, and alignment, which lists for each token the index of the
+    source token that it attends to most.
 
     A parser (data=treebank) reads words with spaces between them, as in its treebank: `It is n't
-    here .`. It writes linear trees without words, --format tree indented trees, and --format
-    brackets a Penn tree per line.
+    here .`. It writes linear trees without words. --format tree writes indented trees, and
+    --format brackets writes one Penn tree per line.
 
-    --with RUN2 translates with several runs of one vocabulary, by the mean of their
+    --with RUN2 translates with several runs that have the same vocabulary, using the mean of their
     log-probabilities.
 
-    --sample draws each translation from the model's distribution. It depends only on the seed and
-    the line's number, so the same command gives the same text.
+    --sample draws each translation from the model's distribution. The draw depends only on the seed
+    and the line's number, so the same command gives the same text.
 
-    CTranslate2 translates wherever it supports the model, which is converted once into a folder
+    CTranslate2 translates if it supports the model. The model is converted once, into a folder
     beside its checkpoint. --sample, --with, --patience 0 and parts of extensions need torch.
     """
     drawing = sampling.config(output.n_best, model.beam_size)

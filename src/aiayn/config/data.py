@@ -43,7 +43,7 @@ class DataOptions(Options):
         "<2de>PREFIX",
         _text,
     )
-    val: Paths = option("as train", _text)
+    val: Paths = option("like train", _text)
     test: Paths = mutable_option("like train; null: no test set", _text)
     src_lang: str = option(
         "source language: suffix of its files, or column of the data set", language_code
@@ -94,7 +94,7 @@ class DataOptions(Options):
         "drop training pairs whose tags, {name}, %s, &amp; or addresses differ"
     )
     drop_wrong_language: bool = option(
-        "drop training pairs that are clearly in other languages (py3langid)", absent=False
+        "drop training pairs that are clearly in other languages (needs aiayn[text])", absent=False
     )
     drop_without_letters: bool = option(
         "drop training pairs with a side without letters, such as 12:30", absent=False

@@ -28,15 +28,15 @@ class EvaluateConfig(Options):
     )
     split: str = option("", choices=("val", "test"))
     checkpoint: str | None = option(
-        "averaged | best | last | a file; null: averaged (best where that validated better), "
-        "else last"
+        "averaged | best | last | a file; null: averaged, or best if that validated better; last "
+        "before the end of training"
     )
     test: str | None = option(
         "PREFIX of text files, PREFIX.SRC and PREFIX.TGT, to score instead of the split"
     )
     trusted: bool = option(
-        "true: read the run's own text wherever its path leads; else below this folder and the "
-        "run's only"
+        "true: read the run's own text from any path; false: only from the current folder and the "
+        "run folder"
     )
     references: Paths = option(
         "a file or [FILE,...]: additional references for the split or test=",

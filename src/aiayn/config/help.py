@@ -29,7 +29,11 @@ def help_text(sources: Sources, overrides: Sequence[str], schema: type) -> str:
     if groups(schema):
         lines += ["== Groups (group=name) ==", *_group_files(folders, groups(schema)), ""]
     return "\n".join(
-        [*lines, "== Options (SECTION.OPTION=value), as they are composed ==", *options]
+        [
+            *lines,
+            "== Options (SECTION.OPTION=value), with their values in this command ==",
+            *options,
+        ]
     )
 
 

@@ -10,12 +10,12 @@ NARROW = 128
 class ModelOptions(Options):
     """Section 3 of the paper, in the order of the columns of its Table 3."""
 
-    n_layers: int | None = option("N", least=1, inferred_from_data=True)
+    n_layers: int | None = option("layers of each stack (N)", least=1, inferred_from_data=True)
     d_model: int | None = option("width of embeddings and layers", least=1, inferred_from_data=True)
     d_ff: int | None = option(
         "width inside the feed-forward networks", least=1, inferred_from_data=True
     )
-    n_heads: int | None = option("h, attention heads", least=1, inferred_from_data=True)
+    n_heads: int | None = option("attention heads (h)", least=1, inferred_from_data=True)
     d_k: int | None = option("null: d_model / n_heads", least=1, inferred_from_data=True)
     d_v: int | None = option(
         "null: d_model / n_heads; set it (base: 64) for a sweep over n_heads and d_k, or d_v "
@@ -23,7 +23,7 @@ class ModelOptions(Options):
         least=1,
         inferred_from_data=True,
     )
-    dropout: float | None = option("P_drop", fraction, inferred_from_data=True)
+    dropout: float | None = option("dropout rate (P_drop)", fraction, inferred_from_data=True)
     attention_dropout: float = option(
         "dropout on the attention weights; the paper uses it in section 6.3 only", fraction
     )

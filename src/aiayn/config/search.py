@@ -35,7 +35,9 @@ class SearchOverrides(Options):
         most=MAX_BEAM_SIZE,
         default=None,
     )
-    length_penalty: float | None = option("alpha", least=0, most=5, default=None)
+    length_penalty: float | None = option(
+        "exponent alpha of the length penalty", least=0, most=5, default=None
+    )
     penalty: str | None = option(
         "((5 + |Y|) / 6)^alpha, or |Y|^alpha", choices=("gnmt", "power"), default=None
     )

@@ -63,10 +63,11 @@ class TrainerOptions(Options):
     )
     num_nodes: int = mutable_option("machines", least=1, most=1000)
     strategy: str = mutable_option(
-        "the last one if steps leave parameters unused", choices=STRATEGIES
+        "the last one is for models in which some parameters get no gradient in a step",
+        choices=STRATEGIES,
     )
     precision: str = option(
-        "auto is bf16-mixed where the hardware computes in it, else 16-mixed on GPUs with tensor "
+        "auto: bf16-mixed if the hardware supports bfloat16, else 16-mixed on GPUs with tensor "
         "cores, else 32-true",
         choices=TRAINING_PRECISIONS,
     )
@@ -91,7 +92,7 @@ class TrainerOptions(Options):
         "validation sentences translated for val/bleu or val/f1; 0: none", least=0
     )
     patience: int | None = mutable_option(
-        "end after so many validations without improvement; null: train to max_steps", least=1
+        "end after this many validations without improvement; null: train to max_steps", least=1
     )
     best_metric: str = mutable_option(
         "val/loss | val/bleu | val/f1 (parsing) | val/NAME of METRICS: selects "
@@ -113,7 +114,7 @@ class TrainerOptions(Options):
     # As in Lightning's Trainer, but for the two that count steps, which do not depend on devices.
     max_epochs: int | None = mutable_option("ends the training before max_steps", least=1)
     max_time: str | None = mutable_option(
-        "DD:HH:MM:SS of training, over all starts; the run ends as after its last step", _duration
+        "DD:HH:MM:SS of training, over all starts; after that, the run finishes normally", _duration
     )
     gradient_clip_val: float | None = option(
         "limit on the gradient's norm or values; null: no clipping, as in the paper",
@@ -139,7 +140,7 @@ class TrainerOptions(Options):
         "true or N: run one or N steps of everything in a temporary folder", least=0
     )
     profiler: str | None = mutable_option(
-        "to a file in the run's folder", choices=("simple", "advanced", "pytorch")
+        "writes its profile to a file in the run folder", choices=("simple", "advanced", "pytorch")
     )
     detect_anomaly: bool = mutable_option("find the operation whose gradient is NaN; slow")
     deterministic: bool = option("refuse nondeterministic operations (GPUs)")
@@ -194,13 +195,13 @@ class OptimOptions(Options):
         "peak learning rate, reached at the end of the warm-up; replaces lr_scale",
         positive,
     )
-    beta1: float = option("of Adam", fraction)
-    beta2: float = option("of Adam", fraction)
-    eps: float = option("of Adam", positive)
+    beta1: float = option("beta_1 of Adam", fraction)
+    beta2: float = option("beta_2 of Adam", fraction)
+    eps: float = option("epsilon of Adam", positive)
     weight_decay: float = option(
         "decoupled weight decay of matrices (AdamW); the paper has none", fraction
     )
-    label_smoothing: float = option("epsilon_ls", fraction)
+    label_smoothing: float = option("label smoothing (epsilon_ls)", fraction)
 
     @property
     def peak_option(self) -> str:
@@ -227,7 +228,7 @@ class LoggerConfig(Options):
         "auto: online where a key is found, else offline", choices=("auto", "online", "offline")
     )
     samples: bool = option(
-        "wandb: also send validation sentences, their translations, pictures of their attention",
+        "wandb: also send validation sentences, their translations and their attention maps",
     )
     upload: bool = option("wandb: also store the final checkpoint and its tokenizer")
 

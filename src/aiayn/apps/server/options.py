@@ -28,8 +28,8 @@ class ServeOptions:
     access_log: bool = flag(False, "Log a line per request to standard error, without text.")
     max_body: int = flag(1_000_000, "Largest request, in bytes.", min=1)
     max_line: int = flag(500, "Longest line, in subwords.", min=1)
-    max_waiting: int = flag(1000, "Most lines that may wait, over all requests.", min=1)
-    max_connections: int = flag(500, "Most open connections; further ones are refused.", min=1)
+    max_waiting: int = flag(1000, "Largest number of waiting lines, over all requests.", min=1)
+    max_connections: int = flag(500, "Largest number of open connections; more are refused.", min=1)
     time_limit: float = flag(60.0, "Seconds that a request may take.")
 
     def __post_init__(self) -> None:
