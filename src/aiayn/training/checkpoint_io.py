@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any
@@ -112,6 +113,7 @@ class BackgroundWriter(AbstractContextManager):
                 self._error = error
 
 
+@dataclass(eq=False)
 class RunCheckpointIO(TorchCheckpointIO):
     """Writes checkpoints in the background, the optimizer's state beside them; loads what the run
     resumes from.
@@ -119,8 +121,8 @@ class RunCheckpointIO(TorchCheckpointIO):
     What another callback saves, such as a ModelCheckpoint, is written as Lightning does.
     """
 
-    def __init__(self, run: RunSpec, services: RunServices):
-        self.run, self.services = run, services
+    run: RunSpec
+    services: RunServices
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None

@@ -104,8 +104,7 @@ class RunSpec:
 class TrainingClock:
     """Seconds spent on training steps: validations and saves are left out."""
 
-    def __init__(self) -> None:
-        self._paused = 0.0
+    _paused = 0.0
 
     def now(self) -> float:
         return time.monotonic() - self._paused

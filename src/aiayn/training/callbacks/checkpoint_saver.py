@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -25,6 +26,7 @@ from aiayn.training.start import RunServices, RunSpec
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class CheckpointSaver(Checkpoint):
     """Checkpoints every `checkpoint_every` steps, at the best validation, at the end, and when
     asked to stop.
@@ -41,11 +43,12 @@ class CheckpointSaver(Checkpoint):
 
     SMALL = 100e6  # bytes of an optimizer's state that is saved every time
 
-    def __init__(self, run: RunSpec, services: RunServices, validate: Validate):
-        self.run, self.services, self.validate = run, services, validate
-        self.is_asked = False  # to stop, by another callback
-        self.state_saved = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
-        self.weights_at_end: Tensor | None = None  # sums of each, at the last step
+    run: RunSpec
+    services: RunServices
+    validate: Validate
+    is_asked: bool = False  # to stop, by another callback
+    state_saved: float = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
+    weights_at_end: Tensor | None = None  # sums of each, at the last step
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Finishes what an interruption after the last validation skipped; another `best_metric`

@@ -5,6 +5,7 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from aiayn.files import atomic_write
 from aiayn.hardware import peak_memory, peak_rate
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
 from aiayn.training.module import TranslationModule
-from aiayn.training.start import RunServices, RunSpec
+from aiayn.training.start import RunServices
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ def lower_rate(optim: OptimConfig) -> str:
     return f"lower optim.{optim.peak_option} or raise optim.warmup_steps and choose another name="
 
 
+@dataclass(eq=False)
 class NonFiniteGuard(StepCallback):
     """Ends the run when more steps were skipped than `trainer.max_skipped_steps`; the first
     callback that sees steps.
@@ -41,9 +43,7 @@ class NonFiniteGuard(StepCallback):
     save, so that nothing that came after too many of them is ever saved.
     """
 
-    def __init__(self, run: RunSpec, services: RunServices):
-        super().__init__(run)
-        self.services = services
+    services: RunServices
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.seen = int(translation_module(pl_module).skipped)
@@ -113,6 +113,7 @@ class NonFiniteGuard(StepCallback):
         return path
 
 
+@dataclass(eq=False)
 class ThroughputMonitor(StepCallback):
     """Measures every step and logs every `log_every` steps.
 
@@ -130,12 +131,11 @@ class ThroughputMonitor(StepCallback):
     STUCK = 0.05  # nats below the unigram loss; a training that works is a nat or more below
     EARLIEST = 500  # steps; before, a healthy training may still be there
 
-    def __init__(self, run: RunSpec, services: RunServices):
-        super().__init__(run)
-        self.services = services
-        self.loss_sum: Tensor | float = 0.0
-        self.tokens = 0
-        self.paces: deque[float] = deque(maxlen=9)  # seconds a step, of the last intervals
+    services: RunServices
+    loss_sum: Tensor | float = 0.0
+    tokens: int = 0
+    # Seconds a step, of the last intervals
+    paces: deque[float] = field(default_factory=lambda: deque(maxlen=9))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.module = translation_module(pl_module)

@@ -4,21 +4,27 @@ logged.
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pytorch_lightning as pl
 from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
+from aiayn.config.training import TrainerConfig
 from aiayn.data.batch import TrainingBatch
 from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunSpec
 
 
+@dataclass(eq=False)
 class StepCallback(pl.Callback):
     """A callback with a hook for optimizer steps: Lightning's own hooks count micro-batches."""
 
-    def __init__(self, run: RunSpec):
-        self.run, self.settings = run, run.config.trainer
+    run: RunSpec
+
+    @property
+    def settings(self) -> TrainerConfig:
+        return self.run.config.trainer
 
     def on_train_batch_end(
         self,

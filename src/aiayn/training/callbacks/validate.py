@@ -2,6 +2,7 @@
 
 import logging
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import cast
 
 import pytorch_lightning as pl
@@ -99,6 +100,7 @@ class ValidationScores(pl.Callback):
             self.services.display.show_translating(done, lines)
 
 
+@dataclass(eq=False)
 class Validate(StepCallback):
     """Loss and perplexity of the validation set, its scores, and some of its sentences to read.
 
@@ -109,12 +111,10 @@ class Validate(StepCallback):
 
     SHOWN = 5
 
-    def __init__(self, run: RunSpec, services: RunServices, scores: ValidationScores):
-        super().__init__(run)
-        self.services = services
-        self.scores = scores
-        self.repeated = False  # a validation before the first step of this start
-        self.plateaus: list[LRSchedulerConfig] = []
+    services: RunServices
+    scores: ValidationScores
+    repeated: bool = False  # a validation before the first step of this start
+    plateaus: list[LRSchedulerConfig] = field(default_factory=list)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Repeats a validation that an interruption cut off; with `init_from`, validates the

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
 
@@ -37,13 +38,14 @@ from aiayn.training.start import RunSpec
 SHUTDOWN = 60.0  # seconds for loggers and process group to end after an error
 
 
+@dataclass(eq=False)
 class ConnectRanks(pl.Callback):
     """Connects the stop requests of several ranks, before all other callbacks; refuses ranks that
     would not fit together.
     """
 
-    def __init__(self, run: RunSpec, stop: StopRequest):
-        self.run, self.stop = run, stop
+    run: RunSpec
+    stop: StopRequest
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.world_size == 1:
@@ -89,6 +91,7 @@ class ConnectRanks(pl.Callback):
         exit_at_once(message, ConfigError.exit_code)
 
 
+@dataclass(eq=False)
 class ExplainFailures(pl.Callback):
     """Turns the loss of a rank or a worker, and out-of-memory errors, into a ResourceError that
     says what to do.
@@ -97,9 +100,9 @@ class ExplainFailures(pl.Callback):
     ever: this process ends without it then.
     """
 
-    def __init__(self, run: RunSpec, stop: StopRequest):
-        self.run, self.stop = run, stop
-        self.explained: BaseException | None = None  # what to raise instead of an error
+    run: RunSpec
+    stop: StopRequest
+    explained: BaseException | None = None  # what to raise instead of an error
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException

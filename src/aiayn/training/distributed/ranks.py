@@ -258,11 +258,10 @@ class StopRequest:
     A signal to any rank stops all of them, at the same step.
     """
 
-    def __init__(self) -> None:
-        self.signal: int | None = None  # that was received
-        self.control_group: ControlGroup | None = None
-        # That signals stop with at once; None: they wait for the step's end
-        self.message: str | None = "before training"
+    signal: int | None = None  # that was received
+    control_group: ControlGroup | None = None
+    # That signals stop with at once; None: they wait for the step's end
+    message: str | None = "before training"
 
     def connect_ranks(self, timeout: int) -> None:
         """Makes a signal to any rank reach all of them from now on; called by all ranks of a
