@@ -4,6 +4,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -37,16 +38,15 @@ FLAWS = {
 }
 
 
+@dataclass(eq=False)
 class RawText(ABC):
     """Text that an option names. It can be read several times; `identity` identifies its
     content.
     """
 
-    def __init__(self, key: str, names: list[str], langs: tuple[str, str]):
-        """key: the option, such as data.train; names: its value as a list; langs: those of source
-        and target.
-        """
-        self.key, self.names, self.langs = key, names, langs
+    key: str  # the option, such as data.train
+    names: list[str]  # its value as a list
+    langs: tuple[str, str]  # of source and target
 
     @abstractmethod
     def pairs(self) -> Iterator[RawPair]:

@@ -7,6 +7,7 @@ them may be compressed (.gz, .bz2, .xz).
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -37,7 +38,9 @@ def text_of(config: DataOptions, split: str) -> RawText:
     if config.source == "files":
         return FileText(key, listed(value), langs, config.max_expansion)
     if config.source == "hub":
-        return HubText(key, listed(value), config)
+        # The options require a path with this source
+        data_set = config.hub_path or "", config.hub_name, config.hub_revision
+        return HubText(key, listed(value), langs, *data_set)
     return PhrasebookText(key, [split], langs)
 
 
@@ -49,18 +52,11 @@ def is_pair_file(name: str) -> bool:
     return is_behind("aiayn.readers", suffix(name))
 
 
+@dataclass(eq=False)
 class FileText(RawText):
     """One or several names, each of a file of pairs, or the prefix of a file of each language."""
 
-    def __init__(
-        self,
-        key: str,
-        names: list[str],
-        langs: tuple[str, str],
-        max_expansion: int = MAX_EXPANSION,
-    ):
-        super().__init__(key, names, langs)
-        self._max_expansion = max_expansion
+    max_expansion: int = MAX_EXPANSION
 
     @cached_property
     def files(self) -> list[tuple[str, tuple[Path, ...]]]:
@@ -115,7 +111,7 @@ class FileText(RawText):
         raise DataError(f"{self.key}={prefix}: {fault}")
 
     def _scan(self, path: Path) -> tuple[int, str]:
-        return scan(path, max_expansion=self._max_expansion)
+        return scan(path, max_expansion=self.max_expansion)
 
     def pairs(self) -> Iterator[RawPair]:
         # `self.files` is evaluated here, so that wrong names are reported before the first pair.
@@ -155,7 +151,7 @@ class FileText(RawText):
 
     def untagged(self) -> list[RawText]:
         return [
-            FileText(self.key, [name], self.langs, self._max_expansion)
+            FileText(self.key, [name], self.langs, self.max_expansion)
             for name in self.names
             if not tagged(name)[0]
         ]
@@ -223,6 +219,7 @@ class PhrasebookText(RawText):
         return ["phrasebook", phrasebook.VERSION]
 
 
+@dataclass(eq=False)
 class HubText(RawText):
     """One or several splits of a data set of the Hugging Face hub, or of a local folder with the
     same layout.
@@ -231,10 +228,11 @@ class HubText(RawText):
     network.
     """
 
-    def __init__(self, key: str, names: list[str], config: DataOptions):
-        super().__init__(key, names, (config.src_lang, config.tgt_lang))
-        self.hub_path = config.hub_path or ""  # DataOptions requires it with data.source=hub
-        self.hub_name, self.revision = config.hub_name, config.hub_revision
+    hub_path: str
+    hub_name: str | None
+    revision: str | None
+
+    def __post_init__(self) -> None:
         folder = Path(self.hub_path).expanduser()
         self.folder = folder if folder.is_dir() else None  # of a local data set
         if self.folder is None and re.match(r"[/.~]|.*/.*/", self.hub_path):
