@@ -14,6 +14,7 @@ import torch
 from aiayn.config.extensions import register_extensions
 from aiayn.config.search import SamplingConfig
 from aiayn.errors import DivergedError, NonFiniteOutputError, ResourceError
+from aiayn.hardware import threads
 from aiayn.search.force_decode import ScoredPair
 from aiayn.search.line_translator import LineTranslator, Progress, require_gpus
 from aiayn.search.translations import Hypothesis, Translation
@@ -119,33 +120,36 @@ def on_devices(
         return
     if translator.device.type == "cuda":
         require_gpus(devices, torch.cuda.device_count())
-    threads = torch.get_num_threads()
+    share = max(1, torch.get_num_threads() // devices)
     context = torch.multiprocessing.get_context("spawn")
     started, others = [], []
-    torch.set_num_threads(max(1, threads // devices))
     try:
         for number in range(1, devices):
             own_end, other_end = context.Pipe()
-            work = (other_end, number, max(1, threads // devices), made_of, extensions)
+            work = (other_end, number, share, made_of, extensions)
             started.append(context.Process(target=_work, args=work, daemon=True))
             started[-1].start()
             other_end.close()
             others.append(own_end)
-        yield SplitTranslator(translator, others)
+        with threads(share):
+            yield SplitTranslator(translator, others)
     finally:
         for process in started:
             process.terminate()
             process.join()
-        torch.set_num_threads(threads)
 
 
 def _work(
-    tasks: Connection, number: int, threads: int, made_of: Sequence[Any], extensions: Sequence[str]
+    tasks: Connection,
+    number: int,
+    n_threads: int,
+    made_of: Sequence[Any],
+    extensions: Sequence[str],
 ) -> None:
     """Translates what comes, with a model on the GPU of this number, if there are any."""
     # Ctrl-C is for the command, which ends this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(n_threads)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())
     translator = load_translator(*made_of, extensions=register_extensions(extensions))
