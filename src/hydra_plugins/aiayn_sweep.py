@@ -201,9 +201,10 @@ def _distinct(jobs: Sequence[SweepJob]) -> list[SweepJob]:
     return list({job.name: job for job in jobs}.values())
 
 
+@dataclass
 class ProcessLauncher(SweepLauncher):
-    def __init__(self, jobs: int, score: Sequence[str]) -> None:
-        self.jobs, self.score = jobs, score
+    jobs: int
+    score: Sequence[str]
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int

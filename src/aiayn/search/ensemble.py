@@ -1,6 +1,7 @@
 """Several models as one: the mean of their log-probabilities, token by token."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
 
@@ -56,11 +57,11 @@ class Ensemble(nn.Module):
         ) / len(parts)
 
 
+@dataclass
 class EnsembleCache:
     """The models' caches, reordered and selected together."""
 
-    def __init__(self, caches: list[DecoderCache]):
-        self.caches = caches
+    caches: list[DecoderCache]
 
     def reorder(self, parents: Tensor) -> None:
         for cache in self.caches:

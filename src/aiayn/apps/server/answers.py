@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from anyio import CapacityLimiter
@@ -58,23 +59,20 @@ def keep_file(files: OrderedDict[str, bytes], address: str, content: bytes) -> N
     files[address] = content
 
 
+@dataclass
 class Answers:
     """Methods take the fields of a request, and the state in which they note how much text they
     translate.
     """
 
-    def __init__(
-        self, service: Service, run: str, options: ServeOptions, batcher: Batcher, metrics: Metrics
-    ):
-        """`run` is the name that the page shows."""
-        self.metrics = metrics
-        self.service = service
-        self.run = run
-        self.options = options
-        self.batcher = batcher
-        self.processes = CapacityLimiter(DOCUMENTS_AT_ONCE)
-        # Translated ones, by their secret addresses
-        self.files: OrderedDict[str, bytes] = OrderedDict()
+    service: Service
+    run: str  # the name that the page shows
+    options: ServeOptions
+    batcher: Batcher
+    metrics: Metrics
+    processes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(DOCUMENTS_AT_ONCE))
+    # Translated ones, by their secret addresses
+    files: OrderedDict[str, bytes] = field(default_factory=OrderedDict)
 
     def languages(self) -> list[Answer]:
         """Returns the source language, which can be translated into the target languages, and
