@@ -94,7 +94,7 @@ class Format:
         doubled = f"(?P<doubled>(?P<once>[{self.doubled}])(?P=once))|" if self.doubled else ""
         # What begins as an argument does but is none that is known, such as `%!`, stays in order.
         unknown = {
-            "{}": r"|(?P<unknown>\{[^{}\n]{0,100}\}|[{}])",
+            "{}": r"|(?P<unknown>\{[^{}\n]{0,100}\}|[{}]\S{0,60})",
             "%": r"|(?P<unknown>%[^\s%]{0,2})",
             "~": r"|(?P<unknown>~[^\s~]?)",
         }
