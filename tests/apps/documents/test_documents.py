@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -407,6 +408,14 @@ def test_a_sentence_over_two_subtitles_is_divided_in_proportion_and_every_subtit
     film = f"1\n{ONE}\nthe\ncats"
     found = rendered(document("a.srt", film).pieces, lambda part: "Katzen")
     assert found == f"1\n{ONE}\nKatzen"  # a blank line would end the subtitle
+
+
+def test_subtitles_are_divided_alike_whether_accents_are_characters_of_their_own_or_not():
+    film = f"1\n{ONE}\nđể ệ ữ ẫ ậ ồ ố\nmeet the three old cats\n"
+    for form in ("NFC", "NFD"):
+        pieces = document("a.srt", unicodedata.normalize(form, film)).pieces
+        found = rendered(pieces, lambda part: "a b c d e f g h i j k l m")
+        assert found == f"1\n{ONE}\na b c d e\nf g h i j k l m\n"
 
 
 def test_what_stands_in_no_subtitle_is_counted():

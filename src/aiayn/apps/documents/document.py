@@ -34,6 +34,7 @@ from aiayn.apps.encodings import decode_document
 from aiayn.apps.localisation.catalogue import Message, quoted, read_messages
 from aiayn.apps.localisation.exchange import read_memory, read_xliff
 from aiayn.apps.localisation.formats import Format, format_of
+from aiayn.data.cleaning import composed
 from aiayn.data.languages import best_match
 from aiayn.data.placeholders import CJK, has_letters
 from aiayn.data.text_files import suffix
@@ -434,7 +435,9 @@ def _subtitle_pieces(text: list[SubtitleLine]) -> Pieces:
     if not lines[0].strip() or sum(isinstance(piece, Part) for piece in pieces) != 1:
         # Nothing to translate, or tags that end a sentence
         return [piece for line in text for piece in (line.lead, *parse_markup(line.words))]
-    divide = partial(in_lines, lengths=list(map(len, lines)), ends=[line.lead for line in others])
+    # An accent of its own takes no place on the screen.
+    lengths = [len(composed(line)) for line in lines]
+    divide = partial(in_lines, lengths=lengths, ends=[line.lead for line in others])
     divided: Pieces = [
         Checked([piece], divide) if isinstance(piece, Part) else piece for piece in pieces
     ]
