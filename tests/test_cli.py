@@ -348,9 +348,9 @@ def test_a_translation_memory_becomes_one_of_both_languages(run, translator, tmp
             "x.tsv",
             [],
             DataError,
-            r"x\.tsv: the columns have no languages as heads; add --tsv N to translate column N",
+            r"x\.tsv: the columns are not named en and de; add --tsv N to translate column N",
         ),
-        ("x.csv", [], DataError, r"x\.csv: the columns have no languages as heads"),
+        ("x.csv", [], DataError, r"x\.csv: the columns are not named en and de"),
         ("x.docx", [], DataError, r"x\.docx: office documents are not supported"),
         (
             "x.tmx",

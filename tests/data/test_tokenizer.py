@@ -108,7 +108,7 @@ def test_a_vocabulary_of_260_has_bytes_alone_and_leaves_no_room_for_symbols():
         [ids] = copy.encode(["größer 😀"])
         assert copy.byte_lengths(ids) == [1] * len(" größer 😀".encode())
         assert copy.decode([ids]) == ["größer 😀"]
-    with pytest.raises(DataError, match=r"bytes and symbols alone take 262; set .*=262 or more"):
+    with pytest.raises(DataError, match=r"bytes and symbols alone need 262; set .*=262 or more"):
         Tokenizer.train([TEXT], 260, symbols=["<2de>", "<2fr>"])
 
 

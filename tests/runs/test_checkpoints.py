@@ -392,7 +392,7 @@ def test_a_model_much_larger_than_its_weights_is_refused_before_it_is_built(orig
     larger = replace(original, config=replace(original.config, model=sizes))
 
     with pytest.raises(
-        RefusedError, match=r"step 1500 has [\d,]+ parameters, and the model of its"
+        RefusedError, match=r"step 1500 has [\d,]+ parameters, but its configuration"
     ):
         load_model(larger)
 
@@ -706,7 +706,7 @@ def test_another_model_or_another_tokenizer_is_not_averaged_in(original, tiny_co
         replace(original, step=3, config=other_heads),
         replace(original, step=3, tokenizer="{}"),
     ):
-        with pytest.raises(RefusedError, match="steps 3 and 1500 are of different models"):
+        with pytest.raises(RefusedError, match="steps 3 and 1500 have different models"):
             checkpoints.average([other, original])
 
 

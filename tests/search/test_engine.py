@@ -505,7 +505,7 @@ def test_a_model_with_other_code_is_translated_in_torch_and_the_line_says_what_i
     [
         ({"engine": "torch"}, "requested by --engine"),
         ({"only_torch": "--sample draws in torch"}, "--sample draws in torch"),
-        ({"precision": "bfloat16"}, "CTranslate2 does not compute in bfloat16 on this cpu"),
+        ({"precision": "bfloat16"}, "CTranslate2 does not support bfloat16 on this cpu"),
         ({"search": {"patience": None}}, "an exact search"),
         ({"search": {"patience": 0}}, "an exact search"),
     ],
@@ -734,5 +734,7 @@ def test_a_constraint_of_an_extension_acts_in_the_search_of_torch_alone(checkpoi
     assert found.translate(text[1:]) == free.translate(text[1:])
     with pytest.raises(ConfigError, match="engine=ctranslate2: an extension constrains the search"):
         opened(path, extensions=[str(file)], engine="ctranslate2")
-    with pytest.raises(ConfigError, match="--sample: the constraint of an extension acts in a sea"):
+    with pytest.raises(
+        ConfigError, match="--sample: constraints of extensions only work in a search"
+    ):
         found.sample(text, SamplingConfig())

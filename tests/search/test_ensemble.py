@@ -123,11 +123,11 @@ def test_runs_translate_together_and_others_are_refused(tmp_path):
     french = run_of(tmp_path, "french", 1, tgt_lang="fr")
     with pytest.raises(
         RefusedError,
-        match="french translates en-fr, first en-de; an ensemble needs runs with the same languages",
+        match="french translates en-fr, but first translates en-de; an ensemble needs runs",
     ):
         translator_of(first, ensemble=[french])
     other = run_of(tmp_path, "other", 1, Tokenizer.train([["the old mouse"]], 262))
-    with pytest.raises(RefusedError, match="other has another vocabulary than first"):
+    with pytest.raises(RefusedError, match="other and first have different vocabularies"):
         translator_of(first, ensemble=[second, other])
     with pytest.raises(ConfigError, match="with several runs, choose averaged, best or last"):
         translator_of(first, str(first / "checkpoints/last.ckpt"), ensemble=[second])

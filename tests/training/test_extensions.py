@@ -222,7 +222,7 @@ MISTAKES = {
         r"extensions: own\.py: RuntimeError: .*; debug=true shows the traceback",
     ),
     "no callbacks": ("callbacks = lambda run: None\n", r"extensions: own\.py: TypeError: "),
-    "another object": ("callbacks = lambda run: [0]\n", "callbacks: 0 is not a Callback"),
+    "another object": ("callbacks = lambda run: [0]\n", "callbacks: 0 is not a Lightning Callback"),
     "syntax": ("callbacks = lambda run: [\n", r"own\.py: SyntaxError: .* line 1\); compare"),
     "only in a helper": (
         "from own_helper import Module\n",

@@ -94,7 +94,9 @@ def test_a_run_whose_steps_were_one_pass_goes_on_with_two_devices_and_says_so(
     for name in ("whole", "moved"):
         records = read_jsonl(tmp_path / f"outputs/{name}/metrics.jsonl")
         losses[name] = [record["train/loss"] for record in records if "train/loss" in record]
-    assert "warning  2 devices cannot share 1 micro-batch a step: 2 from now on" in ended.stderr
+    assert (
+        "warning  2 devices cannot share 1 micro-batch per step evenly: 2 from now" in ended.stderr
+    )
     assert losses["moved"] == pytest.approx(losses["whole"], rel=1e-4)
     assert len(losses["moved"]) > 3
 

@@ -283,10 +283,10 @@ def test_the_tokenizer_of_another_corpus_is_given_whole(run, text, tmp_path):
     data = aiayn.compose(*options(text, tmp_path, "name=given", f"data.tokenizer={given}")).data
     assert prepare_corpus(data).tokenizer.to_json() == stored
     for size in (None, 280):
-        with pytest.raises(DataError, match="set 290, as in the given tokenizer"):
+        with pytest.raises(DataError, match="set 290, as in the tokenizer of"):
             prepare_corpus(replace(data, src_vocab_size=size))
     given.write_text(Tokenizer.from_json(stored).source.to_json(), "utf-8")
-    with pytest.raises(DataError, match="set null, as in the given tokenizer"):
+    with pytest.raises(DataError, match="set null, as in the tokenizer of"):
         prepare_corpus(replace(data, vocab_size=290))
 
 

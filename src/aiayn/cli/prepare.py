@@ -23,8 +23,8 @@ def prepare(
     composed = compose_training(options or [])
     if composed.init_from is not None:
         raise ConfigError(
-            f"init_from={composed.init_from}: aiayn prepare only prepares text with a vocabulary "
-            "of its own; leave it out, and start aiayn train"
+            f"init_from={composed.init_from}: not supported here, because `aiayn prepare` learns a "
+            "new vocabulary; run `aiayn train`, which prepares the text itself"
         )
     logging.basicConfig(format="%(message)s")
     logging.getLogger("aiayn").setLevel(logging.INFO)

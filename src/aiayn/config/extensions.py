@@ -279,7 +279,7 @@ def metrics_of(extensions: Sequence[Extension]) -> Metrics:
             )
             require(
                 isinstance(name, str) and callable(metric),
-                f"{where} must be functions by name, not {name!r}: {metric!r}",
+                f"{where} must map names to functions, but has {name!r}: {metric!r}; correct it",
             )
             metrics[name] = metric
     return metrics

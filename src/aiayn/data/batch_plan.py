@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from aiayn.data.corpus import PreparedCorpus
-from aiayn.errors import DataError
+from aiayn.errors import DataError, counted
 
 SAMPLED = 1000  # steps of an epoch from which padding and memory are estimated
 SLOTS_UNIT = 128  # the number of token slots in a packed batch is a multiple of this
@@ -248,8 +248,9 @@ def repetitions(
     if len(pairs) < 2 or len(weights or pairs) != len(pairs):
         option = f"weights={weights}" if weights else f"temperature={temperature:g}"
         raise DataError(
-            f"data.{option}: mixes several files, but only {len(pairs) or 1} of data.train has "
-            "usable pairs; name more, or leave the option out"
+            f"data.{option}: mixes several files, but data.train has only "
+            f"{counted(len(pairs) or 1, 'file')} with usable pairs; name more files, or leave this "
+            "option out"
         )
     return np.repeat(weights or (pairs.max() / pairs) ** (1 - 1 / temperature), pairs)
 

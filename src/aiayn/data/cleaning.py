@@ -110,7 +110,8 @@ class CleaningReport:
             raise DataError(
                 f"{text.option}: none of {self.read} pairs is usable: {self.reasons()}; "
                 f"data.max_length={config.max_length}, "
-                f"data.max_length_ratio={config.max_length_ratio:g}"
+                f"data.max_length_ratio={config.max_length_ratio:g}: correct the text, or raise "
+                "these"
             )
 
     def as_dict(self) -> dict:

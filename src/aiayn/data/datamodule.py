@@ -138,9 +138,9 @@ class TranslationDataModule(pl.LightningDataModule):
             batches, parts = limited_batches(plan, trainer), trainer.accumulate_grad_batches
             if batches % parts:
                 raise ConfigError(
-                    f"Trainer(limit_train_batches={trainer.limit_train_batches}), which "
-                    f"overfit_batches and fast_dev_run also set: {batches} batches end within a "
-                    f"step; set a multiple of accumulate_grad_batches={parts}"
+                    f"Trainer(limit_train_batches={trainer.limit_train_batches}): {batches} "
+                    f"batches end within a step; set a multiple of accumulate_grad_batches={parts} "
+                    "(overfit_batches and fast_dev_run set this limit, too)"
                 )
         numbers = (lambda: numbers_from(plan, trainer, trainer.global_step)) if trainer else None
         count = plan.steps_per_epoch * plan.micro_batches

@@ -154,7 +154,7 @@ def wrong_languages(langs: tuple[str, str]) -> Callable[[str, str], str]:
         identifier = _identifier()
     except ImportError as error:
         raise ConfigError(
-            "data.drop_wrong_language=true: pip install 'aiayn[text]' (py3langid) first"
+            "data.drop_wrong_language=true: py3langid is not installed: pip install 'aiayn[text]'"
         ) from error
     alike = [
         next((set(group) for group in ALIKE if lang in group), {lang})

@@ -70,7 +70,7 @@ class FileText(RawText):
         # Each is scanned, because what holds too much must not be read later
         n_lines = {str(path): self._scan(path)[0] for _, paths in files for path in paths}
         if not sum(n_lines.values()):
-            raise DataError(f"{self.key}: no text in {', '.join(n_lines)}")
+            raise DataError(f"{self.key}: no text in {', '.join(n_lines)}; name files with text")
         return files
 
     def _files(self, name: str) -> tuple[Path, ...]:
@@ -236,7 +236,7 @@ class HubText(RawText):
         folder = Path(self.hub_path).expanduser()
         self.folder = folder if folder.is_dir() else None  # of a local data set
         if self.folder is None and re.match(r"[/.~]|.*/.*/", self.hub_path):
-            raise DataError(f"data.hub_path={self.hub_path}: no such folder")
+            raise DataError(f"data.hub_path={self.hub_path}: no such folder; correct the path")
         if self.folder and self.hub_name and (folder / self.hub_name).is_dir():
             # A local copy of WMT14 has a folder for each configuration.
             self.folder, self.hub_name = folder / self.hub_name, None
@@ -295,7 +295,8 @@ class HubText(RawText):
                 ) from error
         if empty:
             raise DataError(
-                f"data.hub_path={self.hub_path}: split {', '.join(self.names)} is empty"
+                f"data.hub_path={self.hub_path}: split {', '.join(self.names)} is empty; "
+                "choose another split or data set"
             )
 
     def _texts(self, table: Any, lang: str) -> list[bytes]:

@@ -126,7 +126,7 @@ class Tokenizer:
         learned = core.get_vocab_size()
         if learned > vocab_size:
             raise DataError(
-                f"{option}={vocab_size}: bytes and symbols alone take {learned}; set "
+                f"{option}={vocab_size}: bytes and symbols alone need {learned}; set "
                 f"{option}={learned} or more"
             )
         if learned < vocab_size and algorithm != "characters" and not at_most:
@@ -390,7 +390,7 @@ def existing_tokenizer(config: DataOptions, tokenizer: Tokenizer | None) -> Toke
         option = getattr(config, name)
         if option != value and (option is not None or name != "vocab_size"):
             raise DataError(
-                f"data.{name}={as_option(option)}: set {as_option(value)}, as in the given "
-                "tokenizer"
+                f"data.{name}={as_option(option)}: set {as_option(value)}, as in the tokenizer of "
+                f"data.tokenizer={config.tokenizer}"
             )
     return tokenizer

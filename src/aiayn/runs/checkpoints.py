@@ -404,7 +404,8 @@ def average(checkpoints: list[Checkpoint]) -> Checkpoint:
     for other in checkpoints[:-1]:
         if (other.config.model, other.tokenizer) != (newest.config.model, newest.tokenizer):
             raise RefusedError(
-                f"the checkpoints of steps {other.step} and {newest.step} are of different models"
+                f"the checkpoints of steps {other.step} and {newest.step} have different models or "
+                "tokenizers; remove those that are not of this run"
             )
     weights = dict(newest.weights)
     for name, tensor in newest.weights.items():

@@ -37,8 +37,8 @@ def load_model(checkpoint: Checkpoint) -> Transformer:
         stored = n_parameters(config.model, checkpoint.vocab_size, config.data.src_vocab_size)
         if stored > 2 * size:  # `restore` names smaller differences
             raise RefusedError(
-                f"the checkpoint of step {checkpoint.step} has {size:,} parameters, and the model "
-                f"of its own configuration {stored:,}; choose another file"
+                f"the checkpoint of step {checkpoint.step} has {size:,} parameters, but its "
+                f"configuration describes a model with {stored:,}; choose another file"
             )
     with _WithoutDraws(is_read=config.model.parts is not None):
         model = build_model(checkpoint.config, checkpoint.vocab_size)

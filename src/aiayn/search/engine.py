@@ -125,7 +125,7 @@ def _device(choice: Choice) -> str:
     if choice.precision == "bfloat16":
         supported = ctranslate2.get_supported_compute_types(device)
         if "bfloat16" not in supported:
-            raise _UnableError(f"CTranslate2 does not compute in bfloat16 on this {device}")
+            raise _UnableError(f"CTranslate2 does not support bfloat16 on this {device}")
     return device
 
 

@@ -81,11 +81,11 @@ def refuse_different(first: Checkpoint, other: Checkpoint) -> None:
     )
     if first_pair != other_pair:
         raise RefusedError(
-            f"{other.config.name} translates {other_pair}, {first.config.name} {first_pair}; an "
-            "ensemble needs runs with the same languages"
+            f"{other.config.name} translates {other_pair}, but {first.config.name} translates "
+            f"{first_pair}; an ensemble needs runs with the same languages"
         )
     if first.tokenizer != other.tokenizer:
         raise RefusedError(
-            f"{other.config.name} has another vocabulary than {first.config.name}; an ensemble "
-            "needs runs on one prepared corpus"
+            f"{other.config.name} and {first.config.name} have different vocabularies; an ensemble "
+            "needs runs with the same prepared corpus"
         )

@@ -107,7 +107,8 @@ class Translator(LineTranslator):
 
         require(
             self.constraint is None,
-            "--sample: the constraint of an extension acts in a search only; leave one of them out",
+            "--sample: constraints of extensions only work in a search; leave out --sample, or the "
+            "extension",
         )
         src_ids = self.sources(lines, first_line)
 

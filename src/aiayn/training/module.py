@@ -346,9 +346,9 @@ class TranslationModule(pl.LightningModule):
             if self.rates[step] != planned:
                 raise RefusedError(
                     f"the schedule gave step {step} {planned} times the base learning rate when "
-                    f"this training began, and gives {self.rates[step]} times now, because it "
-                    "reads an option that has changed, such as trainer.max_steps; set it back, or "
-                    "give a new run another name="
+                    f"this training began, but gives {self.rates[step]} times now: it reads an "
+                    "option that has changed, such as trainer.max_steps; set it back, or give a "
+                    "new run another name="
                 )
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -129,7 +129,8 @@ def research_of(
     warn_of_unused_code(research)
     if options.extensions_sha256 not in ([], research.ids):
         raise RefusedError(
-            f"extensions_sha256={options.extensions_sha256}: the files are {research.ids} now"
+            f"extensions_sha256={options.extensions_sha256}: the files have changed to "
+            f"{research.ids}; restore them, or leave out extensions_sha256"
         )
     metrics = ["val/loss", TASKS[options.data.task].val_metric]
     metrics += [f"val/{name}" for name in research.metrics]
@@ -192,7 +193,9 @@ def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
     """
     for callback in callbacks:
         if not isinstance(callback, pl.Callback):
-            raise ConfigError(f"callbacks: {callback!r:.80} is not a Callback of Lightning")
+            raise ConfigError(
+                f"callbacks: {callback!r:.80} is not a Lightning Callback; leave it out"
+            )
     for callback, (unsupported, instead) in product(callbacks, UNSUPPORTED.items()):
         if isinstance(callback, unsupported):
             raise ConfigError(f"{type(callback).__name__} is not supported: {instead}")

@@ -232,7 +232,8 @@ def begin(
     plan = datamodule.plan
     if stored and stored.micro_batches != plan.micro_batches:
         log.warning(
-            "warning  %d devices cannot share %s a step: %d from now on, with other dropout",
+            "warning  %d devices cannot share %s per step evenly: %d from now on, which changes "
+            "dropout",
             devices,
             counted(stored.micro_batches, "micro-batch"),
             plan.micro_batches,
@@ -270,8 +271,8 @@ def warn_of_other_validations(stored: TrainerOptions, trainer: TrainerOptions) -
         was, is_now = str(getattr(stored, key)), str(getattr(trainer, key))
         if was != is_now:
             log.warning(
-                "warning  trainer.%s: %s -> %s: validations before and after are of other "
-                "sentences; best.ckpt and trainer.patience compare them all the same",
+                "warning  trainer.%s: %s -> %s: validations now use other sentences, but "
+                "best.ckpt and trainer.patience still compare them with earlier ones",
                 *(key, was, is_now),
             )
 

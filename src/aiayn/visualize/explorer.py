@@ -52,7 +52,8 @@ def explorer_page(
     if n_weights > MAX_WEIGHTS:
         raise DataError(
             f"the sentence has {len(maps.src)} subwords, its translation {len(maps.tgt_out)}: "
-            f"{n_weights:,} weights, a page holds {MAX_WEIGHTS:,}; give a shorter sentence"
+            f"{n_weights:,} weights, but a page shows at most {MAX_WEIGHTS:,}; give a shorter "
+            "sentence"
         )
     src = [readable(token) for token in maps.src]
     tgt_in = [readable(token) for token in maps.tgt_in]

@@ -888,7 +888,7 @@ def test_documents_of_installed_packages_come_back_as_they_were_and_keep_their_s
         (
             "a.csv",
             "a,b\n",
-            "the columns have no languages as heads; write en and de as their heads",
+            "the columns are not named en and de; write en and de as their heads",
         ),
         (
             "a.tsv",

@@ -359,7 +359,7 @@ def test_unknown_formats_missing_libraries_and_folders_in_use_are_named(
         export_marian(checkpoint, tmp_path / "model")
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RefusedError, match="exists and is not an empty folder; give a new one"):
+    with pytest.raises(RefusedError, match="exists and is not an empty folder; choose a new one"):
         export_marian(checkpoint, tmp_path)
 
 

@@ -46,7 +46,7 @@ def table_pieces(document: "Document") -> Pieces:
                     else ""
                 )
                 raise DataError(
-                    f"{path}: the columns have no languages as heads; {remedy}write {src} and "
+                    f"{path}: the columns are not named {src} and {tgt}; {remedy}write {src} and "
                     f"{tgt} as their heads"
                 )
         elif len(row) != width:

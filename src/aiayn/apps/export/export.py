@@ -95,7 +95,7 @@ def _exportable(
             f"--format {target} cannot express {reason}; translate with `aiayn translate` instead"
         )
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise RefusedError(f"{folder}: exists and is not an empty folder; give a new one")
+        raise RefusedError(f"{folder}: exists and is not an empty folder; choose a new one")
     return model
 
 
