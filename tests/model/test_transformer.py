@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from aiayn.config.model import ModelConfig
+from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.embedding import sinusoids
 from aiayn.model.layers import FeedForward, Parts
 from aiayn.model.transformer import Transformer
@@ -296,6 +298,96 @@ class Routed(nn.Module):
         super().__init__()
         self.experts = nn.ModuleList(SwiGLU(d_model, width) for _ in range(2))
         self.router = nn.Linear(d_model, 2)
+
+
+class Squared(nn.Module):
+    """The output has the inputs' size and is the first attribute."""
+
+    def __init__(self, d_model):
+        super().__init__()
+        self.out, self.gate, self.up = (nn.Linear(d_model, d_model) for _ in range(3))
+
+    def forward(self, x):
+        return self.out(F.silu(self.gate(x)) * self.up(x))
+
+
+class Adapted(FeedForward):
+    """Two branches are added up, the second with a narrow layer of its own."""
+
+    def __init__(self, d_model, d_ff):
+        super().__init__(d_model, d_ff)
+        self.down, self.back = nn.Linear(d_model, 2), nn.Linear(2, d_model)
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y + self.back(F.relu(self.down(y)))
+
+
+class FirstOfExperts(nn.Module):
+    """Routes all positions of the trial to one expert."""
+
+    def __init__(self, d_model, d_ff):
+        super().__init__()
+        self.experts = nn.ModuleDict({name: Squared(d_model) for name in "abc"})
+        self.router = nn.Linear(d_model, 3)
+
+    def forward(self, x):
+        return self.experts["a"](x) * self.router(x).softmax(-1)[..., :1]
+
+
+class GatedAttention(MultiHeadAttention):
+    """The gate is the last attribute, and multiplies what the output projects."""
+
+    def __init__(self, d_model, *sizes):
+        super().__init__(d_model, *sizes)
+        self.gate = nn.Linear(d_model, d_model)
+
+    def forward(self, x, context, mask):
+        heads = self.heads(self.queries(x), *self.keys_values(context), mask & True)
+        return self.w_o(heads.transpose(1, 2).flatten(2) * self.gate(x)[..., :1].sigmoid())
+
+
+@pytest.mark.parametrize(
+    ("build", "last"),
+    [
+        (lambda c: {"feed_forward": Squared(c.d_model)}, ("out",)),
+        (lambda c: {"feed_forward": Adapted(c.d_model, c.d_ff)}, ("w_2", "back")),
+        (lambda c: {"feed_forward": FirstOfExperts(c.d_model, c.d_ff)}, ("out",)),
+        (
+            lambda c: {"self_attention": GatedAttention(c.d_model, c.n_heads, c.d_k, c.d_v)},
+            ("w_o",),
+        ),
+    ],
+)
+def test_the_layers_that_no_other_one_follows_start_smaller_wherever_they_are_defined(
+    tiny_config, build, last
+):
+    [name] = build(tiny_config)
+    parts = Parts(**{name: lambda config, place: build(config)[name]})
+    model = Transformer(replace(tiny_config, d_model=24), VOCAB, parts)
+    for path, linear in getattr(model.encoder[0], name).named_modules():
+        if isinstance(linear, nn.Linear):
+            glorot = (6 / (linear.in_features + linear.out_features)) ** 0.5
+            gain = 0.5 if path.rpartition(".")[2] in last else 1
+            assert float(linear.weight.abs().max()) == pytest.approx(glorot * gain, rel=0.15), path
+
+
+def test_a_trial_of_a_part_leaves_its_counters_and_the_random_numbers_as_they_are(tiny_config):
+    class Counting(FeedForward):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x) + torch.rand(())
+
+    def built(part):
+        torch.manual_seed(3)
+        return Transformer(tiny_config, VOCAB, Parts(feed_forward=part))
+
+    counting = built(lambda c, place: Counting(c.d_model, c.d_ff))
+    assert [layer.feed_forward.calls for layer in counting.encoder] == [0, 0]
+    plain = built(Parts().feed_forward).state_dict()
+    assert all(torch.equal(plain[name], weight) for name, weight in counting.state_dict().items())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from aiayn.config.model import ModelConfig
 from aiayn.model.cache import DecoderCache, LayerCache
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, TiedOutput
+from aiayn.model.initialisation import last_linears
 from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, LayerPosition, Parts
 from aiayn.model.masks import Mask, Ranges, causal_mask, within_window
 
@@ -66,9 +67,9 @@ class Transformer(nn.Module):
         """Draws Glorot-uniform projections, and embeddings of standard deviation d_model^-0.5 (1
         after scaling).
 
-        The paper does not describe its initialisation. The last projection of every sub-layer,
-        whatever its name, is scaled down by (2 N)^-0.5 for N layers. This speeds up the first steps
-        of a post-norm model (docs/fidelity.md).
+        The paper does not describe its initialisation. The last projections of every sub-layer,
+        whatever their names, are scaled down by (2 N)^-0.5 for N layers. This speeds up the first
+        steps of a post-norm model (docs/fidelity.md).
 
         This applies to the paper's modules and to linear layers. Other parameters of an extension's
         part keep their values, and a part with its own `reset_parameters` draws all of its weights.
@@ -161,24 +162,6 @@ class Transformer(nn.Module):
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
             x = layer.step(x, layer_cache, position, ancestry, cache.src_mask)
         return self.decoder_norm(x)
-
-
-def last_linears(part: nn.Module, d_model: int) -> list[nn.Linear]:
-    """Returns the last linear layer of a sub-layer, in the order of its attributes, with `d_model`
-    outputs.
-
-    If this is in a `ModuleList`, such as experts, returns that of each module.
-    """
-    for child in reversed([*part.children()]):
-        if isinstance(child, nn.Linear):
-            linears = [child] if child.out_features == d_model else []
-        elif isinstance(child, nn.ModuleList):
-            linears = [linear for module in child for linear in last_linears(module, d_model)]
-        else:
-            linears = last_linears(child, d_model)
-        if linears:
-            return linears
-    return []
 
 
 def _encoding(module: nn.Module, ids: Tensor, positions: Positions | None) -> Tensor:
