@@ -120,6 +120,25 @@ def test_every_test_that_a_page_names_exists(page):
         assert not name or name in defined(ROOT / path), f"{path}::{name}"
 
 
+def test_every_misconception_has_a_section_code_and_what_shows_it():
+    page = read(ROOT / "docs/misconceptions.md")
+    rows = [row for row in page.split("\n") if row.startswith("| ")][1:]
+    tests = defined(ROOT / "tests/model/test_paper_claims.py")
+
+    assert len(rows) > 10
+    for row in rows:
+        claim, answer, shown = row.strip("| ").split(" | ")
+        assert re.search(r"[Ss]ection \d", answer), claim
+        assert LINK.search(answer), claim
+        for keyword in re.findall(r"`-k (\w+)`", shown):
+            assert len([name for name in tests if keyword in name]) == 1, keyword
+        assert QUOTED.search(shown), claim
+    for question in page.partition("## Common questions")[2].split("\n\n**")[1:]:
+        assert re.search(r"[Ss]ection \d", question), question
+        assert LINK.search(question), question
+        assert QUOTED.search(LINK.sub("", question)), question
+
+
 def test_every_promise_of_the_page_on_reliability_names_the_test_that_holds_it():
     section = read(ROOT / "docs/reliability.md").split("## What is promised and tested")[1]
     rows = [row for row in section.split("\n## ")[0].split("\n") if row.startswith("| ")][1:]

@@ -161,6 +161,20 @@ def test_embeddings_are_learned_with_the_model_and_are_one_matrix(model):
 
 
 @torch.no_grad()
+def test_every_decoder_layer_makes_keys_and_values_of_the_encoders_output_itself(model):
+    """Section 3.2.3: the encoder gives every layer the same output, and each projects it."""
+    tgt, mask = torch.tensor([[BOS_ID, 5, 6]]), torch.ones(1, 1, 1, 2, dtype=torch.bool)
+    memory = model.encode(torch.tensor([[4, 8]]), mask)
+    keys = [layer.cross_attention.keys_values(memory)[0] for layer in model.decoder]
+    before = model.decode(tgt, memory, mask)
+    model.decoder[-1].cross_attention.w_v.weight.zero_()
+
+    assert len(keys) > 1
+    assert not torch.allclose(keys[0], keys[1], atol=1e-2)
+    assert not torch.allclose(model.decode(tgt, memory, mask), before, atol=1e-2)
+
+
+@torch.no_grad()
 def test_the_mask_hides_later_positions_and_not_earlier_ones(model):
     """Row t of the decoder sees columns 0 ... t: a lower triangle of True in "True = may
     attend".
