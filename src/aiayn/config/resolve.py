@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from aiayn.config.data import DataConfig
 from aiayn.config.model import ModelConfig
-from aiayn.config.rules import options_of, require
+from aiayn.config.rules import is_section, options_of, require
 from aiayn.config.schema import Config
 from aiayn.config.training import OptimConfig, TrainerConfig
 from aiayn.errors import ConfigError
@@ -105,7 +105,7 @@ def open_options(options: Config) -> set[str]:
 
 def fill(options: Config, values: Mapping[str, Any]) -> Config:
     """Returns the options, those that are open set to these values by dotted name."""
-    return _rebuilt(Config, options, _of_open(options, values), {})
+    return _rebuilt(Config, options, _of_open(options, values))
 
 
 def _of_open(options: Config, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,10 +136,6 @@ class RunConfig(SizedConfig):
     trainer: TrainerConfig
 
 
-SIZED = {"model": ModelConfig, "data": DataConfig}
-RESOLVED = SIZED | {"optim": OptimConfig, "trainer": TrainerConfig}
-
-
 def infer_sizes(
     options: Config,
     count_pairs: Callable[[], int],
@@ -162,25 +158,23 @@ def infer_sizes(
         values["data.tokens_per_step"] = max(preset.tokens_per_step, options.data.max_length + 1)
         inferred = _of_open(options, values)
         _log_inferred(inferred, f"{pairs:,} pairs")
-    return _rebuilt(SizedConfig, options, inferred, SIZED)
+    return _rebuilt(SizedConfig, options, inferred)
 
 
-def _rebuilt(
-    schema: type[T], options: Config, values: Mapping[str, Any], classes: Mapping[str, type]
-) -> T:
-    """Returns the options as an instance of `schema`, with these values by dotted name, and with
-    other classes for some sections.
+def _rebuilt(schema: type[T], options: Config, values: Mapping[str, Any]) -> T:
+    """Returns the options as an instance of `schema`, which may have other classes for its
+    sections, with these values by dotted name.
     """
     sections = dict(vars(options))
-    for name in {key.partition(".")[0] for key in values} | classes.keys():
+    for name, section_class in get_type_hints(schema).items():
         prefix = f"{name}."
-        settings = vars(sections[name]) | {
+        changed = {
             key.removeprefix(prefix): value
             for key, value in values.items()
             if key.startswith(prefix)
         }
-        section_class = classes.get(name, type(sections[name]))
-        sections[name] = section_class(**settings)
+        if changed or (is_section(section_class) and section_class is not type(sections[name])):
+            sections[name] = section_class(**vars(sections[name]) | changed)
     return schema(**sections)
 
 
@@ -225,7 +219,7 @@ def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
         reason = f"d_model and warm-up, for a peak learning rate of {peak:.2g}"
         _log_inferred({"optim.lr_scale": scale}, reason)
     inferred |= {"trainer.max_steps": steps, "optim.lr_scale": scale}
-    return _rebuilt(RunConfig, options, inferred, RESOLVED)
+    return _rebuilt(RunConfig, options, inferred)
 
 
 def run_config(options: Config) -> RunConfig:
@@ -235,4 +229,4 @@ def run_config(options: Config) -> RunConfig:
     unset = sorted(open_options(options))
     require(not unset, f"unset options: {', '.join(unset)}")
     options.run_name  # noqa: B018  (raises ConfigError without one)
-    return _rebuilt(RunConfig, options, {}, RESOLVED)
+    return _rebuilt(RunConfig, options, {})
