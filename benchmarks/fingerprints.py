@@ -22,9 +22,9 @@ from pages import ROOT
 
 import aiayn
 from aiayn.errors import RefusedError
-from aiayn.files import source_commit
+from aiayn.files import source_commit, write_json
 from aiayn.phrasebook import pairs
-from aiayn.runs.run_folder import RunFolder, read_json, series, write_json
+from aiayn.runs.run_folder import RunFolder, read_json, series
 
 FINGERPRINTS = ROOT / "results/fingerprints.json"
 RECIPES = ("quickstart", "captions", "multi30k_wu2021", "table3_quarter")

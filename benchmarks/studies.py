@@ -27,9 +27,9 @@ from aiayn.config.stored import flatten
 from aiayn.data.text_files import read_lines
 from aiayn.errors import RefusedError
 from aiayn.evaluation.scoring import score
-from aiayn.files import atomic_write, lines_sha256
+from aiayn.files import atomic_write, lines_sha256, write_json
 from aiayn.reports.runs import MeasuredRun, read_runs
-from aiayn.runs.run_folder import Record, RunFolder, write_json, write_jsonl
+from aiayn.runs.run_folder import Record, RunFolder, write_jsonl
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 SMALL_FILES = ("machine.json", "corpus.json", "averaged.json", "origin.json")

@@ -2,15 +2,16 @@
 
 import glob
 import hashlib
+import json
 import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 
 def atomic_write(path: Path, content: bytes | memoryview | str) -> None:
@@ -21,6 +22,16 @@ def atomic_write(path: Path, content: bytes | memoryview | str) -> None:
         content = content.encode(errors="backslashreplace")
     with atomic_file(path) as file:
         file.write(content)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes plain values by `atomic_write`, as an indented object of JSON."""
+    atomic_write(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def jsonl_line(record: Mapping[str, Any]) -> str:
+    """Returns plain values as a line of a .jsonl file."""
+    return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 @contextmanager

@@ -24,7 +24,7 @@ import numpy as np
 from aiayn.config.data import OTHER_ALGORITHMS
 from aiayn.data.encode import Sentences
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.files import atomic_write, sha256
+from aiayn.files import sha256, write_json
 from aiayn.token_ids import EOS_ID, UNK_ID
 
 SPLITS, SIDES = ("train", "val"), ("src", "tgt")
@@ -151,7 +151,7 @@ def write_manifest(folder: Path, settings: dict[str, Any]) -> None:
         for path in sorted(folder.iterdir())
     }
     manifest = {"fingerprint": fingerprint_of(settings), "settings": settings, "files": files}
-    atomic_write(folder / "manifest.json", json.dumps(manifest, indent=2))
+    write_json(folder / "manifest.json", manifest)
 
 
 def _inconsistency(corpus: PreparedCorpus, settings: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ Building reads the text twice: the vocabulary is learned from clean pairs, then 
 stored.
 """
 
-import json
 import logging
 import os
 import shutil
@@ -45,7 +44,7 @@ from aiayn.data.tokenizer import (
     supported_vocab_size,
 )
 from aiayn.errors import DataError
-from aiayn.files import atomic_file, atomic_write, fsync_folder, host
+from aiayn.files import atomic_file, atomic_write, fsync_folder, host, jsonl_line, write_json
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +248,7 @@ def _write_corpus(folder: Path, config: DataConfig, spec: CorpusSpec) -> None:
             "complete"
         )
     atomic_write(folder / "tokenizer.json", tokenizer.to_json())
-    atomic_write(folder / "report.json", json.dumps(reports, indent=2))
+    write_json(folder / "report.json", reports)
     write_manifest(folder, settings)
     for path in folder.iterdir():
         with open(path, "rb") as file:
@@ -273,7 +272,7 @@ def _write_dropped(prepared: PreparedCorpus, config: DataConfig, spec: CorpusSpe
             "source": pair.src.decode(errors="replace"),
             "target": pair.tgt.decode(errors="replace"),
         }
-        file.write((json.dumps(record, ensure_ascii=False) + "\n").encode())
+        file.write(jsonl_line(record).encode())
 
     with atomic_file(path) as file:
         for split in SPLITS:

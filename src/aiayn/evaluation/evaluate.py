@@ -26,7 +26,7 @@ from aiayn.evaluation.score_table import made_with, score_table
 from aiayn.evaluation.significance import BOOTSTRAP, RANDOMISATION, compare_systems
 from aiayn.evaluation.test_set import TestSet, read_test_set, results_folder
 from aiayn.evaluation.translation_task import task_of
-from aiayn.files import atomic_write, lines_sha256, sha256
+from aiayn.files import atomic_write, lines_sha256, sha256, write_json
 from aiayn.reports.published import paper_figures
 from aiayn.reports.report import write_report
 from aiayn.runs.checkpoints import Checkpoint, load
@@ -38,7 +38,6 @@ from aiayn.runs.run_folder import (
     folder_of,
     similar_run,
     with_stored,
-    write_json,
     write_jsonl,
 )
 from aiayn.search.force_decode import accuracy, perplexity

@@ -14,7 +14,8 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import changed_options, filled, from_dict, to_dict
 from aiayn.config.training import TrainerOptions
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.runs.run_folder import RunFolder, read_json, write_json
+from aiayn.files import write_json
+from aiayn.runs.run_folder import RunFolder, read_json
 
 
 def read_options(folder: RunFolder) -> Config:

@@ -11,14 +11,14 @@ import os
 import re
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeGuard, cast
 
 from aiayn.config.extensions import STORED, Extension, constraining, load_extensions
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.files import atomic_write
+from aiayn.files import atomic_write, jsonl_line
 
 if TYPE_CHECKING:
     from aiayn.config.schema import Config
@@ -314,10 +314,6 @@ def read_json(path: Path) -> Record:
     return parsed if isinstance(parsed, dict) else {}
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    atomic_write(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
 def read_jsonl(path: Path) -> list[Record]:
     """Returns the objects of a .jsonl file in order; none if there is no file. Damaged lines are
     skipped.
@@ -359,10 +355,6 @@ def refuse_link(path: Path) -> None:
             f"{path}: is a symbolic link, which is not supported here; remove it, or replace it "
             "with its target"
         )
-
-
-def jsonl_line(record: Record) -> str:
-    return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def drop_records_after(path: Path, step: int) -> None:

@@ -5,7 +5,6 @@ The folder is named by the fingerprint of the checkpoint file, so it is never th
 """
 
 import glob
-import json
 import math
 import shutil
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from aiayn.config.model import ModelConfig
 from aiayn.config.stored import to_dict
 from aiayn.data.tokenizer import TOKEN, Tokenizer
-from aiayn.files import atomic_folder, atomic_write, sha256
+from aiayn.files import atomic_folder, sha256, write_json
 from aiayn.kernels.accelerate import is_exactly
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import (
@@ -220,7 +219,7 @@ def write_converted(
     with atomic_folder(folder) as unfinished:
         write_ctranslate2(model, load_tokenizer(checkpoint), unfinished)
         about["files"] = {file.name: sha256(file) for file in sorted(unfinished.iterdir())}
-        atomic_write(unfinished / ABOUT, json.dumps(about, ensure_ascii=False))
+        write_json(unfinished / ABOUT, about)
     if into is None:
         # Remove what was converted of earlier checkpoints of this name.
         for other in path.parent.glob(f"{glob.escape(path.stem)}.ctranslate2-*"):

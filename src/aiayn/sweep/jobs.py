@@ -33,10 +33,10 @@ from aiayn.config.rules import NAME_CHARACTERS, as_option, options_of, require
 from aiayn.config.schema import Config
 from aiayn.config.stored import changed_options, filled, short_names, to_dict
 from aiayn.errors import NEXT_ERROR, ConfigError, DataError, RefusedError, UserError
-from aiayn.files import sha256
+from aiayn.files import sha256, write_json
 from aiayn.runs.continuation import ValidationHistory, end_reason, read_options
 from aiayn.runs.results import read_evaluation, without_batching
-from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps, write_json
+from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
 
 # Characters of a folder's name, of a value in it, and what is kept of a longer one.
 MAX_NAME, MAX_VALUE, KEPT_OF_VALUE = 150, 60, 24

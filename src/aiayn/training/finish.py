@@ -16,11 +16,12 @@ from aiayn.config.tasks import VAL_METRICS
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError, optional
 from aiayn.evaluation.translation_task import short_outputs
+from aiayn.files import write_json
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import ValidationHistory, end_reason
 from aiayn.runs.results import best_and_last, last_step
-from aiayn.runs.run_folder import RunFolder, is_number, saved_steps, series, write_json
+from aiayn.runs.run_folder import RunFolder, is_number, saved_steps, series
 from aiayn.training.callbacks.display import metrics_text
 from aiayn.training.callbacks.validate import ValidationScores
 from aiayn.training.checkpoint_io import steps_to_average

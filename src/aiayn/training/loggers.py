@@ -17,7 +17,7 @@ from aiayn.config.stored import flatten, to_dict
 from aiayn.data.batch import TrainingBatch
 from aiayn.data.batch_plan import describe_corpus
 from aiayn.errors import ConfigError, optional
-from aiayn.files import lines_sha256
+from aiayn.files import lines_sha256, write_json
 from aiayn.hardware import describe_machine
 from aiayn.runs.run_folder import (
     Record,
@@ -26,7 +26,6 @@ from aiayn.runs.run_folder import (
     drop_records_after,
     read_json,
     read_jsonl,
-    write_json,
 )
 from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.distributed.ranks import global_rank

@@ -18,7 +18,7 @@ from aiayn.config.search import SearchConfig
 from aiayn.config.stored import to_dict
 from aiayn.data.tokenizer import TOKEN, Tokenizer
 from aiayn.errors import ConfigError, RefusedError, writing
-from aiayn.files import atomic_folder, atomic_write
+from aiayn.files import atomic_folder, atomic_write, write_json
 from aiayn.model.embedding import TiedOutput
 from aiayn.model.layers import FeedForward
 from aiayn.model.transformer import Transformer
@@ -62,8 +62,7 @@ def export_ctranslate2(checkpoint: Checkpoint, folder: Path) -> None:
             symbols = [token for token in tree["added_tokens"] if not token["special"]]
             text = json.dumps(tree | {"added_tokens": symbols}, ensure_ascii=False)
             atomic_write(unfinished / f"{name}.json", text)
-        search = json.dumps(to_dict(checkpoint.config.search))
-        atomic_write(unfinished / "search.json", search)
+        write_json(unfinished / "search.json", to_dict(checkpoint.config.search))
 
 
 def export_marian(checkpoint: Checkpoint, folder: Path, card: str | None = None) -> None:
