@@ -44,17 +44,16 @@ PEAK_TFLOPS = {
     "3090": (71.0, 35.6),
 }
 
-# The variables of a SLURM job that has GPUs, each with the values that mean none. The first two
-# list GPUs by their numbers, so that 0 is a GPU; the others count them.
-GPUS_OF_SLURM = {
-    "SLURM_JOB_GPUS": ("",),
-    "SLURM_STEP_GPUS": ("",),
-    "SLURM_GPUS_ON_NODE": ("", "0"),
-    "SLURM_GPUS": ("", "0"),
-    "SLURM_GPUS_PER_NODE": ("", "0"),
-    "SLURM_GPUS_PER_TASK": ("", "0"),
-    "SLURM_GPUS_PER_SOCKET": ("", "0"),
-}
+# The variables of a SLURM job that has GPUs. The first two list GPUs by their numbers, so that 0 is
+# a GPU; the others count them.
+LISTS_OF_SLURM = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS")
+COUNTS_OF_SLURM = (
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_GPUS",
+    "SLURM_GPUS_PER_NODE",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_GPUS_PER_SOCKET",
+)
 
 
 def choose_device(accelerator: str) -> torch.device:
@@ -148,8 +147,8 @@ def _accelerator(settings: TrainerOptions) -> str:
         )
         signs += [
             f"SLURM gave this job GPUs ({name}={value})"
-            for name, none in GPUS_OF_SLURM.items()
-            if (value := os.environ.get(name, "")) not in none
+            for name in (*LISTS_OF_SLURM, *COUNTS_OF_SLURM)
+            if (value := os.environ.get(name)) and (value != "0" or name in LISTS_OF_SLURM)
         ]
         if signs:
             raise ConfigError(
