@@ -22,7 +22,7 @@ from hydra._internal.hydra import Hydra
 import aiayn
 from aiayn.config.data import DataConfig
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import CorpusSize, fill, infer_sizes, open_options, resolve, run_config
+from aiayn.config.resolve import fill, infer_sizes, open_options, resolve, run_config
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
 from aiayn.config.search import SearchConfig
@@ -92,7 +92,7 @@ def test_a_size_that_fits_no_model_the_text_could_choose_is_refused_before_the_t
 def test_a_short_run_is_not_validated_more_often_than_it_has_time_for(steps, val_every):
     config = infer_sizes(composed_options(*TEXT, f"trainer.max_steps={steps}"), lambda: 5000)
 
-    assert resolve(config, CorpusSize(5000, 25)).trainer.val_every == val_every
+    assert resolve(config, 5000, 25).trainer.val_every == val_every
 
 
 @pytest.mark.quick("100-128", "4000-512")
@@ -103,7 +103,7 @@ def test_the_peak_of_the_learning_rate_is_the_same_whatever_the_warm_up(d_model,
         composed_options(*TEXT, f"optim.warmup_steps={warmup}", f"model.d_model={d_model}"),
         lambda: 5000,
     )
-    config = resolve(config, CorpusSize(5000, 25))
+    config = resolve(config, 5000, 25)
 
     rate = learning_rate(warmup, d_model, warmup, config.optim.lr_scale)
 
@@ -115,7 +115,7 @@ def test_the_peak_may_be_set_itself_whatever_the_warm_up():
         given = composed_options(
             *TEXT, "optim.peak_lr=1.5e-4", f"optim.warmup_steps={warmup}", "optim.lr_scale=9"
         )
-        config = resolve(infer_sizes(given, lambda: 5000), CorpusSize(5000, 10))
+        config = resolve(infer_sizes(given, lambda: 5000), 5000, 10)
         peak = learning_rate(warmup, config.model.d_model, warmup, config.optim.lr_scale)
         assert peak == pytest.approx(1.5e-4, rel=1e-4)
         assert config.optim.peak_lr == 1.5e-4
@@ -124,7 +124,7 @@ def test_the_peak_may_be_set_itself_whatever_the_warm_up():
 
 
 def test_a_resolved_configuration_has_no_null_where_options_were_open():
-    config = resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), CorpusSize(5000, 25))
+    config = resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), 5000, 25)
 
     assert open_options(config) == set()
     sections = [type(section) for section in vars(config).values() if is_dataclass(section)]
@@ -137,9 +137,7 @@ def test_a_resolved_configuration_has_no_null_where_options_were_open():
 
 def test_stored_values_fill_what_is_open_and_nothing_else():
     options = composed_options(*TEXT, "model.d_ff=77")
-    stored = flatten(
-        to_dict(resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), CorpusSize(5000, 25)))
-    )
+    stored = flatten(to_dict(resolve(infer_sizes(composed_options(*TEXT), lambda: 5000), 5000, 25)))
 
     filled = flatten(to_dict(fill(options, stored | {"seed": 5})))
 

@@ -13,7 +13,7 @@ import yaml
 from applications import SMALL, composed_options, text_in
 
 from aiayn.config import resolve
-from aiayn.config.resolve import CorpusSize, RunConfig, infer_sizes, open_options
+from aiayn.config.resolve import RunConfig, infer_sizes, open_options
 from aiayn.errors import RefusedError
 from aiayn.hardware import Hardware
 from aiayn.runs.run_folder import RunFolder, saved_steps
@@ -34,9 +34,7 @@ def test_options_that_do_not_fit_are_named_with_what_is_usual():
         "trainer.val_every=1500",
         "model=base",
     )
-    config = resolve.resolve(
-        infer_sizes(composed_options(*OPEN, *options), lambda: 9283), CorpusSize(9283, 30)
-    )
+    config = resolve.resolve(infer_sizes(composed_options(*OPEN, *options), lambda: 9283), 9283, 30)
 
     epochs, size = unusual_options(config, 9283, 30, 4000)
 
@@ -61,7 +59,7 @@ def test_options_that_do_not_fit_are_named_with_what_is_usual():
 @pytest.mark.parametrize(("parts", "is_said"), [(309, False), (310, True)])
 def test_more_parts_than_a_step_has_pairs_are_said(parts, is_said):
     options = infer_sizes(composed_options(*OPEN, f"data.parts_per_step={parts}"), lambda: 9283)
-    config = resolve.resolve(options, CorpusSize(9283, 30))
+    config = resolve.resolve(options, 9283, 30)
 
     lines = [line for line in unusual_options(config, 9283, 30, 4000) if "parts_per_step" in line]
 
@@ -148,7 +146,7 @@ def test_a_loss_that_stays_at_the_unigram_loss_is_named_once_after_the_warm_up(
 def of_base(*options: str) -> RunConfig:
     """Base on a large corpus, with these options."""
     chosen = composed_options(*OPEN, "model=base", *options)
-    return resolve.resolve(infer_sizes(chosen, lambda: 4_500_000), CorpusSize(4_500_000, 3_000))
+    return resolve.resolve(infer_sizes(chosen, lambda: 4_500_000), 4_500_000, 3_000)
 
 
 def warnings_at_start(

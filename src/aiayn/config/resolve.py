@@ -178,27 +178,18 @@ def _rebuilt(schema: type[T], options: Config, values: Mapping[str, Any]) -> T:
     return schema(**sections)
 
 
-@dataclass(frozen=True)
-class CorpusSize:
-    """The size of a prepared training text."""
-
-    pairs: int
-    steps_per_epoch: int
-
-
-def resolve(options: SizedConfig, corpus: CorpusSize) -> RunConfig:
-    """Infers steps, warm-up, learning rate and intervals, and returns the configuration of a run.
+def resolve(options: SizedConfig, pairs: int, steps_per_epoch: int) -> RunConfig:
+    """Infers steps, warm-up, learning rate and intervals, and returns the configuration of a run
+    on a prepared text of so many pairs.
 
     Raises ConfigError for options that have no value yet, and for values that contradict each
     other.
     """
     trainer, optim = options.trainer, options.optim
-    last_step = trainer.last_step(corpus.steps_per_epoch)
-    steps = last_step or usual_steps(corpus.pairs, corpus.steps_per_epoch)
+    last_step = trainer.last_step(steps_per_epoch)
+    steps = last_step or usual_steps(pairs, steps_per_epoch)
     if last_step is None:
-        log.info(
-            "fitted   to %d epochs: trainer.max_steps=%d", preset_for(corpus.pairs).epochs, steps
-        )
+        log.info("fitted   to %d epochs: trainer.max_steps=%d", preset_for(pairs).epochs, steps)
     usual_warmup = max(1, min(MAX_WARMUP, steps // 10))
     shortest = min(steps, MIN_VALIDATION)
     intervals = {

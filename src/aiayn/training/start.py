@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiayn.config.extensions import constraint_of, is_lower_better, own_options
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import CorpusSize, RunConfig, SizedConfig, resolve
+from aiayn.config.resolve import RunConfig, SizedConfig, resolve
 from aiayn.config.rules import listed
 from aiayn.config.schema import Config
 from aiayn.config.training import TrainerOptions
@@ -238,7 +238,7 @@ def begin(
             counted(stored.micro_batches, "micro-batch"),
             plan.micro_batches,
         )
-    config = resolve(sized, CorpusSize(len(datamodule.corpus.train), plan.steps_per_epoch))
+    config = resolve(sized, len(datamodule.corpus.train), plan.steps_per_epoch)
     trainer = config.trainer
     start_step = stored.step if stored else 0
     records = [record for record in folder.read_metrics() if record["step"] <= start_step]
