@@ -16,29 +16,26 @@ from aiayn.data.corpus import PreparedSplit
 from aiayn.data.encode import Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
-
-class Pinned:
-    """Base of all batches: Lightning moves the tensors of a data class, but pins none."""
-
-    def pin_memory(self) -> Self:
-        """Copies the batch to page-locked memory, from which a GPU copies asynchronously."""
-        pinned = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                setattr(pinned, name, value.pin_memory())
-        return pinned
-
-
 BEGINNING = 8  # tokens of a side of `first_pair`
 
 
-class Counted(Pinned):
+class Counted:
     """Token counts of a micro-batch, known on the host: counting on a GPU would launch kernels
     there.
     """
 
     # Real tokens of each source and each target, (B,) int64; (0,) without pairs
     lengths: tuple[np.ndarray, np.ndarray]
+
+    def pin_memory(self) -> Self:
+        """Copies the batch to page-locked memory, from which a GPU copies asynchronously. Lightning
+        moves the tensors of a data class, but pins none.
+        """
+        pinned = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(pinned, name, value.pin_memory())
+        return pinned
 
     @property
     def n_src_tokens(self) -> int:
@@ -143,8 +140,7 @@ def first_pair(batch: TrainingBatch) -> Batch:
     return Batch(batch.number, *ids, (src, tgt), batch.step_tokens)
 
 
-@dataclass(eq=False)
-class SourceBatch(Pinned):
+class SourceBatch(NamedTuple):
     """Sources to translate. A rank without work gets a dummy: no `lines`, and one row with an end
     mark only.
     """

@@ -23,12 +23,11 @@ FORGET = 0.9  # share of the measured rate that a batch leaves to those before i
 MARGIN = 0.8  # share of the time limit that admitted text may take by the measured rate
 
 
+@dataclass(eq=False)
 class QueueFullError(Exception):
     """More text waits than can be translated in time; after `seconds` there is room again."""
 
-    def __init__(self, seconds: float = 1.0):
-        super().__init__(seconds)
-        self.seconds = seconds
+    seconds: float = 1.0
 
 
 @dataclass(eq=False)

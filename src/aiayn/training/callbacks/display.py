@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 
 from rich.console import Console, Group
@@ -29,14 +30,16 @@ def metrics_text(metrics: Mapping[str, float]) -> str:
     )
 
 
+@dataclass
 class Display:
     """Shows what ThroughputMonitor and Validate measure, on rank 0 only."""
 
-    def __init__(self, max_steps: int, progress_bar: bool = True):
-        self.max_steps = max_steps
-        self.progress_bar = progress_bar
-        self.live: Live | None = None
-        self.measured = self.validated = self.remaining = ""
+    max_steps: int
+    progress_bar: bool = True
+    live: Live | None = None
+    measured: str = ""
+    validated: str = ""
+    remaining: str = ""
 
     def start(self, done: int) -> None:
         """Begins the live display, on a terminal, `done` steps into the run."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import NoReturn
 
@@ -243,12 +244,11 @@ def exit_at_once(message: str, code: int) -> NoReturn:
     os._exit(code)
 
 
+@dataclass(eq=False)
 class ValidationInterrupted(Exception):  # noqa: N818 - not an error
     """A validation ended early because a stop was requested; the resumed run validates again."""
 
-    def __init__(self, agreed: bool = False):
-        super().__init__()
-        self.agreed = agreed  # all ranks know
+    agreed: bool = False  # all ranks know
 
 
 class StopRequest:
