@@ -152,6 +152,7 @@ def test_a_file_of_several_in_a_third_language_is_refused_by_its_name(tmp_path, 
         ("\n \t \nde\ten\n", False),
         ("de: Satz\ten: Satz\n", False),
         ("sep=\t\nde\ten\n", False),
+        ('\n \n"SEP = \t" \r\nde\ten\n', False),
     ],
 )
 def test_columns_in_the_other_order_are_read_by_their_names_or_refused(tmp_path, head, is_refused):
@@ -249,6 +250,29 @@ def test_swapped_sides_of_other_languages_are_refused_with_the_library(tmp_path,
     else:
         with pytest.raises(DataError, match="its source side is in es and its target side in fr"):
             check_text(config)
+
+
+def test_short_lines_that_follow_each_other_are_judged_as_one(tmp_path, identifier):
+    sides = [[f"the {n}" for n in range(60)], [f"la {n}" for n in range(60)]]
+    for is_swapped in (False, True):
+        text = write_lines(tmp_path / "text", *sides[:: -1 if is_swapped else 1], "fr")
+        config = corpus(train=text, val=text, tgt_lang="fr", folder=str(tmp_path / "data"))
+        if is_swapped:
+            with pytest.raises(DataError, match="its source side is in fr and its target side in"):
+                check_text(config)
+        else:
+            check_text(config)
+
+
+def test_a_preparation_says_that_it_does_not_check_languages_without_the_library(
+    tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    languages._identifier.cache_clear()
+    text = prefix(tmp_path, "train", "en", "de", 0)
+    config = corpus(train=text, val=text, folder=str(tmp_path / "data"))
+    assert prepare_corpus(config).report["train"]["survey"]["wrong_language"] is None
+    assert "languages of the pairs are not checked: pip install 'aiayn[text]'" in caplog.text
 
 
 def test_the_report_counts_what_looks_wrong_once_and_names_the_option(tmp_path, caplog):

@@ -240,7 +240,8 @@ def _write_corpus(folder: Path, config: DataConfig, spec: CorpusSpec) -> None:
         report.check(texts[split], config)
         reports[split] = report.as_dict() | tokens
     reports["train"]["survey"] = survey.as_dict()
-    for line in remarks(reports["train"]["survey"]):
+    # Those of the phrasebook are known.
+    for line in remarks(reports["train"]["survey"]) if config.source != "phrasebook" else ():
         log.warning("warning: %s: %s", texts["train"].option, line)
     if any(texts[split].identity() != settings[split] for split in SPLITS):
         raise DataError(

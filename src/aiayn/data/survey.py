@@ -48,6 +48,7 @@ EXCHANGED_SIDE, EXCHANGED_PAIR = 2.0, 1.5
 # German is at most 1.2 times as much like English.
 LIKE_PHRASEBOOK = 0.03  # share of words in common
 FEWEST_SWAPPED = 3  # pairs with both sides clearly in each other's language
+JOINED = 400  # characters of pairs that are judged as one until both sides are clear
 FOREIGN_PAIRS = 100  # below which words of one language differ as much as those of two
 SAME_LETTERS = 0.7  # likeness of trigrams that only texts of one language have
 UNSPACED = f"{CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # each character counts as a word
@@ -187,10 +188,15 @@ def _swap_judge(langs: tuple[str, str]) -> Callable[[Pairs], bool]:
 
     def by_lines(pairs: Pairs) -> bool:
         swapped = right = 0
-        for number, (src, tgt) in enumerate(pairs, 1):
+        src = tgt = ""
+        for number, pair in enumerate(pairs, 1):
+            # Short lines are in no language clearly; with the next ones they are.
+            src, tgt = f"{src} {pair[0]}", f"{tgt} {pair[1]}"
             judged = judge(src), judge(tgt)
-            swapped += judged == codes[::-1]
-            right += judged == codes
+            if all(judged) or len(src) + len(tgt) > JOINED:
+                swapped += judged == codes[::-1]
+                right += judged == codes
+                src = tgt = ""
             # Even if all that remain were swapped, ten times as many would not be.
             if swapped + len(pairs) - number < 10 * right:
                 return False
@@ -270,6 +276,8 @@ class Survey:
 def remarks(survey: dict[str, Any]) -> list[str]:
     """Returns a line for each count that is large enough to say."""
     lines, total = [], survey["pairs"]
+    if survey["wrong_language"] is None:
+        lines.append("languages of the pairs are not checked: pip install 'aiayn[text]' does that")
     for fault, (least, option) in FAULTS.items():
         count = survey[fault] or 0
         if count >= 2 and count > least * total:

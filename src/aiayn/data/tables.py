@@ -21,7 +21,7 @@ MOST_NOT_PAIRS = 500  # lines of JSON before the first pair; more have other nam
 RECORD_BYTES = 1 << 20  # limit of a line: room for two sentences and their metadata
 # Python's default is so small that a long field, which is only to be dropped, would end reading.
 csv.field_size_limit(RECORD_BYTES)
-SEPARATOR_LINE = re.compile(r"\ufeff?\"?sep=([,;|\t])\"?\r?")
+SEPARATOR_LINE = re.compile(r"(?i:\ufeff?\"?sep *= *([,;|\t])\"? *\r?)")
 SIDES = {"source": 0, "src": 0, "target": 1, "tgt": 1, "translation": 1}
 
 
@@ -58,14 +58,16 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
 def _table_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
     """Yields the first line, the fields and the flaw of each row of a .tsv or .csv file.
 
-    A first line `sep=;`, as Excel writes it, names what is between columns. A .csv file and a .tsv
+    A first line `sep=;`, as Excel writes it, names what is between columns; blank lines may come
+    before it. A .csv file and a .tsv
     file written by a spreadsheet follow the rules of Python's csv: fields in quotation marks,
     doubled inside. In other .tsv files a quotation mark is text: one that opens a sentence must not
     swallow the lines up to the next. Undecodable bytes become surrogates.
     """
     first = [line.decode(errors="replace") for line in islice(lines(path), 100)]
-    separator = SEPARATOR_LINE.fullmatch("".join(first[:1]))
-    skipped = int(separator is not None)
+    number, line = next(((n, line) for n, line in enumerate(first, 1) if line.strip()), (0, ""))
+    separator = SEPARATOR_LINE.fullmatch(line)
+    skipped = number if separator else 0
     first = [line for line in first[skipped:] if line.strip()]
     delimiter = separator[1] if separator else table_delimiter(path, "".join(first[:1]))
     decode = methodcaller("decode", errors="surrogateescape")

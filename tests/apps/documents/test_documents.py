@@ -280,6 +280,7 @@ CASES = {
         '<p {% if a > b %}class="x"{% endif %}>THE {{ x|default("<b>") }} CAT <%= a > 0 %> {{ x '
         "}}</p><i>{{ a<b }}</i>",
     ),
+    "blank.csv": ("\n\r\nSEP=;\nen;de\na, b;\n", "\n\r\nSEP=;\nen;de\na, b;A, B\n"),
     "excel.csv": ("sep=;\r\nen;de\r\na, b;\r\n", "sep=;\r\nen;de\r\na, b;A, B\r\n"),
     "late.csv": ("\n \t\nen\tde\na\t\n", "\n \t\nen\tde\na\tA\n"),
     "blanks.csv": ('en, de\n"a, b", ""\n "a",\n', 'en, de\n"a, b","A, B"\n "a",A\n'),

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 def table_pieces(document: "Document") -> Pieces:
     """Fills the empty cells of the target language's column from the source's column."""
     path, (src, tgt) = document.path, document.langs
-    separator = re.match(rf"(?:{SEPARATOR_LINE.pattern})\n", document.text)
-    table = document.text[separator.end() :] if separator else document.text
+    separator = re.match(rf"(?:[ \t\r]*\n)*{SEPARATOR_LINE.pattern}\n", document.text)
+    start = separator[0] if separator else ""
+    table = document.text[len(start) :]
     first = [written for written in table.split("\n", 100)[:100] if written.strip()]
     delimiter = separator[1] if separator else table_delimiter(path, "".join(first[:1]))
     by_rules = delimiter != "\t" or is_quoted(first)
-    pieces: Pieces = [separator[0]] if separator else []
-    columns, width, line = None, 0, 1 + len(pieces)
+    pieces: Pieces = [start]
+    columns, width, line = None, 0, 1 + start.count("\n")
     for row in _rows(table, delimiter, by_rules):
         values = [_unquoted(raw) if by_rules else raw for raw, _ in row]
         text = ""
