@@ -1,5 +1,9 @@
 """What `aiayn.train` gets in Python is part of a run's configuration."""
 
+import os
+import random
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
@@ -29,6 +33,32 @@ def scaled(factor):
     return Scaled
 
 
+def inheriting(factor):
+    class Inheriting(scaled(factor)):
+        pass
+
+    return Inheriting
+
+
+def with_pair(factor):
+    return type("WithPair", (Own,), {"betas": (0.9, factor)})
+
+
+def with_static_method(factor):
+    return type("WithStaticMethod", (Own,), {"doubled": staticmethod(lambda: 2 * factor)})
+
+
+def with_property(factor):
+    return type("WithProperty", (Own,), {"halved": property(lambda self: factor / 2)})
+
+
+def named_default(factor):
+    def multiply(x, *, by=factor):
+        return x * by
+
+    return multiply
+
+
 @pytest.mark.parametrize(
     ("one", "same", "other"),
     [
@@ -41,6 +71,11 @@ def scaled(factor):
         (*(lambda: Own(lambda x: x + 1),) * 2, lambda: Own(lambda x: x + 2)),
         (lambda: scaled(2)(1), lambda: scaled(2)(1), lambda: scaled(3)(1)),
         (lambda: scaled(2), lambda: scaled(2), lambda: scaled(3)),
+        (lambda: inheriting(2), lambda: inheriting(2), lambda: inheriting(3)),
+        (lambda: with_pair(2), lambda: with_pair(2), lambda: with_pair(3)),
+        (*(lambda: with_static_method(2),) * 2, lambda: with_static_method(3)),
+        (lambda: with_property(2), lambda: with_property(2), lambda: with_property(3)),
+        (*(lambda: Own(named_default(2)),) * 2, lambda: Own(named_default(3))),
         (lambda: Own("x" * LONGEST), lambda: Own("x" * LONGEST), lambda: Own("x" * LONGEST + "y")),
         (lambda: Own(1, api_key="a"), lambda: Own(1, api_key="a"), lambda: Own(1, api_key="b")),
     ],
@@ -56,6 +91,27 @@ def test_secrets_are_stored_as_hashes_and_what_has_no_text_as_unknown():
     assert f"value={UNKNOWN}" in text
     assert len(description(Own(["x" * LONGEST, threading.Lock()]))) < 200
     assert UNKNOWN in description(Own(["x" * LONGEST, threading.Lock()]))
+
+
+def test_what_is_not_among_the_attributes_of_an_object_is_unknown():
+    assert UNKNOWN in description(Own(random.Random(3)))
+
+
+def test_a_function_has_one_description_in_all_processes():
+    code = (
+        "from aiayn.training.research import description; import pytorch_lightning.callbacks as c;"
+        "print(description(c.LambdaCallback(setup=lambda *args: args in {'alpha', 'beta', 'c'})))"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in "123"
+    ]
+    assert len(set(outputs)) == 1
 
 
 def test_a_callback_that_is_given_again_keeps_the_description_of_its_first_run():

@@ -76,7 +76,8 @@ PLAIN = (
     *(types.NoneType, bool, int, float, complex, str, bytes, PurePath, enum.Enum),
     *(torch.dtype, torch.device, torch.Size),
 )
-LIBRARIES = ("aiayn", "torch", "pytorch_lightning", "lightning")
+VALUES = (*PLAIN, Mapping, list, tuple, set, frozenset, torch.Tensor, functools.partial)
+LIBRARIES = ("aiayn", "torch", "pytorch_lightning", "lightning", "lightning_fabric")
 _described: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 
 
@@ -253,12 +254,7 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
     if isinstance(value, functools.partial):
         return f"partial({_text([value.func, value.args, value.keywords], within)})"
     if isinstance(value, type):  # its code is stored by SHA-256 of its file
-        members = {
-            name: member
-            for name, member in vars(value).items()
-            if getattr(member, "__closure__", None)
-            or (isinstance(member, PLAIN) and not name.startswith("__"))
-        }
+        members = _members(value)
         name = _name(value)
         return f"{name}({_attributes(members, within)})" if members else name
     if isinstance(value, types.FunctionType):
@@ -266,6 +262,8 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
         members.pop("__class__", None)
         if value.__defaults__:
             members["defaults"] = value.__defaults__
+        if value.__kwdefaults__:
+            members["named defaults"] = value.__kwdefaults__
         if "site-packages" not in value.__code__.co_filename:
             members["code"] = _sha256(_code(value.__code__))
         return f"{_name(value)}({_attributes(members, within)})"
@@ -275,7 +273,26 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
         return UNKNOWN
     cls = type(value)
     class_name = _name(cls) if _is_library(cls) else _text(cls, within)
-    return f"{class_name}({_attributes(vars(value), within)})"
+    # Slots, or a state in C: there is more than its attributes
+    hidden = UNKNOWN if cls.__basicsize__ > Research.__basicsize__ else ""
+    return f"{class_name}({_attributes(vars(value), within)}){hidden}"
+
+
+def _members(cls: type) -> dict[str, Any]:
+    """Returns the values of a class and of those above it that are the user's, and its functions
+    with closures.
+    """
+    members: dict[str, Any] = {}
+    for base in cls.__mro__:
+        if _is_library(base) or base is object:
+            continue
+        for name, member in vars(base).items():
+            # Of a static or class method, and of a property
+            member = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+            has_closure = bool(getattr(member, "__closure__", None))
+            if has_closure or (isinstance(member, VALUES) and not name.startswith("__")):
+                members[name if base is cls else f"{base.__qualname__}.{name}"] = member
+    return members
 
 
 def _name(named: Any) -> str:
@@ -290,10 +307,14 @@ def _attributes(values: Mapping[str, Any], within: tuple[int, ...]) -> str:
 
 
 def _code(code: types.CodeType) -> str:
-    constants = [
-        _code(constant) if isinstance(constant, types.CodeType) else repr(constant)
-        for constant in code.co_consts
-    ]
+    constants = []
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            constants.append(_code(constant))
+        elif isinstance(constant, frozenset):  # each process has an order of its own
+            constants.append(str(sorted(map(repr, constant))))
+        else:
+            constants.append(repr(constant))
     return f"{code.co_code.hex()} {constants} {code.co_names}"
 
 
