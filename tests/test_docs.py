@@ -120,6 +120,22 @@ def test_every_test_that_a_page_names_exists(page):
         assert not name or name in defined(ROOT / path), f"{path}::{name}"
 
 
+def test_every_command_that_fine_tunes_has_the_same_learning_rate():
+    commands = [
+        command
+        for page in PAGES
+        for command in re.findall(r"^ *python train\.py .*", read(page), re.MULTILINE)
+        if "init_from=" in command
+    ]
+
+    assert len(commands) >= 2
+    for command in commands:
+        assert re.findall(r"optim\.\S+", command) == [
+            "optim.peak_lr=1e-4",
+            "optim.warmup_steps=100",
+        ], command
+
+
 def test_every_misconception_has_a_section_code_and_what_shows_it():
     page = read(ROOT / "docs/misconceptions.md")
     rows = [row for row in page.split("\n") if row.startswith("| ")][1:]

@@ -39,6 +39,15 @@ def test_the_sample_of_both_readmes_is_what_the_packed_model_writes(packed):
         assert aiayn.load(packed, engine=engine).translate([source]) == [target]
 
 
+def test_the_example_of_the_page_on_serving_is_what_the_served_model_answers(packed):
+    page = (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+    [model] = re.findall(r"^aiayn serve (examples/\S+)", page, re.MULTILINE)
+    [source] = re.findall(r"--data-urlencode 'q=([^']+)'", page)
+    [answer] = re.findall(r'^# \{"translatedText":"(.+)"\}$', page, re.MULTILINE)
+    assert ROOT / model == MODEL
+    assert aiayn.load(packed).translate([source]) == [answer]
+
+
 def test_the_packed_model_looks_at_the_words_that_it_translates(packed):
     maps = attention_maps(aiayn.load(packed), "The children are playing in the garden.")
     translation = maps.translation.text
