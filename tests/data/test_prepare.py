@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 import random
+import re
 import signal
 import sys
 from dataclasses import asdict, replace
@@ -16,6 +17,7 @@ import pytest
 from applications import composed_options
 from texts import data_config, write_lines
 
+from aiayn.cli.prepare import prepare
 from aiayn.config.data import DataConfig
 from aiayn.data import corpus as corpus_store
 from aiayn.data import encode as encoding
@@ -23,7 +25,7 @@ from aiayn.data import preparation as prepare_module
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.preparation import SHAPING, check_text, infer_from_text, prepare_corpus
 from aiayn.data.sources import FileText
-from aiayn.errors import DataError
+from aiayn.errors import ConfigError, DataError
 
 WORDS = [
     "ein",
@@ -532,3 +534,9 @@ def test_a_corpus_whose_checksums_are_right_but_whose_content_is_not_is_built_ag
     assert contents(prepare_corpus(config).folder) == before
     assert reason in caplog.text
     assert "building it again" in caplog.text
+
+
+def test_the_command_refuses_a_key_that_is_given_twice():
+    refusal = "data.vocab_size: given 2 times, 300 and 310; leave one out"
+    with pytest.raises(ConfigError, match=f"^{re.escape(refusal)}$"):
+        prepare(["data=files", "data.vocab_size=300", "data.vocab_size=310"])

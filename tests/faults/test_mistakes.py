@@ -96,6 +96,16 @@ MISTAKES = [
     ("train.py checkpoint=last", "checkpoint:", "the same command resumes a run"),
     ("train.py trainer.checkpoint=last", "trainer.checkpoint:", "init_from=RUN"),
     ("train.py checkpoint_path=x", "checkpoint_path:", "the same command resumes a run"),
+    ("train.py total_steps=500", "total_steps:", "did you mean trainer.max_steps?"),
+    ("train.py model.h=4", "model.h:", "did you mean model.n_heads?"),
+    ("train.py model.N=4", "model.N:", "did you mean model.n_layers?"),
+    ("train.py optim.peak=0.001", "optim.peak:", "did you mean optim.peak_lr?"),
+    ("train.py cache_dir=x", "cache_dir:", "did you mean data.folder?"),
+    ("train.py dataset.name=x", "dataset.name:", "did you mean data?"),
+    ("train.py model.pos=learned", "model.pos:", "did you mean model.positions?"),
+    ("train.py split=test", "split: no such option", "python evaluate.py split=VALUE"),
+    ("evaluate.py run=x ckpt=y", "ckpt:", "did you mean checkpoint?"),
+    ("evaluate.py run=x test_set=y", "test_set:", "did you mean test?"),
     ("evaluate.py run=x num_beams=2", "num_beams:", "did you mean search.beam_size?"),
     ("evaluate.py run=x gpus=2", "gpus:", "did you mean devices?"),
     # keys that are given twice
@@ -116,6 +126,26 @@ MISTAKES = [
     ),
     ("train.py model=tiny model=big", "model: given 2 times", "-m model=tiny,big"),
     ("evaluate.py run=x run=y", "run: given 2 times", "-m run=x,y"),
+    (
+        "train.py ablation=a_h4 ablation=b_dk16 ablation=d_ls00",
+        "ablation: given 3 times",
+        "one row with both: ablation=a_h4 model.d_k=16 optim.label_smoothing=0.0",
+    ),
+    ("train.py ablation=a_h4 ablation=a_h1", "given 2 times", "leave one out, or sweep over"),
+    ("train.py name=a name=b", "name: given 2 times", "b; leave one out\n"),
+    ("train.py seed=1 seed=1", "seed: given 2 times", "1; leave one out\n"),
+    ("train.py -m seed=1,2 seed=2,3", "seed: given 2 times", "the values: seed=1,2,3"),
+    (
+        "train.py -m ablation=a_h4 'ablation=glob(c_*)'",
+        "ablation: given 2 times",
+        "glob(c_*); leave one out\n",
+    ),
+    (
+        "train.py data.train=a data.train=b",
+        "data.train: given 2 times",
+        "write a list: data.train=[a,b]",
+    ),
+    ("train.py extensions=a.py extensions=b.py", "extensions:", "extensions=[a.py,b.py]"),
     # what waits for a validation that never comes
     (
         "train.py trainer.patience=3 trainer.limit_val_batches=0",

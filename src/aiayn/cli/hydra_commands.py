@@ -113,7 +113,7 @@ def _start_application(
     ):
         end_with_parent()
         arguments = _parse(sys.argv[1:])
-        refuse_repeated(arguments.overrides, arguments.multirun)
+        refuse_repeated(arguments.overrides, schema, "" if arguments.multirun else "-m ")
         sources = compose.Sources(
             arguments.config_name or name, arguments.config_path, arguments.config_dir
         )

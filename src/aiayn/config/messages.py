@@ -10,13 +10,15 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Sweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from aiayn.config import program
 from aiayn.config.rules import (
     MAX_DIGITS,
     MAX_NAME,
@@ -46,7 +48,8 @@ IN_BRACES = re.compile(r"[{,]\s*(\w+)\s*:([^,{}]*)")  # the name and the text of
 # means that section alone.
 OTHER_NAMES = {
     "optim.peak_lr": (
-        "eta lr learning_rate initial_learning_rate max_lr base_lr peak_learning_rate lrate"
+        "eta lr learning_rate initial_learning_rate max_lr base_lr peak_learning_rate lrate "
+        "optim.peak"
     ),
     "optim.warmup_steps": (
         "warmup_updates learning_rate_warmup_steps warmup learning_rate_warmup lr_warmup "
@@ -77,7 +80,8 @@ OTHER_NAMES = {
         "max_target_length max_seq_len max_source_positions src_seq_length max_sent_length "
         "max_source_length seq_len"
     ),
-    "data": "dataset",
+    "data": "dataset dataset.name",
+    "data.folder": "cache_dir",
     "data.src_lang": "src source_language lang_pair lang langs language_pair pair language",
     "data.tgt_lang": "tgt trg target target_language",
     "data.train": (
@@ -87,14 +91,14 @@ OTHER_NAMES = {
     "data.val": (
         "dev validation validpref valid_data validation_file dev_file valid valid_sets dev_path"
     ),
-    "data.test": "testpref test_file test_data test_path",
+    "data.test": "testpref test_file test_data test_path test_set",
     "data.tokenizer": (
         "bpe bpe_codes spm sentencepiece subword_model src_subword_model tokenizer_path "
         "tokenizer_name vocabs vocab_file"
     ),
     "data.num_workers": "dataloader_num_workers",
     "data.source": "dataset_name",
-    "model.n_layers": "encoder_layers num_hidden_layers num_encoder_layers enc_depth depth",
+    "model.n_layers": "encoder_layers num_hidden_layers num_encoder_layers enc_depth depth n",
     "model.n_decoder_layers": "dec_layers dec_depth",
     "model.d_model": (
         "dmodel hidden_size emb_size embed_dim embedding_dim encoder_embed_dim n_embd rnn_size "
@@ -108,7 +112,7 @@ OTHER_NAMES = {
     ),
     "model.n_heads": (
         "attention_heads encoder_attention_heads num_attention_heads decoder_attention_heads "
-        "transformer_heads transformer_attention_heads"
+        "transformer_heads transformer_attention_heads h"
     ),
     "model.tie_embeddings": (
         "share_all_embeddings weight_tying weight_tying_type share_vocab shared_vocab "
@@ -119,12 +123,12 @@ OTHER_NAMES = {
         "layer_prepostprocess_dropout"
     ),
     "model.attention_dropout": "transformer_dropout_attention attention_probs_dropout_prob",
-    "model.positions": "position_encoding pos_encoding positional_encoding",
+    "model.positions": "model.pos position_encoding pos_encoding positional_encoding",
     "model.max_positions": "model.max_len max_position_embeddings max_target_positions",
     "model": "arch architecture model_size model_type hparams_set",
     "trainer.max_steps": (
         "iterations max_iter max_updates steps train_steps training_steps max_update updates "
-        "after_batches num_steps max_iters"
+        "after_batches num_steps total_steps max_iters"
     ),
     "trainer.max_epochs": "train_epochs after_epochs epoch num_train_epochs",
     "trainer.devices": (
@@ -186,6 +190,7 @@ OTHER_NAMES = {
     ),
     "seed": "random_seed manual_seed seed_everything random_state",
     "extensions": "user_dir plugins",
+    "checkpoint": "ckpt ckpt_path",
 }
 RESUMES = (
     "resume resume_from resume_from_checkpoint resume_training resume_from_ckpt ckpt_path ckpt "
@@ -320,9 +325,12 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
             )
 
 
-def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
+def refuse_repeated(overrides: Sequence[str], schema: type, sweep_flag: str | None = None) -> None:
     """Raises ConfigError for a key that is given twice; Hydra would silently take the last
     value.
+
+    sweep_flag: what still has to be written for a sweep over the values; None where there are no
+    sweeps.
     """
     values: dict[str, list[str]] = {}
     for override in overrides:
@@ -340,14 +348,45 @@ def refuse_repeated(overrides: Sequence[str], multirun: bool) -> None:
                 values.setdefault(name, []).extend(in_braces[name][:-1])
         for name, text in texts.items():
             values.setdefault(name, []).append(str(text))
-    multirun_flag = "" if multirun else "-m "
     for key, repeated in values.items():
-        row = f"{key}={','.join(repeated)}"
-        remedy = f"leave one out, or sweep over the values: {multirun_flag}{row}"
         require(
             len(repeated) == 1,
-            f"{key}: given {len(repeated)} times, {' and '.join(repeated)}; {remedy}",
+            f"{key}: given {len(repeated)} times, {' and '.join(repeated)}; "
+            f"{_instead_of_repeating(key, repeated, schema, sweep_flag)}",
         )
+
+
+def _instead_of_repeating(
+    key: str, repeated: Sequence[str], schema: type, sweep_flag: str | None
+) -> str:
+    """Returns what to write in the place of a key that is given several times."""
+    distinct = list(dict.fromkeys(",".join(repeated).split(",")))
+    # Equal values need no sweep; ranges, patterns and lists are no members of one.
+    if len(distinct) == 1 or any(set("([{") & set(value) for value in repeated):
+        return "leave one out"
+    option, values = options_of(schema).get(key), ",".join(distinct)
+    remedy = "leave one out"
+    if key == "ablation" and (row_of_both := _row_of_both(repeated)):
+        remedy += f", or train one row with both: {row_of_both}"
+    if option is not None and option.type in (Any, list[str]):
+        remedy += f", or write a list: {key}=[{values}]"
+    elif sweep_flag is not None and key not in ("name", "sweep", "outputs"):
+        remedy += f", or sweep over the values: {sweep_flag}{key}={values}"
+    return remedy
+
+
+def _row_of_both(rows: Sequence[str]) -> str | None:
+    """Returns the arguments for one row that changes what all these files of conf/ablation/ change;
+    None where there is no such file, or two of them change the same option.
+    """
+    files = [program.conf_folder() / "ablation" / f"{row}.yaml" for row in rows]
+    if not all(file.is_file() for file in files):
+        return None
+    changed = [flatten(cast(Any, OmegaConf.to_container(OmegaConf.load(file)))) for file in files]
+    if sum(map(len, changed)) > len(set().union(*changed)):
+        return None
+    others = [written(*change) for options in changed[1:] for change in options.items()]
+    return " ".join([f"ablation={rows[0]}", *others])
 
 
 def groups(schema: type) -> list[str]:
@@ -360,6 +399,8 @@ def no_such_option(key: str, schema: type) -> str:
     """Returns the line that refuses an unknown option, with the option or group that was probably
     meant.
     """
+    from aiayn.config.evaluate import EvaluateConfig
+
     of_train = schema is not Config and key in (*options_of(Config), *groups(Config))
     if schema is Config and key.lower().rpartition(".")[2] in RESUMES.split():
         remedy = "the same command resumes a run; init_from=RUN starts a new one from its weights"
@@ -367,6 +408,8 @@ def no_such_option(key: str, schema: type) -> str:
         remedy = "as in the paper, unless a file of your own, extensions=FILE, changes it"
     elif near := nearest_option(key, schema):
         remedy = f"did you mean {near}?"
+    elif schema is Config and key in options_of(EvaluateConfig):
+        remedy = f"it is one of evaluate; {program.typed('evaluate')} {key}=VALUE"
     else:
         remedy = "leave it out" if of_train else "--help lists them all"
     return f"{key}: {'an option of train' if of_train else 'no such option'}; {remedy}"
