@@ -57,8 +57,8 @@ def test_several_references_are_all_scored_against():
     assert forced["perplexity"] > 1
     assert 0 <= forced["accuracy"] <= 100
     assert (
-        f"{forced['perplexity']:6.2f}  of the reference, for each of its {forced['tokens']:,} "
-        "subwords" in first
+        f"{forced['perplexity']:6.2f}  per subword of the reference ({forced['tokens']:,} subwords)"
+        in first
     )
     # Of each line the best reference counts
     assert several["metrics"]["chrf"] == pytest.approx(100)

@@ -5,6 +5,7 @@ from typing import Any
 
 from aiayn.config.tasks import METRIC_KINDS
 from aiayn.data.languages import SEVERAL
+from aiayn.errors import counted
 from aiayn.evaluation.scoring import tokens_by_script
 from aiayn.evaluation.translation_task import short_outputs, task_of
 from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4
@@ -26,10 +27,13 @@ def score_table(evaluation: Evaluation) -> str:
     rows = [*_made_of(evaluation), EMPTY, *_score_rows(evaluation)]
     rows += task_of(evaluation.task).score_rows(evaluation.brackets)
     if forced := evaluation.forced:
-        per_subword = f"of the reference, for each of its {forced['tokens']:,} subwords"
+        per_subword = f"per subword of the reference ({forced['tokens']:,} subwords)"
         rows += [EMPTY, ("perplexity", f"{forced['perplexity']:6.2f}  {per_subword}")]
         rows.append(
-            ("token accuracy", f"{forced['accuracy']:6.2f}  % of them are the model's first choice")
+            (
+                "token accuracy",
+                f"{forced['accuracy']:6.2f}  % of these are the model's first choice",
+            )
         )
     if paper := _paper_rows(evaluation):
         rows += [EMPTY, *paper]
@@ -67,7 +71,7 @@ def _search_text(search: Mapping[str, Any]) -> str:
     penalty = f"length_penalty {search['length_penalty']:g} ({search['penalty']})"
     if search.get("patience"):
         penalty += f", patience {search['patience']:g}"
-    limit = f"at most {search['max_extra_tokens']} tokens more than the source"
+    limit = f"at most {counted(search['max_extra_tokens'], 'token')} more than the source"
     names = [name.partition(":")[0] for name in search.get("constraints", [])]
     constraints = f", constrained by {', '.join(names)}" if names else ""
     return f"beam_size {search['beam_size']}, {penalty}, {limit}{constraints}"
@@ -85,7 +89,7 @@ def _score_rows(evaluation: Evaluation) -> Rows:
         rows.append((metric, score_text))
     signature = evaluation.signatures.get("sacrebleu") or ""
     if tokens := tokens_by_script(evaluation.tgt_lang, signature):
-        by_script = f"{evaluation.tgt_lang} is not a known code: its script decided on tok:{tokens}"
+        by_script = f"{evaluation.tgt_lang} is not a known code; tok:{tokens} was chosen by script"
         rows.append(("", f"        {by_script}"))
     if evaluation.length_ratio("sacrebleu") == 0:
         hint = "every translation is empty: the model has learned too little; train longer"
@@ -101,7 +105,7 @@ def _score_rows(evaluation: Evaluation) -> Rows:
             rows.append((name, f"{value:6.2f}  of an extension"))
     if evaluation.recomposed:
         sides = [f"{lines:,} {side}" for side, lines in evaluation.recomposed.items() if lines]
-        unlike = f"scored in NFC, unlike {' and '.join(sides)}"
+        unlike = f"scored in NFC, but {' and '.join(sides)} are not in NFC"
         rows.append(("", f"        {unlike}: sacreBLEU's own command gives another score"))
     return rows
 
@@ -139,7 +143,7 @@ def _baseline_rows(baseline: Mapping[str, Any], system: Mapping[str, Any]) -> Ro
         rows.append((f"  {metric}", text))
     samples = f"paired bootstrap of {baseline['n_samples']} samples"
     trials = f"paired randomisation of {baseline['n_trials']} trials"
-    return [*rows, ("", f"        {samples}, {trials}; not corrected for the number of kinds")]
+    return [*rows, ("", f"        {samples}, {trials}; p not corrected for the number of scores")]
 
 
 def made_with(evaluation: Evaluation) -> dict[str, Any]:

@@ -134,8 +134,8 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
     if len(steps) < settings.average_last and not settings.fast_dev_run:
         log.info(
-            "         trainer.average_last=%d: the run has only %d; a lower "
-            "trainer.checkpoint_every saves more",
+            "         trainer.average_last=%d: the run has only %d checkpoints; a lower "
+            "trainer.checkpoint_every saves more of them",
             *(settings.average_last, len(steps)),
         )
     return averaged
@@ -164,7 +164,9 @@ def compare_with_best(
     )
     log.info("         %s", metrics_text(measured))
     by = f" by {services.validations.metric}" if best_step == services.validations.best_step else ""
-    log.info("best     %s, at step %d%s: checkpoint=best", metrics_text(best), best_step, by)
+    log.info(
+        "best     %s, at step %d%s; checkpoint=best selects it", metrics_text(best), best_step, by
+    )
     if warning := short_outputs(measured.get("val/length_ratio"), measured.get("val/bleu")):
         log.warning("warning  %s", warning)
     if worse:

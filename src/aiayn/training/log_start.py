@@ -43,8 +43,9 @@ def log_start(
     *fewer, most = [str(devices) for devices in range(1, count + 1) if count % devices == 0]
     devices = f"{', '.join(fewer)} or {most}" if fewer else most
     log.info(
-        "data     %s, %d steps an epoch, micro-batches a step: %d (devices: %s), %.1f %% padding",
-        *(counted(pairs, "pair"), run.epoch_steps, count, devices, 100 * plan.padding.mean()),
+        "data     %s, %d steps an epoch, %s a step (devices: %s), %.1f %% padding",
+        *(counted(pairs, "pair"), run.epoch_steps, counted(count, "micro-batch"), devices),
+        100 * plan.padding.mean(),
     )
     log_hardware(run)
     log_rate(config, module)
@@ -123,7 +124,7 @@ def warn_of_unused_options(optim: OptimConfig, optimizer: Optimizer) -> None:
         value = getattr(optim, name)
         if value not in settings and value != default_values("train")[f"optim.{name}"]:
             log.warning(
-                "warning  optim.%s=%s has no effect: no setting of %s has this value",
+                "warning  optim.%s=%s has no effect: the optimizer %s does not use it",
                 *(name, value, type(optimizer).__name__),
             )
 
@@ -142,7 +143,7 @@ def log_source(config: RunConfig, source: Checkpoint) -> None:
         f"{side.src_lang}-{side.tgt_lang}" for side in (source.config.data, config.data)
     )
     if theirs != ours:
-        log.info("         that model translates %s, this text is %s", theirs, ours)
+        log.info("         that model translates %s, but this text is %s", theirs, ours)
     tags, own_tags = (
         [tagged(name)[0] for name in listed(side.train)]
         for side in (source.config.data, config.data)
