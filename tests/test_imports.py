@@ -117,7 +117,7 @@ HOMES = {
     "tabulate": {"reports/tables"},
     "tokenizers": {"data/tokenizer"},
     "datasets": {"data/sources"},
-    "huggingface_hub": {"data/sources"},
+    "huggingface_hub": {"data/sources", "apps/export/model_card"},
     "pyarrow": {"data/sources"},
     "lxml": {"apps/localisation/exchange"},
     "markdown_it": {"apps/documents/markdown"},

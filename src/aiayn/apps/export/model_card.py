@@ -2,10 +2,8 @@
 people.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from aiayn.config.data import DataConfig
 from aiayn.config.rules import Paths, listed, tagged
@@ -73,47 +71,36 @@ PATH is this folder, or the name of the model on the hub. The tokenizer takes ra
 def _header(
     corpus: DataConfig, name: str, evaluations: Mapping[str, Evaluation], licence: str
 ) -> str:
-    """Returns the YAML at the beginning of the card; its values are JSON, which is YAML, too."""
-    header = {
-        "language": [
-            corpus.src_lang,
-            *tags_of_targets(corpus.all_symbols, corpus.tgt_lang),
-        ],
-        "license": licence,
-        "library_name": "transformers",
-        "pipeline_tag": "translation",
-        "tags": ["translation", "marian", "aiayn"],
-    }
-    if corpus.hub_path and corpus.source == "hub" and not Path(corpus.hub_path).is_absolute():
-        header["datasets"] = [corpus.hub_path]
-    if evaluations:
-        hub_results = [
-            _hub_result(evaluation, test, corpus) for test, evaluation in evaluations.items()
-        ]
-        header["model-index"] = [{"name": name, "results": hub_results}]
-    return "\n".join(
-        f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items()
-    )
+    """Returns the YAML at the beginning of the card, as the library of the hub writes it."""
+    from huggingface_hub import EvalResult, ModelCardData
 
-
-def _hub_result(evaluation: Evaluation, test: str, corpus: DataConfig) -> dict[str, Any]:
-    """Returns one entry of the header's model-index, in the hub's layout."""
-    metrics = [
-        {
-            "type": metric if metric in ("chrf", "ter") else "bleu",  # all others are kinds of it
-            "name": metric,
-            "value": score,
-            "args": {"signature": signature},
-        }
+    is_on_hub = corpus.source == "hub" and not Path(corpus.hub_path or "").is_absolute()
+    scores = [
+        EvalResult(
+            task_type="translation",
+            task_name="Translation",
+            dataset_type="text",
+            dataset_name=evaluation.test_set or test,
+            dataset_split=test,  # without it, the library takes all texts for one
+            dataset_args=f"{corpus.src_lang}-{evaluation.tgt_lang or corpus.tgt_lang}",  # pyright: ignore[reportArgumentType]
+            metric_type=metric if metric in ("chrf", "ter") else "bleu",  # all others are kinds
+            metric_name=metric,
+            metric_value=score,
+            metric_args={"signature": signature},
+        )
+        for test, evaluation in evaluations.items()
         for metric, score, signature in _scores(evaluation)
     ]
-    pair = f"{corpus.src_lang}-{evaluation.tgt_lang or corpus.tgt_lang}"
-    dataset = {"name": evaluation.test_set or test, "type": "text", "args": pair}
-    return {
-        "task": {"type": "translation", "name": "Translation"},
-        "dataset": dataset,
-        "metrics": metrics,
-    }
+    return ModelCardData(
+        language=[corpus.src_lang, *tags_of_targets(corpus.all_symbols, corpus.tgt_lang)],
+        license=licence,
+        library_name="transformers",
+        pipeline_tag="translation",
+        tags=["translation", "marian", "aiayn"],
+        datasets=[corpus.hub_path] if corpus.hub_path and is_on_hub else None,
+        model_name=name if scores else None,
+        eval_results=scores or None,
+    ).to_yaml()
 
 
 def _scores(evaluation: Evaluation) -> Iterator[tuple[str, float, str]]:
