@@ -142,6 +142,19 @@ def test_scores_stand_after_the_last_tab(run, translator):
     assert output("translate", run, "--scores") == expected
 
 
+def test_a_line_without_letters_is_copied_in_every_format(run):
+    lines = ["1984", "👍🏽 12:30 http://a.b/c"]
+    text = "\n".join(lines).encode()
+    assert output("translate", run, text=text) == lines
+    assert output("translate", run, "--sample", text=text) == lines
+    assert output("translate", run, "--scores", text=text) == [f"{line}\t0.0000" for line in lines]
+    assert output("translate", run, "--n-best", "3", text=text) == [
+        f"{number} ||| {line} ||| 0.0000" for number, line in enumerate(lines)
+    ]
+    objects = map(json.loads, output("translate", run, "--format", "jsonl", text=text))
+    assert [(one["source"], one["translation"]) for one in objects] == [(a, a) for a in lines]
+
+
 @pytest.mark.parametrize("n", [1, 3])
 def test_jsonl_has_an_object_for_each_translation_with_scores_and_an_alignment_of_every_token(
     run, translator, n

@@ -95,7 +95,7 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
             )
         )
     lines = ["<2de> one two three", "<2fr> seven"]
-    Path("lines.en").write_text("\n".join(lines) + "\n")
+    Path("lines.en").write_text("\n".join([*lines, "<2fr> 1984"]) + "\n")
     command = (
         "aiayn",
         "translate",
@@ -107,7 +107,8 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
         "1",
     )
     outputs = [run_application(*command, "--engine", engine) for engine in ("torch", "ctranslate2")]
-    assert outputs[0].out.splitlines() == outputs[1].out.splitlines() == translator.translate(lines)
+    expected = [*translator.translate(lines), "1984"]
+    assert outputs[0].out.splitlines() == outputs[1].out.splitlines() == expected
     Path("page.html").write_text("<p>seven</p><p>one two three</p>")
     Path("plain.po").write_text('msgid ""\nmsgstr "Language: fr\\n"\n\nmsgid "seven"\nmsgstr ""\n')
     Path("plain.csv").write_text("en,fr,de\nseven,,\n")

@@ -325,6 +325,7 @@ def _translated(
     """Returns the output lines of a chunk that comes after `lines_before` lines."""
     from aiayn.data.placeholders import has_letters
     from aiayn.evaluation.translation_task import task_of
+    from aiayn.search.translations import Translation
 
     task, tag = task_of(translator.task), output.tag
     lines = [f"{tag} {line}" if tag and line.strip() else line for line in chunk.lines]
@@ -338,11 +339,23 @@ def _translated(
         counts.update(counted)
         return chunk.written(translated_lines)
     lines = [task.source_line(line) for line in lines]
+    # A text without letters, such as 1984, is its own translation.
+    symbols = translator.tokenizer.source.symbols
+    texts_of_lines = (
+        line.partition(" ")[2] if line.partition(" ")[0] in symbols else line
+        for line in chunk.lines
+    )
+    copied = [
+        Translation(text) if task.reads_prose and not has_letters(text) else None
+        for text in texts_of_lines
+    ]
+    searched = ["" if copy else line for line, copy in zip(lines, copied, strict=True)]
     if drawing:
-        drawn = cast("Translator", translator).sample(lines, drawing, on_batch, lines_before + 1)
+        drawn = cast("Translator", translator).sample(searched, drawing, on_batch, lines_before + 1)
         n_best = [[translation] for translation in drawn]
     else:
-        n_best = translator.n_best(lines, output.n_best or 1, on_batch, lines_before + 1)
+        n_best = translator.n_best(searched, output.n_best or 1, on_batch, lines_before + 1)
+    n_best = [[copy] if copy else best for copy, best in zip(copied, n_best, strict=True)]
     if output.style == "jsonl":
         return as_json(translator, lines, n_best, lines_before)
     if show:
@@ -359,10 +372,4 @@ def _translated(
         )
     if output.scores:
         return (f"{best.text}\t{best.score:.4f}" for best, *_ in n_best)
-    translations = [best.text for best, *_ in n_best]
-    if task.reads_prose:  # a line without letters, such as 1984, is its own translation
-        translations = [
-            text if has_letters(line) else line
-            for line, text in zip(chunk.lines, translations, strict=True)
-        ]
-    return chunk.written(translations)
+    return chunk.written([best.text for best, *_ in n_best])
