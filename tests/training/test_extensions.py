@@ -1082,10 +1082,10 @@ def test_a_run_keeps_its_sources_and_runs_them_or_a_changed_file_with_a_warning(
         path.relative_to(own): path.read_bytes() for path in own.rglob("*.py")
     }
     (own / "norms/rms.py").write_text("from torch.nn import RMSNorm  # changed\n")
-    extensions._imported.cache_clear()
     with pytest.raises(RefusedError, match="extensions_sha256"):
         aiayn.train(*given, "trainer.max_steps=2")
     expected = aiayn.load(run, accelerator="cpu", extensions=[str(file)]).translate(["one"])
+    assert "norms/rms.py differs from the file that the model was trained with" in caplog.text
 
     monkeypatch.setattr(extensions, "_named", {})  # as in another process
     file.write_text(f"{file.read_text()}# changed\n")
@@ -1104,6 +1104,24 @@ def test_a_run_keeps_its_sources_and_runs_them_or_a_changed_file_with_a_warning(
     shutil.rmtree(copies)
     with pytest.raises(RefusedError, match="holds no copies of this run's extensions"):
         aiayn.load(run, accelerator="cpu", extensions=["stored"])
+
+
+def test_files_that_an_extension_imports_by_a_call_or_changed_meanwhile_are_the_ones_that_run(
+    tmp_path,
+):
+    def write(folder, number):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "numbers_of_mine.py").write_text(f"NUMBER = {number}\n")
+        file = tmp_path / folder / f"{folder}.py"
+        file.write_text('import importlib\nmine = importlib.import_module("numbers_of_mine")\n')
+        return str(file)
+
+    for folder, number in (("one", 1), ("one", 22), ("other", 333)):
+        extension = load_extension(write(folder, number))
+        assert number == extension.module.mine.NUMBER
+        assert extension.helpers == {"numbers_of_mine.py": b"NUMBER = %d\n" % number}
+    with pytest.raises(ConfigError, match=r"two different files are imported as numbers_of_mine"):
+        extensions.load_extensions([write("one", 1), write("other", 333)])
 
 
 def test_an_error_in_a_loaders_worker_has_its_place_in_the_one_line(text, tmp_path):

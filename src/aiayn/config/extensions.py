@@ -50,6 +50,7 @@ Metrics = Mapping[str, Callable[..., float]]
 # By file_id: what builds models in this process, with PARTS or a Module
 _named: dict[str, Any] = {}
 _imported_files: dict[str, "Extension"] = {}  # by name, as they were imported last
+_imported_helpers: dict[str, bytes] = {}  # contents of their modules, by the modules' names
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,13 @@ def load_extensions(paths: Sequence[str]) -> list[Extension]:
     names = [extension.name for extension in extensions]
     for name in names:
         require(names.count(name) == 1, f"extensions: two files are called {name}.py; rename one")
+    helpers: dict[str, bytes] = {}
+    for extension in extensions:
+        for name, content in extension.helpers.items():
+            require(
+                helpers.setdefault(name, content) == content,
+                f"extensions: two different files are imported as {name}; rename one",
+            )
     return extensions
 
 
@@ -98,12 +106,20 @@ def load_extension(path: str) -> Extension:
         source = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"extensions: {path}: cannot be read ({error.strerror})") from error
-    return _imported(path, file, source)
+    return _imported(path, file, source, tuple(_helpers_of(source, file.parent).items()))
 
 
 @cache
-def _imported(path: str, file: Path, source: bytes) -> Extension:
+def _imported(
+    path: str, file: Path, source: bytes, helpers: tuple[tuple[str, bytes], ...]
+) -> Extension:
     name = f"{EXTENSIONS}{file.stem}"
+    # Of other contents, such as files of the same names, nothing must stay imported
+    contents = {_module_name(helper): content for helper, content in helpers}
+    if any(_imported_helpers.get(key, contents[key]) != contents[key] for key in contents):
+        for key in contents:
+            sys.modules.pop(key, None)
+    _imported_helpers.update(contents)
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
@@ -120,10 +136,14 @@ def _imported(path: str, file: Path, source: bytes) -> Extension:
             sys.path.append(folder)  # for imports inside functions
     options = getattr(module, "Options", None)
     options = options if is_section(options) else None
-    helpers = _helpers_of(source, file.parent)
-    extension = Extension(file.stem, file, source, module, options, helpers)
+    extension = Extension(file.stem, file, source, module, options, dict(helpers))
     _imported_files[file.stem] = extension
     return extension
+
+
+def _module_name(file: str) -> str:
+    """Returns the name of a module by its path below its import root."""
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 @contextmanager
@@ -171,14 +191,28 @@ def _helpers_of(source: bytes, folder: Path) -> dict[str, bytes]:
 def _imported_modules(code: bytes, package: str) -> set[str]:
     """Returns the dotted names of all modules that code may import, and of their packages."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError):  # its import says where
+        return names
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            names |= _imported_by_call(node)
+        elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (package or not node.level):
             base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
     parts = [name.split(".") for name in names]
     return {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)}
+
+
+def _imported_by_call(call: ast.Call) -> set[str]:
+    """Returns the module that a call such as `importlib.import_module("NAME")` imports."""
+    function = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    name = getattr(call.args[0], "value", None) if call.args else None
+    is_import = function in ("import_module", "__import__") and isinstance(name, str)
+    return {str(name)} if is_import else set()
 
 
 def _own_file(module: str, folder: Path) -> tuple[str, Path | None]:
@@ -409,6 +443,19 @@ def builders_of(ids: str | None) -> list[Any]:
             _warn_of_other_source(name, sha256, same_name[-1])
         builders.append(_named.get(file_id, _named[same_name[-1]]))
     return builders
+
+
+def warn_of_changed_files(ids: Sequence[str]) -> None:
+    """Warns of files of this process, and of what they import, that differ from those of the same
+    names that a run stores.
+    """
+    stored = {file_id.rpartition(":")[0]: file_id.rpartition(":")[2] for file_id in ids}
+    for extension in _imported_files.values():
+        if extension.path.name in stored:
+            for file_id in ids_of_files([extension]):
+                name, _, sha256 = file_id.rpartition(":")
+                if stored.get(name, sha256) != sha256:
+                    _warn_of_other_source(name, stored[name], file_id)
 
 
 @cache  # one line a process

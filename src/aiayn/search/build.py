@@ -7,7 +7,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from aiayn.config.extensions import builders_of, builds_model, file_names, own_code_explained
+from aiayn.config.extensions import (
+    builders_of,
+    builds_model,
+    file_names,
+    own_code_explained,
+    warn_of_changed_files,
+)
 from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import require
 from aiayn.data.tokenizer import Tokenizer
@@ -40,6 +46,7 @@ def load_model(checkpoint: Checkpoint) -> Transformer:
                 f"the checkpoint of step {checkpoint.step} has {size:,} parameters, but its "
                 f"configuration describes a model with {stored:,}; choose another file"
             )
+    warn_of_changed_files(config.extensions_sha256)
     with _WithoutDraws(is_read=config.model.parts is not None):
         model = build_model(checkpoint.config, checkpoint.vocab_size)
     restore(model, checkpoint)
