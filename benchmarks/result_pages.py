@@ -589,7 +589,7 @@ def _packing_saves() -> str:
     saved = [100 * (1 - row["packed"] / row["4 micro-batches"]) for row in rows_of("packed_on_cpu")]
     return (
         f"Packing saves {min(saved):.0f} to {max(saved):.0f} % against the default, four "
-        "micro-batches. For so little, steps on CPUs are not packed."
+        "micro-batches. This is too little, so steps on CPUs are not packed."
     )
 
 
@@ -647,11 +647,12 @@ def _preparing() -> str:
         row for path in sorted(BENCHMARKS.glob("data_prepare*.json")) for row in rows_of(path.stem)
     ]
     sentences = [
-        f"{row['cpu_s']:,.0f} processor seconds and {row['total_mb']:,.0f} MB (with the "
-        f"memory-mapped result) in {row['processes']} worker processes for {row['pairs']:,} pairs"
+        f"{row['pairs']:,} pairs takes {row['cpu_s']:,.0f} processor seconds and "
+        f"{row['total_mb']:,.0f} MB (with the memory-mapped result) in {row['processes']} worker "
+        "processes"
         for row in rows
     ]
-    return f"Preparing takes {'; '.join(sentences)}."
+    return f"Preparing {'; '.join(sentences)}."
 
 
 # The server.
@@ -713,7 +714,7 @@ def hours() -> dict[str, str]:
     )
     return {
         "hours": table([Column(key) for key in ("model", "devices", "hours", "dollars")], rows),
-        "prices": wrapped(f"The prices assumed for an hour are {prices}."),
+        "prices": wrapped(f"The assumed prices per hour are {prices}."),
     }
 
 
