@@ -375,6 +375,7 @@ def test_the_page_of_a_sweep_puts_its_runs_side_by_side(sweep):
     ]
     assert "nichts" not in page
     assert "model.dropout: 0.1\n" in page
+    assert 'choose one with aiayn table <span class="option">--baseline</span> NAME.' in page
 
 
 @pytest.mark.slow
@@ -557,6 +558,20 @@ def test_a_point_alone_is_drawn_larger_and_numbers_beside_an_axis_have_no_factor
     [radius] = re.findall(r'd="M 0 ([\d.]+) \nC', svg)
     assert (float(radius) > 3) == (count == 1)
     assert "1e\N{MINUS SIGN}06" in re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
+def test_a_panel_has_whole_steps_and_room_for_long_numbers_beside_its_label():
+    records = [{"step": step, "val/bleu": 0.008 + step * 5e-5} for step in (1, 2, 3, 4)]
+
+    [panel] = panels({"run": [(0, records)]})
+    svg = panel_svg(panel, 4)
+
+    numbers = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    assert [number for number in numbers if "." in number and len(number) >= 6]
+    assert [number for number in numbers if number.isdigit()] == ["0", "1", "2", "3", "4"]
+    assert not [number for number in numbers if number.endswith("m")]
+    [left] = re.findall(r'x="(\S+)" y="\S+" transform="rotate\(-90 [^>]*>points<', svg)
+    assert float(left) > 9, "the height of a letter"
 
 
 # In a browser.

@@ -186,16 +186,18 @@ def panel_svg(panel: Panel, last_step: int) -> str:
 
 
 def _new_axis(xlabel: str, ylabel: str) -> Any:
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     figure = new_figure(5.4, 2.7, facecolor="none")
-    axis = figure.add_axes((0.12, 0.17, 0.83, 0.78), facecolor="none")
+    # The room on the left holds a label and ticks such as 0.008125.
+    axis = figure.add_axes((0.17, 0.17, 0.78, 0.78), facecolor="none")
     axis.grid(color=GRID_COLOUR, linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(which="both", color=GRID_COLOUR, labelcolor=TEXT_COLOUR, labelsize=9)
     axis.spines[:].set_color(GRID_COLOUR)
     axis.set_xlabel(xlabel, color=TEXT_COLOUR, fontsize=9)
     axis.set_ylabel(ylabel, color=TEXT_COLOUR, fontsize=9)
+    axis.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True))
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 20k
     return axis
 

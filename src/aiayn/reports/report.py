@@ -349,7 +349,8 @@ def _rendered(template: str, curves: Mapping[str, Runs], steps: int, **content: 
 
 def whole_options(text: str) -> Markup:
     """Returns a line as HTML in which no browser breaks an option after one of its hyphens."""
-    return Markup(re.sub(r"--[a-z-]+", r'<span class="option">\g<0></span>', escape(text)))
+    # As a plain string: `re.sub` joins with its argument's type, and Markup would escape the tags.
+    return Markup(re.sub(r"--[a-z-]+", r'<span class="option">\g<0></span>', str(escape(text))))
 
 
 TEMPLATES = Environment(
