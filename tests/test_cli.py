@@ -615,6 +615,18 @@ def test_attention_for_a_sentence_or_a_word_that_is_refused_writes_nothing(run, 
     assert not (tmp_path / "new").exists()
 
 
+def test_attention_is_not_drawn_into_a_folder_that_a_link_inside_the_run_leads_to(run, tmp_path):
+    foreign, link = tmp_path / "foreign", run / "attention"
+    foreign.mkdir()
+    link.symlink_to(foreign)
+    try:
+        refused = invoke("attention", run, "the old house")
+    finally:
+        link.unlink()
+    assert "attention: is a symbolic link, which is not supported" in str(refused.exception)
+    assert not any(foreign.iterdir())
+
+
 def test_attention_reads_the_words_of_a_parser_as_translate_does(run, tmp_path, monkeypatch):
     def look(translator, sentence):
         raise DataError(sentence)

@@ -1,14 +1,17 @@
 """Files that are never seen half-written, even after a kill or a power cut."""
 
+import errno
 import glob
 import hashlib
 import json
 import os
 import platform
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -51,7 +54,7 @@ def atomic_file(path: Path, *, flushed: bool = True) -> Iterator[BinaryIO]:
             # What killed writers left behind, and no process has locked. Only of this machine: on a
             # shared disk another one may not see its locks.
             for leftover in path.parent.glob(f".{glob.escape(path.name)}.{host()}.*.part"):
-                with suppress(OSError), open(leftover, "rb") as left:
+                with suppress(OSError), open_regular(leftover) as left:
                     if lock_descriptor(left.fileno(), blocking=False):
                         leftover.unlink()
             yield file
@@ -89,6 +92,33 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def open_regular(path: Path) -> BufferedReader:
+    """Opens a file, or the one that a link leads to, for reading. Raises OSError for a pipe, which
+    might wait for a writer for ever, and for a device, which might never end.
+    """
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "a pipe or a device, not a file", str(path))
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # which Windows lacks
+
+
+def read_regular(path: Path, most: int) -> bytes:
+    """Returns the content of a file of at most so many bytes. Raises OSError for a larger one, with
+    the number EOVERFLOW and before it is in memory, and what `open_regular` raises.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            sizes = f"has {size / 1e6:,.1f} MB, and at most {most / 1e6:,.1f} MB are read"
+            raise OSError(errno.EOVERFLOW, sizes, str(path))
+        return file.read()
+
+
 def host() -> str:
     """Returns this machine's name, fit for names of temporary files."""
     return "".join(c if c.isalnum() or c == "-" else "-" for c in platform.node()) or "host"
@@ -114,7 +144,7 @@ def cores() -> int:
 
 def sha256(path: Path) -> str:
     """Returns the SHA-256 of a file's content, in hexadecimal."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -425,6 +425,23 @@ def test_results_that_cannot_be_written_leave_the_old_ones_and_no_debris(run, mo
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.parametrize("inner", ["evaluation", "evaluation/test"])
+def test_results_are_not_written_through_a_link_inside_the_run_but_where_out_leads(
+    run, tmp_path, inner
+):
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (run / inner).parent.mkdir(exist_ok=True)
+    (run / inner).symlink_to(foreign)
+    with pytest.raises(RefusedError, match=f"{inner}: is a symbolic link, which is not supported"):
+        evaluate(options(run))
+    assert not any(foreign.iterdir())
+
+    (tmp_path / "link").symlink_to(foreign)
+    evaluate(options(run, out=str(tmp_path / "link")))
+    assert (foreign / "evaluation.json").is_file()
+
+
 def test_a_baseline_not_scored_on_this_text_is_refused_with_the_command_to_type(tmp_path):
     run, other = make_run(tmp_path / "a"), make_run(tmp_path / "b", seed=5)
     with pytest.raises(

@@ -3,12 +3,15 @@
 import json
 import math
 import os
+import signal
 
 import pytest
 from applications import composed
 
 from aiayn import files
 from aiayn.errors import RefusedError
+from aiayn.runs import checkpoints, run_folder
+from aiayn.runs.owner import is_own
 from aiayn.runs.results import read_samples
 from aiayn.runs.run_folder import (
     RunFolder,
@@ -105,7 +108,73 @@ def test_nothing_is_written_through_a_link_of_a_run_folder_from_elsewhere(name, 
     assert foreign.read_text() == "kept"
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "extensions"])
+@pytest.fixture
+def in_time():
+    """Ends a test that waits for ever."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.parametrize("device", [None, "/dev/zero"])
+def test_a_pipe_or_a_device_in_a_run_folder_is_neither_waited_for_nor_read_without_end(
+    device, tmp_path
+):
+    run = RunFolder(tmp_path)
+    path = run.config
+    path.symlink_to(device) if device else os.mkfifo(path)
+    assert (read_json(path), read_jsonl(path)) == ({}, [])
+    assert not is_own(path, composed().data)
+    with pytest.raises(RefusedError, match=r"config\.yaml: not the configuration of a run"):
+        run.read_config()
+    with pytest.raises(RefusedError, match=r"cannot be read \(a pipe or a device"):
+        checkpoints.load(path)
+    with pytest.raises(OSError, match="a pipe or a device, not a file"):
+        files.sha256(path)
+    kind = "symbolic link" if device else "pipe or a device, not a file; remove it"
+    with pytest.raises(RefusedError, match=f"is a {kind}"):
+        append_jsonl(path, [{"step": 1}])
+    leftover = tmp_path / f".new.{files.host()}.1.part"
+    os.mkfifo(leftover)
+    files.atomic_write(tmp_path / "new", "written")
+
+
+def test_files_larger_than_any_of_a_run_are_named_with_their_size_before_they_are_read(
+    tmp_path, monkeypatch
+):
+    for name in ("MAX_CONFIG", "MAX_JSON", "MAX_LINES"):
+        monkeypatch.setattr(run_folder, name, 2_000_000)
+    run = RunFolder(tmp_path)
+    run.config.write_text("trainer: {max_steps: 1}\ndata: {src_lang: en, tgt_lang: de}\n")
+    run.corpus.write_text('{"step": 1}')
+    for path, read in (
+        (run.config, lambda: run.read_config()["trainer"]["max_steps"]),
+        (run.corpus, lambda: read_json(run.corpus)["step"]),
+        (run.corpus, lambda: read_jsonl(run.corpus)[0]["step"]),
+    ):
+        os.truncate(path, len(path.read_bytes().rstrip()))
+        path.write_bytes(path.read_bytes().ljust(2_000_000))
+        assert read() == 1
+        with open(path, "a") as file:
+            file.write(" ")
+        with pytest.raises(
+            RefusedError, match=f"{path.name}: has 2.0 MB, and at most 2.0 MB are read; replace it"
+        ):
+            read()
+
+
+def test_a_copy_of_a_run_by_hard_links_does_not_change_the_original(tmp_path):
+    original, copied = tmp_path / "original.jsonl", tmp_path / "copy.jsonl"
+    append_jsonl(original, [{"step": 1}])
+    os.link(original, copied)
+    append_jsonl(copied, [{"step": 2}])
+    assert (read_jsonl(original), read_jsonl(copied)) == ([{"step": 1}], [{"step": 1}, {"step": 2}])
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "extensions", "wandb", "tensorboard", "csv"])
 def test_a_folder_of_a_run_that_leads_elsewhere_is_refused_before_anything_is_written(
     name, tmp_path
 ):

@@ -556,6 +556,16 @@ def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder
     ]
 
 
+def test_a_log_that_is_a_link_fails_its_row_alone_and_is_not_written_through(folder, capsys):
+    foreign, log = folder / "foreign", folder / "outputs/sweeps/s/a_h1.log"
+    foreign.write_text("kept")
+    log.parent.mkdir(parents=True)
+    log.symlink_to(foreign)
+    assert fake_sweep(folder, ["a_h1", "base"]).run() == {"a_h1": 4}
+    assert "a_h1.log: is a symbolic link, which is not supported here" in capsys.readouterr().err
+    assert foreign.read_text() == "kept"
+
+
 def test_a_sweep_its_page_and_the_table_have_the_same_notes(folder, capsys):
     sweep = fake_sweep(folder, ["a_h1", "base", "e_learned"])
     steps = [job.config.trainer.max_steps for job in sweep.jobs]

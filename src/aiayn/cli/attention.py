@@ -32,9 +32,12 @@ def attention(
     Writes index.html, a page to explore the attention of every head, and the paper's Figures 3 to 5
     for this model (figure_3, figure_4, figure_5; .png and .svg).
     """
+    from aiayn.runs.run_folder import RunFolder, folder_of, refuse_link
+
+    if out is None:
+        refuse_link(RunFolder(folder_of(run)).attention)
     model = ModelChoice(checkpoint=checkpoint, accelerator=accelerator, extension=extension)
     from aiayn.evaluation.translation_task import task_of
-    from aiayn.runs.run_folder import RunFolder, folder_of
     from aiayn.visualize.explorer import position_tables, write_explorer
     from aiayn.visualize.figures import draw_paper_figures, find_word
     from aiayn.visualize.maps import attention_maps

@@ -24,11 +24,12 @@ import numpy as np
 from aiayn.config.data import OTHER_ALGORITHMS
 from aiayn.data.encode import Sentences
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.files import sha256, write_json
+from aiayn.files import read_regular, sha256, write_json
 from aiayn.token_ids import EOS_ID, UNK_ID
 
 SPLITS, SIDES = ("train", "val"), ("src", "tgt")
 COUNTED = 1 << 24  # subwords counted at once
+MAX_MANIFEST = 100_000_000  # bytes of a file that describes a corpus
 SAMPLE = 100  # sentences of each side that are encoded again when a corpus is opened
 
 
@@ -75,7 +76,7 @@ class PreparedCorpus:
     @classmethod
     def open(cls, folder: Path) -> "PreparedCorpus":
         manifest, report, tokenizer = (
-            (folder / f"{name}.json").read_text("utf-8")
+            read_regular(folder / f"{name}.json", MAX_MANIFEST).decode()
             for name in ("manifest", "report", "tokenizer")
         )
         return cls(
@@ -184,7 +185,7 @@ def open_verified(folder: Path) -> PreparedCorpus | str:
     """
     name = "manifest.json"
     try:
-        manifest = json.loads((folder / name).read_text("utf-8"))
+        manifest = json.loads(read_regular(folder / name, MAX_MANIFEST))
         for name, expected in manifest["files"].items():
             if sha256(folder / name) != expected["sha256"]:
                 return f"{name} has other content"

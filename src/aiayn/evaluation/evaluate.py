@@ -36,6 +36,7 @@ from aiayn.runs.run_folder import (
     RunFolder,
     find_checkpoints,
     folder_of,
+    refuse_link,
     similar_run,
     with_stored,
     write_jsonl,
@@ -82,6 +83,9 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     folder = results_folder(RunFolder(folder_of(run)), test, ensemble)
     if config.out:
         folder = EvaluationFolder(Path(config.out).expanduser())
+    else:
+        refuse_link(folder.folder.parent)
+        refuse_link(folder.folder)
     _refuse_unwritable(folder)
 
     loading = (checkpoint, config.search, config.accelerator, "float32", other_checkpoints)

@@ -28,7 +28,7 @@ from aiayn.config.resolve import RunConfig
 from aiayn.config.rules import MAX_COUNT
 from aiayn.config.stored import stored_config, to_dict
 from aiayn.errors import ConfigError, RefusedError, one_line, writing
-from aiayn.files import atomic_file
+from aiayn.files import atomic_file, open_regular
 from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE, checksum_at_end, read_checksum
 
 FORMAT = 1
@@ -170,7 +170,7 @@ def _read_lightning(path: Path) -> dict[str, Any] | None:
     checkpoint: Any = None
     with contextlib.suppress(Exception):  # missing, or no file of tensors
         if not read_checksum(path):
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 checkpoint = load_archive(file, path)
     if not isinstance(checkpoint, dict) or "pytorch-lightning_version" not in checkpoint:
         return None
@@ -284,7 +284,7 @@ def read_tensors(path: Path, just_written: bool = False) -> dict[str, Any]:
     checksum, both of which take seconds for a large one.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             if not just_written:
                 _verify(file, path)
             payload = load_archive(file, path, just_written)

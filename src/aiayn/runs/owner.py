@@ -13,6 +13,8 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aiayn.files import read_regular
+
 if TYPE_CHECKING:
     from aiayn.config.data import DataOptions
 
@@ -28,7 +30,7 @@ def signature(data: "DataOptions") -> str:
 def is_own(signed: Path, data: "DataOptions") -> bool:
     """Returns whether the file holds this user's signature over the paths of the text."""
     try:
-        return hmac.compare_digest(signed.read_bytes(), signature(data).encode())
+        return hmac.compare_digest(read_regular(signed, 1000), signature(data).encode())
     except OSError:
         return False
 

@@ -5,6 +5,7 @@ Readers skip what a kill or another program left unreadable, so that reports and
 made.
 """
 
+import errno
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeGuard, cast
 
 from aiayn.config.extensions import STORED, Extension, constraining, load_extensions
 from aiayn.errors import ConfigError, RefusedError
-from aiayn.files import atomic_write, jsonl_line
+from aiayn.files import atomic_write, jsonl_line, open_regular, read_regular
 
 if TYPE_CHECKING:
     from aiayn.config.schema import Config
@@ -30,6 +31,10 @@ Record = dict[str, Any]
 # Stands in a run's option `given` for what has no description: nobody can say whether another run
 # has the same.
 UNKNOWN = "<unknown>"
+
+# Bytes of what is read whole: of config.yaml and other small files, and of metrics.jsonl and other
+# files of lines. A run of 300,000 steps that logs each one has 40 MB of metrics.
+MAX_CONFIG, MAX_JSON, MAX_LINES = 1_000_000, 16_000_000, 100_000_000
 
 # The checksum at the end of a checkpoint file, in its zip comment: SHA-256 of the bytes before it.
 CHECKSUM_PREFIX = b"sha256:"
@@ -114,14 +119,14 @@ class RunFolder:
 
     def read_config(self) -> Record:
         """Returns config.yaml as stored. Raises RefusedError if it is missing or not the
-        configuration of a run.
+        configuration of a run, or too large for one.
         """
         import yaml
 
         try:
             # libyaml, where it is installed, is ten times faster: a sweep has hundreds of files.
             loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-            config = loader(self.config.read_text(encoding="utf-8")).get_single_data()
+            config = loader(_read(self.config, MAX_CONFIG).decode()).get_single_data()
             config["trainer"]["max_steps"]
             config["data"]["src_lang"]
             config["data"]["tgt_lang"]
@@ -179,7 +184,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         if not path.is_file():
             raise RefusedError(f"{path}: no such checkpoint{_saved_checkpoints(folder)}")
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             is_archive = zipfile.is_zipfile(file)
     except OSError as error:
         raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
@@ -237,7 +242,7 @@ def read_checksum(checkpoint: Path) -> str:
     """Returns the digits of a file's checksum; "" without one, as in a checkpoint of Lightning's
     own.
     """
-    with open(checkpoint, "rb") as file:
+    with open_regular(checkpoint) as file:
         return checksum_at_end(file)
 
 
@@ -306,20 +311,32 @@ def is_count(value: Any) -> TypeGuard[int]:
 
 
 def read_json(path: Path) -> Record:
-    """Returns a JSON object; empty if the file is missing, damaged or holds something else."""
+    """Returns a JSON object; empty if the file is missing, damaged or holds something else. Raises
+    RefusedError if it is too large.
+    """
     try:
-        parsed = json.loads(path.read_text(encoding="utf-8"))
+        parsed = json.loads(_read(path, MAX_JSON).decode())
     except (OSError, ValueError, RecursionError):
         return {}
     return parsed if isinstance(parsed, dict) else {}
 
 
+def _read(path: Path, most: int) -> bytes:
+    """Returns what `read_regular` does. Raises RefusedError for a file that is too large."""
+    try:
+        return read_regular(path, most)
+    except OSError as error:
+        if error.errno == errno.EOVERFLOW:
+            raise RefusedError(f"{path}: {error.strerror}; replace it or move it away") from error
+        raise
+
+
 def read_jsonl(path: Path) -> list[Record]:
     """Returns the objects of a .jsonl file in order; none if there is no file. Damaged lines are
-    skipped.
+    skipped. Raises RefusedError if it is too large.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = _read(path, MAX_LINES).decode(errors="replace")
     except OSError:
         return []
     records = []
@@ -343,18 +360,26 @@ def append_jsonl(path: Path, records: list[Record]) -> None:
 
 
 def open_unlinked(path: Path, mode: str) -> TextIO:
-    """Opens a text file of a run to write into. Raises what `refuse_link` raises."""
+    """Opens a text file of a run to write into; one that other folders share by a hard link is
+    copied before. Raises what `refuse_link` raises.
+    """
     refuse_link(path)
+    if path.exists() and path.stat().st_nlink > 1:
+        atomic_write(path, path.read_bytes())
     return cast(TextIO, open(path, mode, encoding="utf-8"))
 
 
 def refuse_link(path: Path) -> None:
-    """Raises RefusedError for a symbolic link inside a run: it may lead anywhere."""
+    """Raises RefusedError for a symbolic link inside a run, which may lead anywhere, and for a pipe
+    or a device, in which what is written is lost.
+    """
     if path.is_symlink():
         raise RefusedError(
             f"{path}: is a symbolic link, which is not supported here; remove it, or replace it "
             "with its target"
         )
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise RefusedError(f"{path}: is a pipe or a device, not a file; remove it")
 
 
 def drop_records_after(path: Path, step: int) -> None:
@@ -368,5 +393,5 @@ def series(records: list[Record], key: str) -> list[tuple[float, float]]:
     return [
         (record["step"], record[key])
         for record in records
-        if is_count(record.get("step")) and is_number(record.get(key))
+        if key in record and is_count(record.get("step")) and is_number(record[key])
     ]

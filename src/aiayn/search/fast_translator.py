@@ -27,8 +27,8 @@ from aiayn.config.model import NARROW
 from aiayn.config.search import SearchConfig
 from aiayn.data.tokenizer import TOKEN, Tokenizer
 from aiayn.errors import NonFiniteOutputError
-from aiayn.files import cores, sha256
-from aiayn.runs.run_folder import read_checksum
+from aiayn.files import cores, read_regular, sha256
+from aiayn.runs.run_folder import MAX_JSON, read_checksum
 from aiayn.search.line_translator import BATCH_TOKENS, LineTranslator, Progress, longest_first
 from aiayn.search.translations import Hypothesis, length_penalty
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
@@ -60,7 +60,7 @@ def read_converted(folder: Path, checkpoint: Path) -> dict[str, Any] | None:
     none.
     """
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        about = json.loads(read_regular(folder / ABOUT, MAX_JSON))
         if about["format"] != FORMAT or about["checkpoint"] != fingerprint(checkpoint):
             return None
         whole = all(sha256(folder / name) == digest for name, digest in about["files"].items())

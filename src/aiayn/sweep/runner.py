@@ -24,12 +24,13 @@ from aiayn.errors import (
     DivergedError,
     FailedJobsError,
     InterruptedRunError,
+    RefusedError,
     ResourceError,
     UserError,
     counted,
 )
 from aiayn.runs.continuation import is_in_use
-from aiayn.runs.run_folder import RunFolder, series
+from aiayn.runs.run_folder import RunFolder, refuse_link, series
 from aiayn.signals import PARENT, exit_signal, handle_signals
 from aiayn.sweep.jobs import SweepJob, is_finished, is_scored, job_of_row
 
@@ -152,6 +153,8 @@ class Processes:
                     return code, error_line
         except OSError as error:
             return ResourceError.exit_code, f"{error.filename}: {error.strerror}"
+        except RefusedError as error:
+            return error.exit_code, str(error)
         return self.requested or 0, ""
 
     def _commands_of(self, job: SweepJob) -> Iterator[list[str]]:
@@ -177,6 +180,7 @@ class Processes:
         Raises OSError if the log cannot be written.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
+        refuse_link(log)
         env = os.environ | {PARENT: str(os.getpid())}
         if gpus is not None:
             env["CUDA_VISIBLE_DEVICES"] = gpus

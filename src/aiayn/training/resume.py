@@ -110,8 +110,8 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
     if global_rank() != 0:  # rank 0 holds it for all
         yield lambda: None
         return
-    for inner in (folder.checkpoints, folder.extensions):
-        refuse_link(inner)
+    for name in (folder.checkpoints, folder.extensions, "wandb", "tensorboard", "csv"):
+        refuse_link(folder.path / name)
     is_new = not folder.path.is_dir() or not any(folder.path.iterdir())
     with writing(folder.path, "make room or make it writable, or start in another folder"):
         folder.checkpoints.mkdir(parents=True, exist_ok=True)

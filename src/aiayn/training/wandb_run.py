@@ -18,7 +18,7 @@ from aiayn.config.schema import Config
 from aiayn.config.stored import to_dict
 from aiayn.config.tasks import METRICS
 from aiayn.errors import ConfigError, one_line
-from aiayn.files import atomic_write
+from aiayn.files import atomic_write, read_regular
 from aiayn.runs import checkpoints
 from aiayn.runs.continuation import read_options
 from aiayn.runs.results import Evaluation
@@ -124,7 +124,7 @@ def _start_client(config: Config, folder: Path) -> Any:
             job_type="train",
             tags=[row[:64]] if config.logger.group else None,  # longer tags are refused
             name=config.name,
-            id=run_id.read_text(encoding="utf-8").strip(),
+            id=read_regular(run_id, 1000).decode().strip(),
             dir=folder,
             mode=mode,
             resume="allow" if mode == "online" else None,
