@@ -33,8 +33,8 @@ Record = dict[str, Any]
 UNKNOWN = "<unknown>"
 
 # Bytes of what is read whole: of config.yaml and other small files, and of metrics.jsonl and other
-# files of lines. A run of 300,000 steps that logs each one has 40 MB of metrics.
-MAX_CONFIG, MAX_JSON, MAX_LINES = 1_000_000, 16_000_000, 100_000_000
+# files of lines. A million steps, each of them logged, take 130 MB of metrics.
+MAX_CONFIG, MAX_JSON, MAX_LINES = 10_000_000, 16_000_000, 1_000_000_000
 
 # The checksum at the end of a checkpoint file, in its zip comment: SHA-256 of the bytes before it.
 CHECKSUM_PREFIX = b"sha256:"
