@@ -66,6 +66,16 @@ def options_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def repository_address(remote: str) -> str | None:
+    """Returns the page of a repository from git's address of it, without names and passwords; None
+    for a folder.
+    """
+    match = re.fullmatch(
+        r"(?:(?:https|ssh)://)?(?:[^/@]*@)?([\w.-]+\.\w+)(?::\d+)?[:/](.+?)(?:\.git)?/?", remote
+    )
+    return f"https://{match[1]}/{match[2]}" if match else None
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Lists the generated API pages after the others, and links the repository that was cloned."""
     remote = subprocess.run(
@@ -74,8 +84,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         text=True,
         check=False,
     ).stdout.strip()
-    if remote.startswith("https://"):
-        config.repo_url = remote.removesuffix(".git")
+    if address := repository_address(remote):
+        config.repo_url = address
     config.nav = [
         *(config.nav or []),
         {"API": ["reference/index.md", *(f"reference/{room}.md" for room in rooms())]},

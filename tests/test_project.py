@@ -4,6 +4,7 @@ integration.
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,24 @@ def site(tmp_path_factory):
     assert built.returncode == 0, built.stderr
     assert "WARNING" not in built.stderr
     return folder
+
+
+@pytest.mark.parametrize(
+    ("remote", "address"),
+    [
+        ("https://example.org/team/aiayn.git", "https://example.org/team/aiayn"),
+        ("https://user:secret@example.org/team/aiayn", "https://example.org/team/aiayn"),
+        ("git@example.org:team/aiayn.git", "https://example.org/team/aiayn"),
+        ("ssh://git@example.org:22/team/aiayn.git", "https://example.org/team/aiayn"),
+        ("/srv/git/aiayn.git", None),
+        ("../aiayn", None),
+        ("", None),
+    ],
+)
+def test_the_site_links_the_repository_that_was_cloned_without_a_password(remote, address):
+    pytest.importorskip("latex2mathml", reason="pip install -e '.[docs]'")
+    pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
+    assert runpy.run_path(str(ROOT / "docs/site.py"))["repository_address"](remote) == address
 
 
 def test_the_site_has_every_page_and_loads_nothing_from_other_places(site):
