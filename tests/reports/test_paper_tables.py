@@ -171,6 +171,10 @@ def test_the_sweep_of_the_nearest_name_is_suggested(tmp_path):
     for typed, meant in (("sweps", "sweeps"), ("sweeps/haeds", "sweeps/heads")):
         with pytest.raises(ConfigError, match=rf"did you mean {tmp_path / meant}\?$"):
             find_runs([tmp_path / typed])
+    model = tmp_path / "en-de.aiayn"
+    model.touch()
+    with pytest.raises(ConfigError, match=r"no config\.yaml\)$"):
+        find_runs([model])
 
 
 def test_a_run_stands_in_the_row_of_its_configuration_whatever_its_folder_is_called(sweep):

@@ -207,7 +207,7 @@ def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
         if not within:
             raise ConfigError(
                 f"{folder}: neither a run nor a folder of runs (no checkpoints/ and no "
-                f"config.yaml){similar_run(folder, depth=3)}"
+                f"config.yaml){similar_run(folder, of_folders=True)}"
             )
         for run in within:
             runs.setdefault(run.path.resolve(), run)

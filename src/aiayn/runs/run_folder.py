@@ -193,21 +193,21 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     return path
 
 
-def similar_run(run: Path, *, depth: int = 1) -> str:
+def similar_run(run: Path, *, of_folders: bool = False) -> str:
     """Returns the question whether the run or model with the most similar name is meant, beside it
-    or in `outputs`; empty if there is none. A folder counts if it holds a run `depth` levels below
-    this place, or fewer.
+    or in `outputs`; empty if there is none. With `of_folders`, folders of runs count, too, and
+    files do not.
     """
     import difflib
 
     by_name: dict[str, Path] = {}
     for parent in (Path("outputs"), run.parent):
-        for level in range(depth):
+        for level in range(3 if of_folders else 1):
             folders = (
                 path.parents[level] for path in parent.glob("*/" * (level + 1) + "checkpoints")
             )
             by_name |= {folder.name: folder for folder in folders}
-        for suffix in (".ckpt", ".aiayn"):
+        for suffix in () if of_folders else (".ckpt", ".aiayn"):
             by_name |= {file.name: file for file in parent.glob(f"*{suffix}")}
     near = difflib.get_close_matches(run.name, by_name, n=1)
     return f"; did you mean {by_name[near[0]]}?" if near else ""
