@@ -39,7 +39,8 @@ def jsonl_line(record: Mapping[str, Any]) -> str:
 
 @contextmanager
 def atomic_file(path: Path, *, flushed: bool = True) -> Iterator[BinaryIO]:
-    """Opens a temporary file; at the end it is flushed to the disk and renamed to `path`.
+    """Opens a temporary file, in a folder that is made if need be; at the end it is flushed to the
+    disk and renamed to `path`.
 
     Raises OSError, and then leaves an earlier file under `path` as it was.
     """
@@ -47,6 +48,7 @@ def atomic_file(path: Path, *, flushed: bool = True) -> Iterator[BinaryIO]:
 
     temporary = path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.unlink(missing_ok=True)  # not written through, should it be a link
         with open(temporary, "xb") as file:
             with suppress(OSError):  # a file system without locks

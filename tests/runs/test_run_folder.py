@@ -196,3 +196,9 @@ def test_a_temporary_file_that_somebody_put_there_is_not_written_through(tmp_pat
     (tmp_path / f".report.html.here.{os.getpid()}.part").symlink_to(foreign)
     files.atomic_write(path, b"new")
     assert (foreign.read_text(), path.read_text()) == ("kept", "new")
+
+
+def test_a_file_is_written_into_a_folder_that_is_made_for_it(tmp_path):
+    path = tmp_path / "new" / "inner" / "report.html"
+    files.atomic_write(path, b"new")
+    assert [entry.read_bytes() for entry in path.parent.iterdir()] == [b"new"]

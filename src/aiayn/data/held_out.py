@@ -45,7 +45,6 @@ def hold_out(
         )
     parts = {"train": train, "val": held_out[: sizes[0]], "test": held_out[sizes[0] :]}
     with writing(out, "choose another --out"):
-        out.mkdir(parents=True, exist_ok=True)
         try:
             for name, paths in files.items():
                 for side, path in enumerate(paths):

@@ -252,7 +252,6 @@ def _write_results(
     ]
     texts = {to.source: test.sources, to.reference: test.references[0], to.hypotheses: hypotheses}
     with writing(to.folder, "make room there and run again"):
-        to.folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             atomic_write(path, "".join(f"{line}\n" for line in text))
         write_json(to.scores, to_dict(evaluation))

@@ -149,13 +149,12 @@ def convert(files: list[Path], prefix: Path) -> Converted:
     converted.trees = len(sentences)
     if not sentences:
         raise DataError(f"{', '.join(map(str, files))}: no trees; name files with bracketed trees")
-    with writing(prefix, "choose another --out"):
-        prefix.parent.mkdir(parents=True, exist_ok=True)
-        # Renamed once both are complete: no side of one treebank is left beside that of another.
-        with (
-            atomic_file(Path(f"{prefix}.words")) as words,
-            atomic_file(Path(f"{prefix}.trees")) as trees,
-        ):
-            words.write("".join(sentences).encode())
-            trees.write("".join(linear).encode())
+    # Renamed once both are complete: no side of one treebank is left beside that of another.
+    with (
+        writing(prefix, "choose another --out"),
+        atomic_file(Path(f"{prefix}.words")) as words,
+        atomic_file(Path(f"{prefix}.trees")) as trees,
+    ):
+        words.write("".join(sentences).encode())
+        trees.write("".join(linear).encode())
     return converted

@@ -28,7 +28,6 @@ def save_figure(figure: Any, *paths: Path) -> None:
     for path in paths:
         content = render(figure, path.suffix[1:])
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(path, content)
 
 

@@ -144,7 +144,6 @@ class RunFolder:
                 extension.path.name: extension.source,
             }.items():
                 path = self.extensions / name
-                path.parent.mkdir(parents=True, exist_ok=True)
                 atomic_write(path, content)
 
     def read_metrics(self) -> list[Record]:

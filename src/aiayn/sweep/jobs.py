@@ -65,7 +65,6 @@ class SweepJob:
         process of a row composes none. Raises OSError where they cannot be written.
         """
         file = self.folder.parent / ".rows" / f"{self.name}.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, {"options": to_dict(self.config), "chosen": sorted(self.chosen)})
         return [*train, f"--row={file}", f"debug={as_option(self.config.debug)}"]
 

@@ -113,7 +113,6 @@ def _start_client(config: Config, folder: Path) -> Any:
     row = config.run_name.rsplit("/", 1)[-1]
     run_id = RunFolder(folder).wandb_id
     if not run_id.exists():
-        run_id.parent.mkdir(exist_ok=True)
         atomic_write(run_id, f"{secrets.token_hex(4)}\n")
     try:
         # The logger's own start passes options that this client warns about.

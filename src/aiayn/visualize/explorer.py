@@ -38,7 +38,6 @@ def write_explorer(
     """
     page = explorer_page(maps, positions, config, name)
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, page)
 
 
