@@ -31,6 +31,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from aiayn.config import program
 from aiayn.config.compose import typed_keys
+from aiayn.config.messages import values_of
 from aiayn.config.rules import at_least, require
 from aiayn.errors import ConfigError, FailedJobsError
 from aiayn.sweep.jobs import SweepJob, asked_scores, check_texts, make_jobs
@@ -113,10 +114,13 @@ class Grid(Sweeper):
             f"{line}: has no list of values; write {key}=A,B or {key}=range(A,B,STEP), or choose "
             "a sweeper that searches, such as hydra/sweeper=optuna (docs/sweeps.md)",
         )
-        values, swept = list(override.sweep_string_iterator()), override.value()
+        swept = override.value()
         if isinstance(swept, RangeSweep):
+            require(swept.step != 0, f"{line}: its step is 0; give another, range(A,B,STEP)")
             values = _values_of_range(swept)
-        elif isinstance(swept, Glob):  # Hydra matches the files of the group's own folder only
+        else:
+            values = list(override.sweep_string_iterator())
+        if isinstance(swept, Glob):  # Hydra matches the files of the group's own folder only
             folders = {str(PurePosixPath(pattern).parent) for pattern in swept.include}
             for folder in sorted(folders - {"."}):
                 files = self.context.config_loader.get_group_options(f"{key}/{folder}")
@@ -172,7 +176,8 @@ def checked_jobs(
     # As typed: iterating would interpolate
     typed: Any = OmegaConf.to_container(config.hydra.overrides.task)
     searched = map(str, config.hydra.sweeper.get("params") or {})
-    for key in typed_keys(typed) & typed_keys(searched):
+    fixed = {key for override in typed for key in values_of(override)}
+    for key in sorted(fixed & typed_keys(searched)):
         raise ConfigError(
             f"{key}: both fixed on the command line and searched by hydra.sweeper.params; leave "
             "one out"
@@ -180,6 +185,13 @@ def checked_jobs(
     jobs = make_jobs(
         lambda overrides: context.config_loader.load_sweep_config(config, overrides), batch, typed
     )
+    for job in jobs if config.hydra.sweeper.get("direction") else ():
+        require(
+            job.config.trainer.limit_val_batches > 0,
+            f"hydra/sweeper={config.hydra.runtime.choices['hydra/sweeper']}: searches for the best "
+            f"{job.config.optimized_metric}, which trainer.limit_val_batches=0 does not measure; "
+            "raise that",
+        )
     for name, count in Counter(job.name for job in jobs).items():
         if count > 1:
             say(f"sweep    {name}: {count} equal points are one row")

@@ -334,6 +334,8 @@ LONG = "a-rather-long-folder-name/" * 6
             [1, 1.0],
         ),
         ("data.test=dev,'dev'", ["test-dev"], ["dev"]),
+        ("model.n_heads=2,02,'2',1", ["n_heads-2", "n_heads-1"], [2, 1]),
+        ("data.lowercase=true,yes,'True'", ["lowercase-true"], [True]),
     ],
 )
 def test_equal_values_are_one_row_which_is_named_by_the_value(folder, started, swept, rows, values):
@@ -1042,10 +1044,35 @@ def test_an_option_that_is_fixed_and_searched_is_refused(folder):
     (folder / "own/experiment/search.yaml").write_text(
         '# @package _global_\nhydra: {sweeper: {params: {model.dropout: "choice(0.1,0.2)"}}}\n'
     )
-    search = ("hydra/sweeper=optuna", "experiment=search", "model.dropout=0.3")
-    outcome = run_application("train.py", "-m", "-cd", "own", *SMALL, *search)
+    for fixed in ("model.dropout=0.3", "model={dropout: 0.3}"):
+        search = ("hydra/sweeper=optuna", "experiment=search", fixed)
+        outcome = run_application("train.py", "-m", "-cd", "own", *SMALL, *search)
+        assert outcome.code == 2
+        assert "error: model.dropout: both fixed on the command line and searched" in outcome.err
+
+
+def test_a_search_for_a_value_that_no_validation_measures_is_refused(folder):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
+    search = ("hydra/sweeper=optuna", "model.dropout=interval(0,0.3)")
+    outcome = run_application("train.py", "-m", *SMALL, *search, "trainer.limit_val_batches=0")
     assert outcome.code == 2
-    assert "error: model.dropout: both fixed on the command line and searched" in outcome.err
+    assert "error: hydra/sweeper=optuna: searches for the best val/loss, which" in outcome.err
+    assert not (folder / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("swept", "reason"),
+    [
+        ("model.dropout=range(0,1,0)", "its step is 0; give another, range(A,B,STEP)"),
+        ("ablation=a_h1,glob(c_n*)", "one pattern for several names: ablation=glob([A*,B])"),
+        ("seed=1,range(2,4)", "glob(), range() and interval() stand alone"),
+    ],
+)
+def test_what_cannot_be_listed_is_refused_in_one_line(folder, swept, reason):
+    outcome = run_application("train.py", "-m", *SMALL, swept)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert outcome.err.startswith(f"error: {swept}: ")
+    assert reason in outcome.err
 
 
 @pytest.mark.slow

@@ -312,6 +312,15 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
                 "OUTPUTS/sweeps/SWEEP)",
             )
         [parsed] = parser.parse_overrides([override])
+        choices = parsed.value()
+        require(
+            not (
+                isinstance(choices, ChoiceSweep)
+                and any(isinstance(choice, Sweep | Glob) for choice in choices.list)
+            ),
+            f"{override}: glob(), range() and interval() stand alone; write all values, or one "
+            f"pattern for several names: {key}=glob([A*,B])",
+        )
         require(
             multirun or not parsed.is_sweep_override(),
             f"{override}: several values are a sweep; add -m, or write [A,B] for a list",
@@ -325,6 +334,16 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
             )
 
 
+def values_of(override: str) -> dict[str, Any]:
+    """Returns the options that an override sets, one or, as in trainer={max_steps: 3}, several."""
+    key, _, value = override.lstrip("+").partition("=")
+    if value.startswith("{"):
+        with suppress(HydraException):  # which says what is wrong with it when it composes
+            section: Any = OverridesParser.create().parse_override(override).value()
+            return flatten(section, f"{key}.")
+    return {key: value}
+
+
 def refuse_repeated(overrides: Sequence[str], schema: type, sweep_flag: str | None = None) -> None:
     """Raises ConfigError for a key that is given twice; Hydra would silently take the last
     value.
@@ -335,11 +354,8 @@ def refuse_repeated(overrides: Sequence[str], schema: type, sweep_flag: str | No
     values: dict[str, list[str]] = {}
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
-        texts: dict[str, Any] = {key: value}
-        if value.startswith("{"):  # trainer={max_steps: 3}
-            with suppress(HydraException):  # which says what is wrong with it when it composes
-                section: Any = OverridesParser.create().parse_override(override).value()
-                texts = flatten(section, f"{key}.")
+        texts = values_of(override)
+        if value.startswith("{"):
             # Of equal names in the braces, the parser returns the last alone.
             in_braces: dict[str, list[str]] = {}
             for name, text in IN_BRACES.findall(QUOTED.sub("...", value)):

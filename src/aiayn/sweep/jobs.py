@@ -6,11 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig
+from omegaconf import BooleanNode, DictConfig, FloatNode, IntegerNode, ValueNode
+from omegaconf.errors import ValidationError
 
 from aiayn.config.compose import (
     chosen_options,
@@ -40,6 +43,12 @@ from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
 
 # Characters of a folder's name, of a value in it, and what is kept of a longer one.
 MAX_NAME, MAX_VALUE, KEPT_OF_VALUE = 150, 60, 24
+# How OmegaConf reads a value: 2, 02 and "2" are one number, and true and yes are equal.
+NODES: dict[Any, Callable[[Any], ValueNode]] = {
+    form: node
+    for kind, node in ((int, IntegerNode), (float, FloatNode), (bool, BooleanNode))
+    for form in (kind, kind | None)
+}
 SEED = re.compile(r"(?:^|_)seed-\d+(?=_|$)")  # in a job's name
 # The checkpoint that a split is scored with; Table 3 has the former
 SCORED = {"val": "last", "test": "averaged"}
@@ -144,8 +153,10 @@ def canonical_override(override: str) -> str:
     key, _, text = override.partition("=")
     value = OverridesParser.create().parse_override(override).value()
     option = options_of(Config).get(key)
-    if option is not None and option.type in (float, float | None) and type(value) is int:
-        value = float(value)
+    node = NODES.get(option.type) if option is not None else None
+    if node is not None and isinstance(value, bool | int | str):
+        with suppress(ValidationError):  # which refuses the value when the row is composed
+            value = node(value)._value()
     if isinstance(value, float) and math.isfinite(value):
         rounded = float(f"{value:.12g}")
         # A value that was drawn has 16 digits
