@@ -25,6 +25,7 @@ from aiayn.evaluation.evaluate import evaluate
 from aiayn.evaluation.score_table import score_table
 from aiayn.files import lines_sha256
 from aiayn.model.transformer import Transformer
+from aiayn.reports.runs import read_runs
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.results import read_evaluation
@@ -477,6 +478,8 @@ def test_translations_of_another_decoder_are_scored_and_recorded_in_place_of_a_s
     )
     assert (given.forced, given.text_sha256) == (searched.forced, searched.text_sha256)
     assert "search               none; translations of mbr.de\n" in capsys.readouterr().out
+    _, notes = read_runs([run])
+    assert "the scores of test are those of the translations in mbr.de" in str(notes)
 
 
 @pytest.mark.parametrize("lines", [REFERENCES[:-1], [*REFERENCES, ""]])

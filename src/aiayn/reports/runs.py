@@ -318,6 +318,8 @@ def _check_evaluation(run: MeasuredRun, split: str) -> list[str]:
         text = f"data.{split}={evaluation.prefix}" if is_split else evaluation.text
         del run.evaluations[split]
         return [f"{path.name} of {split} has scores of other text ({text}): {command}"]
+    if file := evaluation.search.get("hypotheses"):
+        return [f"the scores of {split} are those of the translations in {file}"]
     if evaluation.checkpoint == "best.ckpt":
         why = f", of step {evaluation.step:,}"
         if run.average_is_worse:
