@@ -71,7 +71,7 @@ def test_an_average_of_fewer_checkpoints_than_asked_for_says_so(
     monkeypatch.setattr(checkpoints, "average", len)
     schedule = ("trainer.max_steps=15", "trainer.checkpoint_every=5")
     config = composed("experiment=quickstart", *schedule, f"trainer.average_last={wanted}")
-    validations = SimpleNamespace(is_out_of_patience=lambda: False)
+    validations = SimpleNamespace(is_out_of_patience=lambda: False, best_step=None)
     services = SimpleNamespace(folder=folder, validations=validations, check_folder=lambda: None)
     with caplog.at_level(logging.INFO):
         assert average_last(SimpleNamespace(config=config), services) == 3

@@ -79,6 +79,16 @@ def test_a_run_leaves_its_checkpoints_metrics_samples_and_picture(unbroken):
     )
 
 
+def test_the_average_is_the_mean_of_every_weight_of_the_last_checkpoints(unbroken):
+    averaged = weights(unbroken, "averaged")
+    saved = [weights(unbroken, f"step_{step}") for step in (6, 9, 12)]
+    assert averaged.keys() == saved[-1].keys()
+    for name, weight in averaged.items():
+        each = torch.stack([checkpoint[name].double() for checkpoint in saved])
+        assert each.std(dim=0).max() > 0, f"{name} differs from step to step"
+        torch.testing.assert_close(weight.double(), each.mean(dim=0), rtol=1e-7, atol=1e-8)
+
+
 def test_the_loss_falls_and_starts_near_a_uniform_guess(unbroken):
     curve = losses(unbroken)
     # Embeddings of unit variance, tied to the output, put half a nat on top of ln V.

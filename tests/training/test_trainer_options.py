@@ -173,6 +173,29 @@ def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(
     assert last(train(more, tmp_path / "stopped", callbacks=[Stop()])).step == 13
 
 
+def test_a_run_that_dies_while_it_saves_its_early_end_does_not_train_beyond_it(
+    config, tmp_path, monkeypatch, caplog
+):
+    class Stop(pl.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index) -> None:
+            trainer.should_stop = batch.number == 6  # which a start that goes on does not see
+
+    def die(folder, step):
+        raise RuntimeError("killed after the step was saved, and nothing else")
+
+    settings = changed(config, checkpoint_every=100)
+    with monkeypatch.context() as patch:
+        patch.setattr("aiayn.runs.checkpoint_folder.update_last", die)
+        with pytest.raises(RuntimeError, match="killed"):
+            train(settings, tmp_path, callbacks=[Stop()])
+    ended = RunFolder(tmp_path / settings.run_name)
+    assert not ended.averaged.exists()
+    train(settings, tmp_path, callbacks=[Stop()])
+    assert "stopped at step 4 by a callback" in caplog.text
+    assert [checkpoints.load(path).step for path in (ended.last, ended.best)] == [4, 4]
+    assert read_json(ended.validated)["best"]["step"] == 4
+
+
 @pytest.mark.slow
 def test_max_time_ends_a_training_as_its_last_step_would(config, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(

@@ -124,8 +124,10 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
             limit if is_option else "trainer.max_steps",
         )
     steps = steps_to_average(folder.checkpoints, settings, newest)
-    # A kill may have come between the last save and these two.
+    # A kill may have come between the last save and these.
     checkpoint_folder.update_last(folder.checkpoints, newest)
+    if services.validations.best_step == newest:
+        checkpoint_folder.link_step(folder.checkpoints, newest, folder.best.name)
     checkpoint_folder.prune(folder.checkpoints, steps)
     averaged = checkpoints.average(
         [checkpoints.load(checkpoint_folder.step_path(folder.checkpoints, step)) for step in steps]

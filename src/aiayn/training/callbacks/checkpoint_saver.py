@@ -148,18 +148,19 @@ class CheckpointSaver(Checkpoint):
             self.validate.validate_end(trainer, module, step)
             signal = stop.signal_of_any_rank()  # which may have interrupted that
         ends_early = stopping and not signal and not is_last
-        saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
-        if saving:
-            with self.services.clock.paused():
-                with_state = self._saves_state(trainer, last=stopping or is_last)
-                self._save(trainer, checkpoint_folder.step_path(folder, step), with_state)
-        self._save_best(trainer, step, saving)
+        # Before the step is saved: a kill between the two would let the run go on beyond its end.
         if ends_early and trainer.is_global_zero and not validations.is_out_of_patience():
             callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
             timers = [callback for callback in callbacks if isinstance(callback, Timer)]
             is_over = any((timer.time_remaining() or 0.0) <= 0 for timer in timers)
             reason = f"trainer.max_time={settings.max_time}" if is_over else "a callback"
             self.services.writer.submit(store_end, self.services.folder, settings, step, reason)
+        saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
+        if saving:
+            with self.services.clock.paused():
+                with_state = self._saves_state(trainer, last=stopping or is_last)
+                self._save(trainer, checkpoint_folder.step_path(folder, step), with_state)
+        self._save_best(trainer, step, saving)
         if not signal and (stopping or is_last):
             self.weights_at_end = sums_of(module)
         trainer.should_stop = stopping
