@@ -146,7 +146,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
                 .replace("/", ".")
             )
             room = place.split("/")[2] if place.count("/") > 2 else "aiayn"
-            name = re.search(r"\.py: ([\w.]+)`", text)  # a class or function of the module
+            # A class or function of the module, with its file or alone
+            name = re.search(r"\.py: ([\w.]+)`", text) or re.fullmatch(r"`(\w+)`", text)
             anchor = f"{module}.{name[1]}" if name else module
             return f"[{text}]({relpath(f'reference/{room}.md', folder)}#{anchor})"
         return text

@@ -103,7 +103,9 @@ def test_the_reference_has_every_module_and_links_from_the_paper_lead_there(site
             )
             assert f'id="{name}"' in pages[room], name
     reading = (site / "reading.html").read_text("utf-8")
-    assert 'href="reference/model.html#aiayn.model.attention"' in reading
+    for name in ("attention", "attention_weights", "MultiHeadAttention.attend"):
+        assert f'href="reference/model.html#aiayn.model.attention.{name}"' in reading
+    assert 'href="reference/model.html#aiayn.model.attention"' not in reading, "of a module"
 
 
 def test_the_site_sets_formulas_as_formulas_and_has_an_anchor_for_each_option(site):
