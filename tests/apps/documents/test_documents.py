@@ -583,7 +583,7 @@ DIALECTS = {
     ),
     "% a note\n+++\n{/* the cat */}\nthe cat\n": "% a note\n+++\n{/* the cat */}\nTHE CAT\n",
     "$$\na = b\n$$ (one)\n\nsee\n\\begin{align}\na &= b\n\\end{align}\n": (
-        "$$\na = b\n$$ (ONE)\n\nSEE\n\\begin{align}\na &= b\n\\end{align}\n"
+        "$$\na = b\n$$ (one)\n\nSEE\n\\begin{align}\na &= b\n\\end{align}\n"
     ),
     "the \\(a_b\\) is \\(old\\), \\$5 and \\:cat\\: \n": (
         "THE \\(a_b\\) IS \\(OLD\\), \\$5 AND \\:CAT\\: \n"
@@ -605,14 +605,56 @@ DIALECTS = {
         "<Note kind='x'>\n  THE **CAT** <Tab>SEES</Tab>\n</Note>\n"
     ),
     "</Note>\nthe cat\n\n<pre>\nthe cat\n</pre>\n": "</Note>\nTHE CAT\n\n<pre>\nthe cat\n</pre>\n",
-    "+---+\n| a |\n+===+\n| **cat** |\n": "+---+\n| a |\n+===+\n| **CAT** |\n",
+    "+---+\n| a |\n+===+\n| **cat** |\n": "+---+\n| a |\n+===+\n| **cat** |\n",
     "> | the cat\n> |   sees\n\n[a](x) | b\n": "> | THE CAT\n> |   sees\n\n[A](x) | B\n",
+    "> ::: tip\n> the cat\n> :::\n": None,
+    "> [!tip] a **cat** sees\n> the house\n": "> [!tip] A **CAT** SEES\n> THE HOUSE\n",
+    '!!! note "the **cat** `x`"\n    sees\n': '!!! note "THE **CAT** `x`"\n    SEES\n',
+    '!!! note "note"\n    sees\n': '!!! note "NOTE"\n    SEES\n',
+    ":::note[the **cat** [sees](x)]\n\nit\n\n:::\n": ":::note[THE **CAT** [SEES](x)]\n\nIT\n\n:::\n",
+    ":::{card} a cat\n:link: the cat\n:open:\nsees\n:::\n": (
+        ":::{card} A CAT\n:link: the cat\n:open:\nSEES\n:::\n"
+    ),
+    "```{admonition} the *cat*\n:name: a cat\n\nsees\n\n    - code\n```\nit\n": (
+        "```{admonition} THE *CAT*\n:name: a cat\n\nSEES\n\n    - code\n```\nIT\n"
+    ),
+    "```{figure} a/cat.png\nthe cat\n```\n\n```{python} a\nthe cat\n```\n": (
+        "```{figure} a/cat.png\nTHE CAT\n```\n\n```{python} a\nthe cat\n```\n"
+    ),
+    "the cat\n\n:   the *house*\n    is\n\n    old\n\n:   red\n": (
+        "THE CAT\n\n:   THE *HOUSE* IS\n\n    OLD\n\n:   RED\n"
+    ),
+    "the \\\\(a_b\\\\)\n\n\\[\na_b\n\\]\n": "THE \\\\(a_b\\\\)\n\n\\[\na_b\n\\]\n",
+    '{\n  "title": "the cat"\n}\n\nthe cat\n': '{\n  "title": "the cat"\n}\n\nTHE CAT\n',
+    "the cat\nimport of goods from 'a cat'\n": "THE CAT IMPORT OF GOODS FROM 'A CAT'\n",
 }
 UNKNOWN = [
     *("*[HTML]: the language", "{{% note %}}", '{{< figure src="a b" >}}', "(the-cat)="),
     *('--8<-- "the/cat.md"', "<<< @/the/cat.js{2}", "!include the/cat.md"),
     *("import Cat from './the/cat'", "export const cat = 1"),
     *("\\newcommand{\\the}{a cat}", "\\newpage", "\\the{}[cat]"),
+    *("*[HTML]: the **language** of `a` [b](c)", "export const cat = <b>the cat</b>"),
+    *(
+        "@include the/cat",
+        '!INCLUDE "the/cat.md"',
+        "[!INCLUDE [the cat](x.md)]",
+        "@[code](a/cat.js)",
+    ),
+    *("::include{file=the/cat.md}", '::: moniker range="the"', "> [!div class='the']"[2:]),
+    *("import {the, cat} from 'x'", "import * as cat from 'x'", "export * from './the/cat'"),
+]
+# Blocks of several lines, and what follows them
+UNKNOWN_BLOCKS = [
+    "import {\n  The,\n  Cat,\n} from './the/cat'",
+    "export const cat = {\n  the: 'old (house',\n\n  b: [1, 2],\n}",
+    "export const cat = () => (\n  <div>\n\n    the cat\n\n  </div>\n)",
+    "export default function Cat({the}) {\n  return <b>the cat</b>\n}",
+    "export const cat =\n  `the\n\n{cat`",
+    '<Cat\n  the="old > house"\n  b={() => { "the" }}\n>',
+    "<Cat the={old > 'house'} />",
+    '{{< figure\n  src="x"\n  caption="the cat"\n>}}',
+    "--8<--\nthe/cat.md\n--8<--",
+    ":::mermaid\ngraph the\n:::",
 ]
 
 
@@ -645,6 +687,23 @@ def test_a_line_of_an_unknown_dialect_stays_and_is_counted(line):
     assert translated("a.md", text) == expected
     [remark] = document("a.md", text).remarks
     assert remark == "a.md: 2 lines in a dialect of Markdown left untranslated: line 3, 6"
+
+
+@pytest.mark.parametrize("block", UNKNOWN_BLOCKS)
+def test_a_block_of_an_unknown_dialect_stays_and_its_lines_are_counted(block):
+    text = f"a cat\n\n{block}\n\nthe end\n"
+    assert translated("a.md", text) == f"A CAT\n\n{block}\n\nTHE END\n"
+    [remark] = document("a.md", text).remarks
+    count = len([line for line in block.split("\n") if line])
+    assert remark.startswith(f"a.md: {count} line{'s' * (count > 1)} in a dialect of Markdown")
+
+
+@pytest.mark.parametrize(
+    "text", ["export const cat = {", "<Cat the={", "{{< cat", "--8<--", "```{note}", ":::mermaid"]
+)
+def test_a_block_of_an_unknown_dialect_that_has_no_end_takes_no_other_with_it(text):
+    assert translated("a.md", f"{text}\n\nthe end\n").endswith(("\n\nTHE END\n", "\n\nthe end\n"))
+    assert translated("a.md", f"{text}\n\nthe end\n", shout=False) == f"{text}\n\nthe end\n"
 
 
 @pytest.mark.parametrize(

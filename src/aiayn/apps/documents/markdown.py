@@ -17,19 +17,20 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token as Mark
 
+from aiayn.apps.documents.dialect_blocks import KEPT_BLOCK, add_rules
 from aiayn.apps.documents.markup import (
     Checked,
     Part,
     Pieces,
     Reader,
     Token,
-    divided,
     parse_markup,
     read_parts,
 )
 
 FRONT_MATTER = re.compile(
-    r"(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE
+    r"(?:(---|\+\+\+)[ \t]*\r?\n.*?^(?:\1|\.\.\.)|\{\r?\n[ \t]*\".*?^\})[ \t]*(?:\r?\n|\Z)",
+    re.DOTALL | re.MULTILINE,
 )
 ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 # Of no paragraph
@@ -44,26 +45,28 @@ DIALECT = re.compile(
     r"|\{[\w-]{1,60}=[^{}\n]{1,200}\}|\{[A-Za-z][\w:-]{0,60}\}(?=`|\Z)"
     r"|\\[A-Za-z]{2,30}\{[^{}\n]{1,200}\}|(?<=\s)\^[\w-]{1,60}(?=\s*\Z)"
     r"|(?P<seen>\+\+\w{1,20}(?:\+[\w-]{1,20}){1,5}\+\+"
-    r"|(?<![\w\\@./:<])-?@[A-Za-z](?:[\w.:/-]{0,60}\w)?(?![\w.:/-]{0,60}>))"
+    r"|(?<![\w\\@./:<])-?@(?!(?:include|import)\b)[A-Za-z](?:[\w.:/-]{0,60}\w)?(?![\w.:/-]{0,60}>))"
     r"|(?<![\w:\\]):[a-z][\w+-]{0,40}:(?![\w:])|(?P<file>!\[\[[^\[\]\n]{1,200}\]\])|(?P<page>\[\[[^\[\]\n]{1,200}\]\])"
 )
 CONTENTS = re.compile(r"\[\[_?toc_?\]\]", re.IGNORECASE)
 ROLE = re.compile(r"\{[A-Za-z][\w:-]{0,60}\}")
-# Begins a footnote, or a note or a tab of MkDocs; the blocks that belong to it are indented.
+# Begins a footnote, a definition, or a note or a tab of MkDocs; the blocks that belong to it are
+# indented.
 INDENTED = re.compile(
-    r"(?P<footnote>\[\^[^\[\]\s]{1,200}\]:[ \t]*)"
-    r'|(?:(?:!!!|\?\?\?\+?)[ \t]|={3}[+!]?[ \t]+")[^\n]*'
+    r"(?P<footnote>\[\^[^\[\]\s]{1,200}\]:[ \t]*)|(?P<definition>:[ \t]{1,3}(?=\S))"
+    r'|(?:(?:!!!|\?\?\?\+?)[ \t]|={3}[+!]?[ \t]+(?="))[^"\n]*(?:"(?P<title>[^"\n]*))?[^\n]*'
 )
 # Lines that begin or end a note, a box, a tab or a formula, hold attributes, a comment, tags of
-# templates or options of a box, or stand for a table of contents; what begins a definition, and the
-# first line of an alert in a quotation (`[!NOTE]`).
+# templates or options of a box, or stand for a table of contents; and the first line of an alert in
+# a quotation (`[!NOTE]`).
 DIRECTIVE = re.compile(
-    r"(^[ \t]*(?:!!!|\?\?\?|={3}[+!]?[ \t]+\"|:::|///[^\r\n]*(?:\r?\n {4}[\w-]+:[^\r\n]*)*|\+\+\+"
-    r"|\$\$|\{:|%[ \t%]|\{/\*"
-    r"|@?\[(?i:toc)\]\s*$|(?:\{%[^{}%\r\n]{1,100}%\}[ \t]*)+\r?$)[^\r\n]*(?:\r?\n|\Z)"
-    r"|(?<=\n)[ \t]*:[ \t]+|^\\?\[!\w+\][^\r\n]*(?:\r?\n[ \t>]*)?)",
-    re.MULTILINE,
+    r"[ \t]*(?:!!!|\?\?\?|={3}[+!]?[ \t]+\"|:::|///|\+\+\+|\$\$|\{:|%[ \t%]|\{/\*|\\?\[!\w+\]"
+    r"|@?\[(?i:toc)\]\s*\Z|(?:\{%[^{}%\r\n]{1,100}%\}[ \t]*)+\Z)"
 )
+# The title in brackets of a box, in which there may be marks
+BRACKETS = re.compile(r":{3,}[\w-]+\[[^\n]*(\])\s*\Z")
+# Options of a box, in the lines after its first
+OPTION = re.compile(r"(?::[\w-]{1,60}:(?=\s)|(?<= {4})[\w-]{1,60}:)[^\n]*\n?")
 # A line that begins a note, a tab, a box or an alert: what is before its title, this, and the rest
 TITLED = re.compile(
     r"(\s*(?:(?:!!!|\?{3}\+?|={3}[+!]?)[^\"\r\n]*\"|\\?\[!\w+\][-+]?[ \t]*"
@@ -74,22 +77,30 @@ TITLED = re.compile(
 # Lines of dialects that stay whole, and are counted: abbreviations, short codes, labels, files to
 # include, code of MDX, commands of LaTeX, and those after the first of a table or a poem of Pandoc.
 UNKNOWN = re.compile(
-    r"(^[ \t]*(?:\*\[[^\[\]\r\n]{1,100}\]:|\{\{[%<]|\([\w.:-]{1,100}\)=[ \t]*\r?$|--8<--"
-    r"|<<<[ \t]*@|[!@](?:include|import)\b|import[ \t][^\r\n'\"]*['\"]"
-    r"|export[ \t]+(?:const|default)\b|\\[A-Za-z]{2,30}(?:\{[^{}\r\n]{0,200}\}[\[{]|[ \t]*\r?$)"
-    r"|(?<=\n)[ \t>]*(?:\||\+[-=:+]{3}))[^\r\n]*(?:\r?\n|\Z))",
+    r"(?:\*\[[^\[\]\n]{1,100}\]:|\{\{[%<]|\([\w.:-]{1,100}\)=[ \t]*\r?$|--8<--"
+    r"|<<<[ \t]*@|[!@#$]{1,3}(?i:include|import)\b|@\[(?!(?i:toc)\])[\w -]{1,60}\]\("
+    r"|\[![A-Za-z][\w-]{0,30}(?=[ \t\[])[^\]\n]|\.\.[ \t]+[\w-]{1,60}::"
+    r"|::[A-Za-z][\w-]{0,60}(?:[\[{]|[ \t]*\r?$)|:{3,9}[ \t]*[\w-]{1,60}[ \t]+[\w-]{1,60}="
+    r"|import[ \t]+(?:(?:\w++[ \t]*+,?[ \t]*+)?(?:\{[^{}\n]*\}|\*[ \t]+as[ \t]+\w+)?"
+    r"[ \t]*+from[ \t]*+)?['\"]"
+    r"|export[ \t]+(?:const|default)\b|\\[A-Za-z]{2,30}(?:\{[^{}\n]{0,200}\}[\[{]|[ \t]*\r?$)"
+    r"|(?P<later>\||\+[-=:+]{3}))[^\n]*\n?",
     re.MULTILINE,
 )
 # A formula, as Pandoc and GitHub tell it from an amount of money: no blank inside, no letter or
 # digit outside of it. Others stand in lines of their own.
 FORMULA = re.compile(
     r"(?<![\w$\\])\$(?![\s$])(?:[^\\$\n]|\\.)+?(?<!\s)\$(?![\w$])"
-    r"|\\\((?=(?:(?!\\\))[^\n]){0,300}?(?:(?<!\\)[_^={}]|\\[A-Za-z]))[^\n]{1,300}?\\\)"
-    r"|(?P<display>\$\$[^$]+\$\$|\\begin\{(?P<name>\w+\*?)\}(?s:.{1,3000}?)\\end\{(?P=name)\})"
+    r"|(?P<bar>\\\\?)\((?=(?:(?!\\\))[^\n]){0,300}?(?:(?<!\\)[_^={}]|\\[A-Za-z]))[^\n]{1,300}?(?P=bar)\)"
+    r"|(?P<display>\$\$[^$]+\$\$(?:[ \t]*\([\w:.-]{1,60}\)(?=[ \t]*(?:\n|\Z)))?"
+    r"|\\\[(?=[ \t]*\n)[^\[\]]{1,3000}?(?<=\n)[ \t]{0,20}\\\]"
+    r"|\\begin\{(?P<name>\w+\*?)\}(?s:.{1,3000}?)\\end\{(?P=name)\})"
 )
 # A link by a name, which is its words
 NAMED = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]*)\]")
+IN_DIALECT = "in a dialect of Markdown left untranslated"
 PAIRED = ("link", "em", "strong", "s")
+LINE_ENDS = ("softbreak", "hardbreak", "unknown", "option")
 UNMARKED = ("text", "text_special", "softbreak")  # tokens that are no mark-up
 Rule = Callable[[StateInline, bool], bool]
 # Gets what stays as it was, why, and its position in the text
@@ -108,6 +119,9 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
     parser, definitions = _parser(), {}
     tokens = parser.parse(text[start:], definitions)
     for opening, token in pairwise([Mark("", "", 0), *tokens]):
+        if token.type == KEPT_BLOCK and token.map:
+            for line in filter(lambda line: lines[line].strip(), range(*token.map)):
+                leave("line", IN_DIALECT, starts[line])
         if not token.map or token.type not in ("inline", "html_block"):
             continue
         first, last = token.map
@@ -203,11 +217,12 @@ def _offsets(
             for character in line.lstrip()
         ]
         whole, ended = "".join(written).rstrip(), raw.rstrip()
-        column = (
-            len(ended) - len(whole)
-            if not in_cell and ended.endswith(whole)
-            else raw.find(whole, max(done - start, 0))
-        )
+        if in_cell:
+            column = raw.find(whole, max(done - start, 0))
+        elif ended.endswith(whole):
+            column = len(ended) - len(whole)
+        else:  # a title in quotation marks, or before closing number signs
+            column = raw.rfind(whole)
         if column < 0:
             return None
         offsets += [start + column] * (len(line) - len(line.lstrip()))
@@ -220,25 +235,28 @@ def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> 
     tokens: list[Token] = []
     done = 0
 
+    cuts, closings = _cuts(block.content)
+    begins_line = True
+
     def add_text(stop: int) -> None:
-        begin = offsets[done]
-        for words, is_unknown in divided(UNKNOWN, text[begin : offsets[stop]]):
-            if is_unknown:
-                tokens.append(("other", "", words))
-                leave("line", "in a dialect of Markdown left untranslated", begin)
-            else:
-                for line, is_directive in divided(DIRECTIVE, words):
-                    tokens.extend(_directive(line) if is_directive else _text_tokens(line))
-            begin += len(words)
+        closing = next((position for position in closings if done <= position < stop), stop)
+        words, rest = text[offsets[done] : offsets[closing]], text[offsets[closing] : offsets[stop]]
+        is_directive = begins_line and DIRECTIVE.match(words)
+        tokens.extend(_directive(words) if is_directive else _text_tokens(words))
+        tokens.extend([("other", "", rest)] if rest else [])
 
     for mark in block.children or []:
-        if "span" not in mark.meta or mark.type in UNMARKED:
+        is_cut = mark.type == "softbreak" and mark.meta["span"][0] in cuts
+        if "span" not in mark.meta or (mark.type in UNMARKED and not is_cut):
             continue
         start, stop = mark.meta["span"]
         if mark.markup in ("**", "__"):  # of which the rule notes the inner one
             start, stop = (start - 1, stop) if mark.nesting > 0 else (start, stop + 1)
         add_text(start)
+        begins_line = mark.type in LINE_ENDS
         raw = text[offsets[start] : offsets[stop]]
+        if mark.type == "unknown":
+            leave("line", IN_DIALECT, offsets[start])
         # The words in the brackets also name the address.
         if mark.type == "link_close" and raw in ("]", "][]"):
             opened, closing = mark.meta["label"]
@@ -251,6 +269,22 @@ def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> 
         done = stop
     add_text(len(block.content))
     return tokens
+
+
+def _cuts(content: str) -> tuple[set[int], list[int]]:
+    """Returns which line ends of a block stay, because a line beside them is no text, and which
+    brackets end a title.
+    """
+    cuts: set[int] = set()
+    closings: list[int] = []
+    start = 0
+    for line in content.split("\n"):
+        unknown = UNKNOWN.match(line.lstrip())
+        if DIRECTIVE.match(line) or (unknown and (start or not unknown["later"])):
+            cuts |= {start - 1, start + len(line)}
+        closings += [start + title.start(1) for title in BRACKETS.finditer(line)]
+        start += len(line) + 1
+    return cuts, closings
 
 
 def _directive(line: str) -> Iterator[Token]:
@@ -290,7 +324,7 @@ def _marks(mark: Mark, raw: str) -> Iterator[Token]:
     elif mark.type == "html_inline":
         yield from Reader(raw).tokens
     else:
-        yield "other" if mark.type in ("hardbreak", "formula") else "alone", "", raw
+        yield "other" if mark.type in ("formula", *LINE_ENDS) else "alone", "", raw
 
 
 def _read(raw: str) -> str:
@@ -321,8 +355,10 @@ def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.inline.ruler.before("escape", "formula", _formula)
     parser.inline.ruler.before("link", "dialect", _dialect)
+    parser.inline.ruler.before("text", "unknown", _unknown)
     interrupted = ["paragraph", "reference", "blockquote", "list"]
     parser.block.ruler.before("code", "indented", _indented, {"alt": interrupted})
+    add_rules(parser)
     names = parser.get_active_rules()["inline"]
     for name, rule in zip(names, parser.inline.ruler.getRules(""), strict=True):
         parser.inline.ruler.at(name, _noted(name, rule))
@@ -338,10 +374,11 @@ def _indented(state: StateBlock, first: int, end: int, silent: bool) -> bool:
         return False
     if silent:
         return True
-    if not note["footnote"]:
+    if note["title"]:
         title = state.push("inline", "", 0)
-        title.content, title.map, title.children = note[0], [first, first + 1], []
-    indent, last = state.sCount[first] + 4, end if note["footnote"] else first + 1
+        title.content, title.map, title.children = note["title"], [first, first + 1], []
+    begins_text = bool(note["footnote"] or note["definition"])
+    indent, last = state.sCount[first] + 4, end if begins_text else first + 1
     while last < end and (state.isEmpty(last) or state.sCount[last] >= indent):
         last += 1
     before = state.blkIndent, state.lineMax
@@ -360,9 +397,31 @@ def _formula(state: StateInline, silent: bool) -> bool:
     formula = FORMULA.match(state.src, state.pos)
     if formula and not silent:
         mark = state.push("formula" if formula["display"] else "code_inline", "code", 0)
-        mark.markup = "$" if formula[0][0] == "$" else "\\("
+        mark.markup = f"{formula['bar']}(" if formula["bar"] else "$"
     state.pos = formula.end() if formula else state.pos
     return formula is not None
+
+
+def _unknown(state: StateInline, silent: bool) -> bool:
+    """Parses a line that stays whole, whatever marks are in it."""
+    start = state.src.rfind("\n", 0, state.pos) + 1
+    if state.src[start : state.pos].strip():
+        return False
+    words = state.pos
+    while state.src[words : words + 1] in (" ", "\t"):
+        words += 1
+    line, name = UNKNOWN.match(state.src, words), "unknown"
+    if not line or (line["later"] and not start):
+        before = state.src[state.src.rfind("\n", 0, max(0, start - 1)) + 1 : start]
+        indent = len(before) - len(before.lstrip())
+        is_of_box = before[indent:].startswith((":::{", "///")) or OPTION.match(before, indent)
+        line, name = OPTION.match(state.src, words) if is_of_box else None, "option"
+    if not line:
+        return False
+    if not silent:
+        state.push(name, "", 0)
+    state.pos = line.end()
+    return True
 
 
 def _dialect(state: StateInline, silent: bool) -> bool:
