@@ -297,6 +297,26 @@ def test_as_many_requests_are_answered_in_time_at_any_load_and_the_rest_is_refus
     run(test)
 
 
+def test_a_text_that_cannot_be_done_in_time_does_not_keep_short_ones_out(monkeypatch):
+    monkeypatch.setattr(batching, "BATCH_SUBWORDS", 20)
+    model = TimedModel()
+
+    async def test():
+        batcher = Batcher(10_000, time_limit=50, clock=lambda: model.now)
+        async with batcher.running():
+            await send(batcher, model, 10, 1)  # measures the rate: 400 subwords in 40 seconds
+            long = asyncio.create_task(send(batcher, model, 10, 60))
+            await asyncio.sleep(0)
+            start = model.now
+            ends = await asyncio.gather(*(send(batcher, model, 10, 1) for _ in range(20)))
+            assert max(end - start for end in ends if end is not None) < 40
+            assert len([end for end in ends if end is not None]) == 20
+            assert await send(batcher, model, 10, 30) is None, "two long ones cannot be done"
+            assert await long is not None
+
+    run(test)
+
+
 def test_a_batch_is_bounded_by_subwords_and_what_a_client_left_behind_is_not_translated(
     monkeypatch,
 ):

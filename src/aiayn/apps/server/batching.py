@@ -1,7 +1,7 @@
 """Dynamic batching: translates the lines of all waiting requests together."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -75,7 +75,8 @@ class Batcher:
         self._on_batch = on_batch
         self._longest = MARGIN * time_limit
         self._clock = clock
-        self._backlog = 0  # subwords of admitted requests that are still to be translated
+        # Subwords of each admitted request that are still to be translated
+        self._left: Counter[object] = Counter()
         self._subwords, self._seconds = 0.0, 0.0  # of the last batches, earlier ones counting less
         self._requests: deque[_Request] = deque()
         self._calls = 0  # pieces of other work that are not done
@@ -107,11 +108,15 @@ class Batcher:
         cannot be done in time, and what the translator raises for one of these lines by itself.
         """
         # What is refused costs nothing; what is admitted would miss its time limit if more was.
-        left = sum(sizes)
+        # Requests get their turns, so a long one keeps a short one waiting no longer than another
+        # short one does.
+        size, key = sum(sizes), object()
         rate = self._subwords / self._seconds if self._seconds else UNMEASURED / self._longest
-        if self._backlog and (self._backlog + left) / rate > self._longest:
-            raise QueueFullError(self._backlog / rate)
-        self._backlog += left
+        share = max(size, BATCH_SUBWORDS)
+        before = sum(min(left, share) for left in self._left.values())
+        if before and (before + size) / rate > self._longest:
+            raise QueueFullError(before / rate)
+        self._left[key] = size
         translations: list[list[Translation]] = []
         try:
             for start in range(0, len(lines), QUEUED_LINES):
@@ -126,10 +131,9 @@ class Batcher:
                     translations += await answer
                 finally:
                     answer.cancel()
-                left -= sum(sizes[some])
-                self._backlog -= sum(sizes[some])
+                self._left[key] -= sum(sizes[some])
         finally:
-            self._backlog -= left
+            del self._left[key]
         return translations
 
     async def call(self, work: Callable[..., T], *arguments: object) -> T:
