@@ -626,6 +626,7 @@ DIALECTS = {
     ),
     "the \\\\(a_b\\\\)\n\n\\[\na_b\n\\]\n": "THE \\\\(a_b\\\\)\n\n\\[\na_b\n\\]\n",
     '{\n  "title": "the cat"\n}\n\nthe cat\n': '{\n  "title": "the cat"\n}\n\nTHE CAT\n',
+    "[the](x)\n| [cat](y)\n| sees!!!\n": "[THE](x) | [CAT](y) | SEES!!!\n",
     "the cat\nimport of goods from 'a cat'\n": "THE CAT IMPORT OF GOODS FROM 'A CAT'\n",
 }
 UNKNOWN = [

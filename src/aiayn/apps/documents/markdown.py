@@ -280,7 +280,9 @@ def _cuts(content: str) -> tuple[set[int], list[int]]:
     start = 0
     for line in content.split("\n"):
         unknown = UNKNOWN.match(line.lstrip())
-        if DIRECTIVE.match(line) or (unknown and (start or not unknown["later"])):
+        if DIRECTIVE.match(line) or (
+            unknown and (not unknown["later"] or _is_later(content, start))
+        ):
             cuts |= {start - 1, start + len(line)}
         closings += [start + title.start(1) for title in BRACKETS.finditer(line)]
         start += len(line) + 1
@@ -411,7 +413,7 @@ def _unknown(state: StateInline, silent: bool) -> bool:
     while state.src[words : words + 1] in (" ", "\t"):
         words += 1
     line, name = UNKNOWN.match(state.src, words), "unknown"
-    if not line or (line["later"] and not start):
+    if not line or (line["later"] and not _is_later(state.src, start)):
         before = state.src[state.src.rfind("\n", 0, max(0, start - 1)) + 1 : start]
         indent = len(before) - len(before.lstrip())
         is_of_box = before[indent:].startswith((":::{", "///")) or OPTION.match(before, indent)
@@ -422,6 +424,11 @@ def _unknown(state: StateInline, silent: bool) -> bool:
         state.push(name, "", 0)
     state.pos = line.end()
     return True
+
+
+def _is_later(block: str, start: int) -> bool:
+    """Returns whether a line that begins with a bar or a plus is one of a table or a poem."""
+    return start > 0 and block[0] in "|+"
 
 
 def _dialect(state: StateInline, silent: bool) -> bool:
