@@ -120,7 +120,7 @@ HOMES = {
     "huggingface_hub": {"data/sources", "apps/export/model_card"},
     "pyarrow": {"data/sources"},
     "lxml": {"apps/localisation/exchange"},
-    "markdown_it": {"apps/documents/markdown"},
+    "markdown_it": {"apps/documents/markdown", "apps/documents/dialect_blocks"},
     "sacrebleu": {"evaluation/scoring"},
     "sacremoses": {"evaluation/scoring"},
     "sentencex": {"apps/documents/texts"},

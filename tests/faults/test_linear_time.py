@@ -85,7 +85,8 @@ NAMED = dict(patterns())
 TRIED_ONCE = (
     "aiayn.apps.localisation.exchange.TAG",
     "aiayn.apps.documents.texts.INITIAL",
-    "aiayn.apps.documents.markdown.TITLED",
+    *(f"aiayn.apps.documents.markdown.{name}" for name in ("TITLED", "DIRECTIVE", "BRACKETS")),
+    "aiayn.apps.documents.dialect_blocks.DIRECTIVE_FENCE",
 )
 # Comments and instructions of XML that a parser has accepted: what begins there also ends.
 del NAMED["aiayn.apps.localisation.exchange.NOT_TEXT"]

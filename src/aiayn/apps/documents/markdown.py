@@ -284,7 +284,8 @@ def _cuts(content: str) -> tuple[set[int], list[int]]:
             unknown and (not unknown["later"] or _is_later(content, start))
         ):
             cuts |= {start - 1, start + len(line)}
-        closings += [start + title.start(1) for title in BRACKETS.finditer(line)]
+        if title := BRACKETS.match(line):
+            closings.append(start + title.start(1))
         start += len(line) + 1
     return cuts, closings
 
@@ -406,10 +407,11 @@ def _formula(state: StateInline, silent: bool) -> bool:
 
 def _unknown(state: StateInline, silent: bool) -> bool:
     """Parses a line that stays whole, whatever marks are in it."""
-    start = state.src.rfind("\n", 0, state.pos) + 1
-    if state.src[start : state.pos].strip():
+    start = words = state.pos
+    while start and state.src[start - 1] in (" ", "\t"):
+        start -= 1
+    if start and state.src[start - 1] != "\n":
         return False
-    words = state.pos
     while state.src[words : words + 1] in (" ", "\t"):
         words += 1
     line, name = UNKNOWN.match(state.src, words), "unknown"
