@@ -221,9 +221,11 @@ def default_name(choices: Mapping[str, str], init_from: str | None = None) -> st
         path = PurePath(init_from)
         is_in_run = path.parent.name == "checkpoints"
         run = path.parent.parent.name if is_in_run else path.name.removesuffix(".ckpt")
-        return f"{choices['data']}-from-" + "".join(c if c in NAME_CHARACTERS else "-" for c in run)
+        source = "".join(c if c in NAME_CHARACTERS else "-" for c in run)
+        return f"{choices['data']}-from-{source}"
+    name = f"{choices['data']}-{choices['model']}"
     row = choices.get("ablation", "base").rpartition("/")[2]  # quarter/a_h1: a_h1
-    return "-".join([choices["data"], choices["model"]] + ([row] if row != "base" else []))
+    return name if row == "base" else f"{name}-{row}"
 
 
 @dataclass(frozen=True)

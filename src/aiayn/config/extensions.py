@@ -241,11 +241,12 @@ def check_extensions(paths: Sequence[str], typed: Mapping[str, Any]) -> dict[str
             name in [extension.name for extension in extensions],
             f"extension.{name}: no such extension; name its file as well, extensions=[{name}.py]",
         )
-    return {
-        extension.name: to_dict(_options_of(extension.options, extension.name, typed))
-        for extension in extensions
-        if extension.options or typed.get(extension.name)
-    }
+    values = {}
+    for extension in extensions:
+        if extension.options or typed.get(extension.name):
+            options = _options_of(extension.options, extension.name, typed)
+            values[extension.name] = to_dict(options)
+    return values
 
 
 def _options_of(schema: Any, name: str, typed: Mapping[str, Any]) -> Any:
@@ -257,13 +258,12 @@ def _options_of(schema: Any, name: str, typed: Mapping[str, Any]) -> Any:
         names = ", ".join(types) or "none"
         require(key in types, f"{prefix}.{key}: no such option; it has {names}")
     # What Hydra does to options of this program: 1 and 1.0 would be two rows of a table.
-    floats = {
-        key: float(value)
-        for key, value in values.items()
-        if types[key] in (float, float | None) and type(value) is int
-    }
+    options = dict(values)
+    for key, value in values.items():
+        if types[key] in (float, float | None) and type(value) is int:
+            options[key] = float(value)
     try:
-        return from_dict(schema, {**values, **floats}, f"{prefix}.")
+        return from_dict(schema, options, f"{prefix}.")
     except (ValueError, TypeError) as error:  # from its __post_init__
         raise ConfigError(f"{prefix}: {error}") from error
 

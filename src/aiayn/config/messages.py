@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from typing import Any, cast
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Sweep
@@ -398,11 +398,15 @@ def _row_of_both(rows: Sequence[str]) -> str | None:
     files = [program.conf_folder() / "ablation" / f"{row}.yaml" for row in rows]
     if not all(file.is_file() for file in files):
         return None
-    changed = [flatten(cast(Any, OmegaConf.to_container(OmegaConf.load(file)))) for file in files]
-    if sum(map(len, changed)) > len(set().union(*changed)):
+    contents: Any = [OmegaConf.to_container(OmegaConf.load(file)) for file in files]
+    changes = [flatten(options) for options in contents]
+    n_changes = sum(len(options) for options in changes)
+    if n_changes > len(set().union(*changes)):
         return None
-    others = [written(*change) for options in changed[1:] for change in options.items()]
-    return " ".join([f"ablation={rows[0]}", *others])
+    arguments = [f"ablation={rows[0]}"]
+    for options in changes[1:]:
+        arguments += [written(key, value) for key, value in options.items()]
+    return " ".join(arguments)
 
 
 def groups(schema: type) -> list[str]:

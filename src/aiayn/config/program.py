@@ -81,11 +81,10 @@ def typed(command: str) -> str:
 
 def typed_again() -> str:
     """Returns the command line of this process as people type it."""
-    program = (
-        [_in_environment("aiayn"), _subcommand]
-        if _subcommand
-        else [_in_environment("python"), sys.argv[0]]
-    )
+    if _subcommand:
+        program = [_in_environment("aiayn"), _subcommand]
+    else:
+        program = [_in_environment("python"), sys.argv[0]]
     return shlex.join([*program, *sys.argv[1:]])
 
 
