@@ -793,6 +793,21 @@ def test_another_optimization_is_refused_in_a_line_before_anything_is_written(
 
 
 @pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"module": dict}, "<class 'dict'> is not a subclass of TranslationModule"),
+        ({"module": torch.nn.Linear(1, 1)}, r"Linear\(.* is not a subclass of TranslationModule"),
+        ({"datamodule": TranslationModule}, "is not a subclass of TranslationDataModule"),
+        ({"callbacks": Callback()}, "callbacks: .* is not a list; pass a list of callbacks"),
+    ],
+)
+def test_arguments_of_other_types_are_refused_in_a_line(given, message, text, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        aiayn.train(*options(text, tmp_path, "", "name=run"), **given)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "StochasticWeightAveraging",

@@ -113,11 +113,11 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
                     f"{name}: fails when it decodes position by position, as a search does; "
                     f"{explain_own_code(error, name)}"
                 ) from error
-    if "neighbours" in faults:
-        log.warning(NEIGHBOURS, faults["neighbours"])
     for fault, message in FAULTS.items():
         if fault in faults:
             raise ConfigError(f"{name}: {message.format(faults[fault])}")
+    if "neighbours" in faults:
+        log.warning(NEIGHBOURS, faults["neighbours"])
 
 
 def check_shapes(module: TranslationModule) -> None:

@@ -119,6 +119,8 @@ def research_of(
     Raises ConfigError for files that fail or contradict each other, RefusedError for a file that is
     not the one that `extensions_sha256` names.
     """
+    if isinstance(callbacks, pl.Callback):
+        raise ConfigError(f"callbacks: {callbacks!r:.80} is not a list; pass a list of callbacks")
     components = [*filter(None, (module, datamodule)), *callbacks]
     of_code = (options.extensions_sha256, options.given, options.extension, options.model.parts)
     if not (options.extensions or components or any(of_code)):
@@ -160,6 +162,9 @@ def _combined(
     """
     module_class = _chosen("Module", extensions, module) or TranslationModule
     data_class = _chosen("DataModule", extensions, datamodule) or TranslationDataModule
+    for cls, base in ((module_class, TranslationModule), (data_class, TranslationDataModule)):
+        if not (isinstance(cls, type) and issubclass(cls, base)):
+            raise ConfigError(f"{cls!r:.80} is not a subclass of {base.__name__}; pass the class")
     classes = [module_class, data_class, *map(type, callbacks)]
     ids = ids_of_files(extensions)
     ids += [id_of_class(cls) for cls in classes if not _is_library(cls)]
