@@ -353,6 +353,12 @@ ONE, TWO, THREE = (TIMES.format(second, second) for second in (1, 2, 3))
         ),
         ("class.vtt", f"WEBVTT\n\n{ONE}\n<v.a Bob>one <c.b>cat</c></v> --> two", "one cat --> two"),
         ("break.srt", f"1\n{ONE}\nthe old\\Nhouse.\\NOne.\n", "the old house. One."),
+        (
+            "arrows.srt",
+            f"1\n{ONE}\nTrains\n9:00 \u2192 10:00 daily\n2\n0:00:03.0 -> 0:00:04.0\nOne.\n\n3\n"
+            "00:00:05,000 \u2192 00:00:06,000\nTwo.\n\n4\n0:0:07,0 \u2014> 0:0:08,0\nThree.\n",
+            "Trains 9:00 \u2192 10:00 daily|One.|Two.|Three.",
+        ),
         ("path.srt", f"1\n{ONE}\nin C:\\NEW\n", r"in C:\NEW"),
         ("br.srt", f"1\n{ONE}\none<br>two\n\n2\n{TWO}\nthree", "one|two|three"),
         (

@@ -43,7 +43,11 @@ from aiayn.errors import DataError, counted
 
 # A subtitle begins with a line of times. The line before it is its number, in WebVTT its name.
 # Blank lines may be doubled.
-TIMES = r"[ \t]*-?\d+[ \t]*:[\d:., \t]*-->[ \t]*-?\d+[ \t]*:.*(?:\n|\Z)"
+ARROW = "(?:-{1,2}|[\u2013\u2014])>|\u2192"  # `-->`, and what editors and people make of it
+TIME = r"[ \t]*\d+:\d+:\d+(?:[.,:]\d+)?[ \t]*"
+TIMES = (
+    rf"(?:[ \t]*-?\d+[ \t]*:[\d:., \t]*-->[ \t]*-?\d+[ \t]*:.*|{TIME}(?:{ARROW}){TIME}\r?)(?:\n|\Z)"
+)
 SUBTITLE = rf"(?:^[ \t]*\d+[ \t]*\r?\n(?:[ \t]*\r?\n)*+)?^{TIMES}"
 AFTER_BLANK_LINE = r"(?:(?<=\n\n)|(?<=\n\r\n))"
 VTT_NAME = rf"{AFTER_BLANK_LINE}[^\n]+\n(?={TIMES})"
@@ -461,7 +465,7 @@ def in_lines(text: str, lengths: Sequence[int], ends: Sequence[str]) -> str:
                 break
             line += more
             stop += 2
-        divided += end + line if line or "-->" in end else ""
+        divided += end + line if line or re.search(ARROW, end) else ""
         left -= len(line) + len("".join(words[stop : stop + 1]))
         start = stop + 1
     return divided
