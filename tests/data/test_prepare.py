@@ -22,6 +22,7 @@ from aiayn.config.data import DataConfig
 from aiayn.data import corpus as corpus_store
 from aiayn.data import encode as encoding
 from aiayn.data import preparation as prepare_module
+from aiayn.data.corpus import open_verified
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.preparation import SHAPING, check_text, infer_from_text, prepare_corpus
 from aiayn.data.sources import FileText
@@ -534,6 +535,41 @@ def test_a_corpus_whose_checksums_are_right_but_whose_content_is_not_is_built_ag
     assert contents(prepare_corpus(config).folder) == before
     assert reason in caplog.text
     assert "building it again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dropped": {}, "read": 9},
+        {"dropped": [1]},
+        {"dropped": {"empty": "x"}},
+        {"dropped": None},
+        {"corpora": [5, 7, 1]},
+        {"corpora": 3},
+        {"src_tokens": -1},
+        {"tgt_tokens": None},
+        {"kept": "211"},
+    ],
+)
+def test_a_corpus_whose_report_says_other_numbers_with_a_right_checksum_is_not_opened(
+    config, changes
+):
+    found = prepare_corpus(config)
+    report = json.loads((found.folder / "report.json").read_text())
+    report["train"] |= changes
+    forged(found.folder, "report.json", json.dumps(report).encode())
+    assert "report.json" in str(open_verified(found.folder))
+    del report["train"]["dropped"]
+    forged(found.folder, "report.json", json.dumps(report).encode())
+    assert "report.json" in str(open_verified(found.folder))
+
+
+def test_a_manifest_without_checksums_of_all_files_is_not_believed(config):
+    folder = prepare_corpus(config).folder
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for files in ({}, {"tokenizer.json": manifest["files"]["tokenizer.json"]}):
+        (folder / "manifest.json").write_text(json.dumps(manifest | {"files": files}))
+        assert open_verified(folder) == "manifest.json lacks files of the corpus"
 
 
 def test_the_command_refuses_a_key_that_is_given_twice():

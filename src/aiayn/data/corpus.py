@@ -28,6 +28,9 @@ from aiayn.files import read_regular, sha256, write_json
 from aiayn.token_ids import EOS_ID, UNK_ID
 
 SPLITS, SIDES = ("train", "val"), ("src", "tgt")
+FILES = {"tokenizer.json", "report.json"} | {
+    f"{split}.{side}.{ending}" for split in SPLITS for side in SIDES for ending in ("bin", "npy")
+}
 COUNTED = 1 << 24  # subwords counted at once
 MAX_MANIFEST = 100_000_000  # bytes of a file that describes a corpus
 SAMPLE = 100  # sentences of each side that are encoded again when a corpus is opened
@@ -161,7 +164,7 @@ def _inconsistency(corpus: PreparedCorpus, settings: dict[str, Any]) -> str:
     if settings.get("tokenizer") not in (None, *OTHER_ALGORITHMS, tokenizer.fingerprint):
         return "tokenizer.json is that of another corpus"
     for split in (corpus.train, corpus.val):
-        if corpus.report[split.name]["kept"] != len(split):
+        if not _counts(corpus.report[split.name], split):
             return f"report.json does not count the {len(split)} pairs of {split.name}"
         coders = tokenizer.source, tokenizer
         for side, ids, coder in zip(SIDES, (split.src, split.tgt), coders, strict=True):
@@ -179,6 +182,18 @@ def _inconsistency(corpus: PreparedCorpus, settings: dict[str, Any]) -> str:
     return ""
 
 
+def _counts(report: dict[str, Any], split: PreparedSplit) -> bool:
+    """Returns whether a split's report has its numbers. Raises what a malformed one makes Python
+    raise.
+    """
+    tokens = {"src_tokens": len(split.src.flat), "tgt_tokens": len(split.tgt.flat)}
+    return (
+        report["kept"] == sum(report.get("corpora", [len(split)])) == len(split)
+        and report["read"] == report["kept"] + sum(report["dropped"].values())
+        and tokens.items() <= report.items()
+    )
+
+
 def open_verified(folder: Path) -> PreparedCorpus | str:
     """Opens a corpus whose files have the checksums of its manifest and belong together; else
     returns what is wrong with it.
@@ -186,6 +201,8 @@ def open_verified(folder: Path) -> PreparedCorpus | str:
     name = "manifest.json"
     try:
         manifest = json.loads(read_regular(folder / name, MAX_MANIFEST))
+        if not manifest["files"].keys() >= FILES:
+            return "manifest.json lacks files of the corpus"
         for name, expected in manifest["files"].items():
             if sha256(folder / name) != expected["sha256"]:
                 return f"{name} has other content"
