@@ -13,7 +13,7 @@ from aiayn.cli.texts import file_chunks
 from aiayn.data import text_files
 from aiayn.data.cleaning import CleaningReport, clean
 from aiayn.data.sources import text_of
-from aiayn.data.text_files import read_lines, scan
+from aiayn.data.text_files import read_lines, read_parallel, scan
 from aiayn.errors import DataError
 
 
@@ -151,6 +151,9 @@ def test_a_compressed_file_that_holds_too_much_is_refused_before_it_is_read(
     anew = shutil.copy(path, tmp_path / f"anew{suffix}")  # what was read once is not read again
     with pytest.raises(DataError, match=r"anew\.\w+: expands to more than 200 times its size"):
         file_chunks(Path(anew))
+    again = shutil.copy(path, tmp_path / f"again{suffix}")
+    with pytest.raises(DataError, match=r"again\.\w+: expands to more than 200 times its size"):
+        read_parallel("hypotheses", again, 100_000)
 
 
 def test_a_link_is_read_by_its_own_suffix_as_files_of_hugging_faces_cache_are(tmp_path):

@@ -96,7 +96,11 @@ def suffix(name: str) -> str:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Reads the lines of a text file, plain or compressed. Raises what `decoded_lines` raises."""
+    """Reads the lines of a text file, plain or compressed. Raises what `decoded_lines` and, for a
+    compressed file, `scan` raise: all of it is in memory at once.
+    """
+    if Path(path).suffix in OPENERS and Path(path).is_file():
+        scan(Path(path))
     return list(decoded_lines(path))
 
 
