@@ -103,7 +103,7 @@ MISTAKES = [
     ("train.py cache_dir=x", "cache_dir:", "did you mean data.folder?"),
     ("train.py dataset.name=x", "dataset.name:", "did you mean data?"),
     ("train.py model.pos=learned", "model.pos:", "did you mean model.positions?"),
-    ("train.py split=test", "split: no such option", "python evaluate.py split=VALUE"),
+    ("train.py split=test", "split: no such option; evaluate has it:", "evaluate.py split=VALUE"),
     ("evaluate.py run=x ckpt=y", "ckpt:", "did you mean checkpoint?"),
     ("evaluate.py run=x test_set=y", "test_set:", "did you mean test?"),
     ("evaluate.py run=x num_beams=2", "num_beams:", "did you mean search.beam_size?"),
@@ -248,7 +248,7 @@ MISTAKES = [
         "leave one out",
     ),
     # the other commands
-    ("evaluate.py", "run is missing:", "run=VALUE"),
+    ("evaluate.py", "run is missing:", "run=VALUE, a run's folder"),
     ("evaluate.py run=", "run is empty:", "run=outputs/NAME"),
     ("evaluate.py outputs/x", "outputs/x:", "run=outputs/x"),
     ("evaluate.py run=x beam_size=3", "beam_size:", "did you mean search.beam_size?"),

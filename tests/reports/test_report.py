@@ -211,7 +211,8 @@ def test_of_a_run_that_has_hardly_begun_there_is_a_page_too(tmp_path):
 
 def test_what_is_no_run_is_refused_in_one_line(run):
     with pytest.raises(
-        ConfigError, match=r"evaluation: neither a run nor a folder of runs \(.* no config\.yaml\)$"
+        ConfigError,
+        match=r"evaluation: neither a run nor a folder .*no config\.yaml\); name one, such as outputs/",
     ):
         write_report(run / "evaluation")
     (run / "config.yaml").write_text("just: text")

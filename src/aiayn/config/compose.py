@@ -105,10 +105,10 @@ def check_config(composed: DictConfig, schema: type[T]) -> T:
     """Returns the composed options as an instance of the schema. Raises ConfigError as
     `_resolved_values` does, and for impossible ones.
     """
-    return from_dict(schema, _resolved_values(composed))
+    return from_dict(schema, _resolved_values(composed, schema))
 
 
-def _resolved_values(composed: DictConfig) -> dict[str, Any]:
+def _resolved_values(composed: DictConfig, schema: "type[DataclassInstance]") -> dict[str, Any]:
     """Returns composed options as plain values, interpolations resolved.
 
     Raises ConfigError for missing ones, and for those with a variable of the environment other than
@@ -117,7 +117,8 @@ def _resolved_values(composed: DictConfig) -> dict[str, Any]:
     OmegaConf.register_new_resolver("oc.env", _storable_variable, replace=True)
     try:
         for key in sorted(OmegaConf.missing_keys(composed)):
-            raise ConfigError(f"{key} is missing: set {key}=VALUE")
+            about = options_of(schema)[key].metadata["help"]
+            raise ConfigError(f"{key} is missing: set {key}=VALUE, {about}")
         return cast(dict[str, Any], OmegaConf.to_container(composed, resolve=True))
     finally:
         OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
@@ -144,7 +145,7 @@ def resolve_options(
 
     choices are the files of each group that were chosen, overrides the arguments that chose them.
     """
-    values = _resolved_values(composed)
+    values = _resolved_values(composed, Config)
     if values["data"]["source"] == "hub" and _names_files(values["data"], overrides):
         values["data"]["source"] = "files"
         for split in ("val", "test"):  # which are still those of the hub's data set

@@ -429,7 +429,7 @@ def no_such_option(key: str, schema: type) -> str:
     elif near := nearest_option(key, schema):
         remedy = f"did you mean {near}?"
     elif schema is Config and key in options_of(EvaluateConfig):
-        remedy = f"it is one of evaluate; {program.typed('evaluate')} {key}=VALUE"
+        remedy = f"evaluate has it: {program.typed('evaluate')} {key}=VALUE"
     else:
         remedy = "leave it out" if of_train else "--help lists them all"
     return f"{key}: {'an option of train' if of_train else 'no such option'}; {remedy}"

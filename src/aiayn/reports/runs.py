@@ -205,9 +205,10 @@ def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
     for folder in folders:
         within = list(runs_within(folder))
         if not within:
+            remedy = similar_run(folder, of_folders=True) or "; name one, such as outputs/NAME"
             raise ConfigError(
                 f"{folder}: neither a run nor a folder of runs (no checkpoints/ and no "
-                f"config.yaml){similar_run(folder, of_folders=True)}"
+                f"config.yaml){remedy}"
             )
         for run in within:
             runs.setdefault(run.path.resolve(), run)

@@ -88,7 +88,7 @@ function paintOverview() {
   }
   get("overview-hint").textContent = state.heads[1]
     ? `A click here changes the ${state.active ? "second" : "first"} head.`
-    : "Rows are layers, columns are heads; a click shows one.";
+    : "Rows are layers, columns are heads. Click on one to enlarge it.";
 }
 
 function showControls() {
