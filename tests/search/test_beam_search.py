@@ -304,6 +304,10 @@ def test_a_constraint_sees_each_beams_own_source_prefix_and_log_probabilities(be
             lambda src, prefixes, log_probs: None,
             r"returns NoneType; return log-probabilities \(2, 1, \d+\)",
         ),
+        (
+            lambda src, prefixes, log_probs: log_probs * torch.nan,
+            r"NaN by step \d+ of the search; check the constraint",
+        ),
     ],
 )
 def test_a_constraint_that_allows_nothing_or_returns_something_else_is_refused(constraint, message):

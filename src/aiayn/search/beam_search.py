@@ -139,6 +139,11 @@ def beam_search(
         beams, parents = _extend(beams, log_probs, from_beam, new_tokens, length, config)
         total = total + log_probs.sum()
         if length % steps_per_check == 0 or length == longest:
+            if total.isnan() and constraint is not None:
+                raise ConfigError(
+                    f"log-probabilities are NaN by step {length} of the search; check the "
+                    "constraint of the extension, and the model without it"
+                )
             if total.isnan():
                 raise NonFiniteOutputError(f"by step {length} of the search")
             n_alive = len(beams.done) - int(beams.done.sum())
