@@ -38,7 +38,7 @@ from aiayn.config.rules import NAME_CHARACTERS, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
 from aiayn.files import sha256
 from aiayn.runs.run_folder import RunFolder
-from aiayn.sweep.jobs import SweepJob, asked_scores, is_finished, job_names
+from aiayn.sweep.jobs import SweepJob, asked_scores, canonical_override, is_finished, job_names
 from aiayn.sweep.runner import Processes
 
 SMALL = (*TEXT, *TINY)
@@ -306,6 +306,15 @@ def test_scores_that_stand_are_not_made_again_where_a_row_is_trained_on_in_vain(
 def test_a_folder_is_named_by_what_its_job_changes(batch, names):
     typed = [override for override in batch[0] if all(override in job for job in batch)]
     assert job_names(batch, typed) == names
+
+
+@pytest.mark.parametrize("value", ["my/übung", "my text", "2"])
+def test_a_row_has_one_name_in_whichever_quotes_its_value_is_written(value):
+    single, double = (
+        [canonical_override(f"data.train={mark}{value}{mark}")] for mark in ("'", '"')
+    )
+    assert single == double
+    assert job_names([single, ["data.train=x"]], []) == job_names([double, ["data.train=x"]], [])
 
 
 LONG = "a-rather-long-folder-name/" * 6

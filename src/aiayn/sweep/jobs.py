@@ -166,6 +166,8 @@ def canonical_override(override: str) -> str:
     elif isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w./-]*", value, re.ASCII):
         bare = f"{key}={value}"  # without its quotes, unless Hydra would read it as something else
         text = value if for_hydra(bare, Config) == bare else text
+    elif isinstance(value, str) and text[:1] == "'" and not re.search(r"""["'\\]""", value):
+        text = f'"{value}"'  # both quotes mean the same
     return f"{key}={text}"
 
 
