@@ -209,6 +209,15 @@ def test_of_a_run_that_has_hardly_begun_there_is_a_page_too(tmp_path):
     assert summary(run).startswith(f"done     {run}, step 0\nfiles    report.html, config.yaml\n")
 
 
+def test_a_score_near_zero_has_the_decimals_of_the_table_of_scores(run):
+    path = run / "evaluation/test/evaluation.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps(stored | {"metrics": {"sacrebleu": 0.00222}}))
+    page = write_report(run).read_text()
+    assert "0.00</b>sacreBLEU, test" in re.sub(r"</b>\s*", "</b>", page)
+    assert "0.00222" not in page
+
+
 def test_what_is_no_run_is_refused_in_one_line(run):
     with pytest.raises(
         ConfigError,

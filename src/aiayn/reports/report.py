@@ -153,7 +153,7 @@ def _tiles(run: MeasuredRun) -> list[tuple[str, str]]:
     for split, evaluation in run.evaluations.items():
         score = evaluation.score(names.metric)
         if score is not None:
-            tiles.append((shown(float(score)), f"{METRICS[names.metric].title}, {split}"))
+            tiles.append((f"{float(score):,.2f}", f"{METRICS[names.metric].title}, {split}"))
     if perplexity := best_and_last(run.records, "val/ppl"):
         lowest, _, last = map(float, perplexity)
         tiles.append((shown(last), f"validation perplexity (lowest {shown(lowest)})"))
