@@ -1,8 +1,8 @@
 """Writes what docs/your-own-text.md says of scores by the number of pairs, and its picture.
 
-A run of results/own_text.jsonl is called pairs_N/seed-K; results/own_text_5000.jsonl has the
-smallest text again, trained with later code. It is to be run again when there are more;
-it changes nothing outside the marked blocks of the page.
+A run of results/own_text.jsonl is called pairs_N/seed-K; results/own_text_N.jsonl has the same text
+again, trained with later code. It is to be run again when there are more; it changes nothing
+outside the marked blocks of the page.
 
     python benchmarks/how_much_text.py
 """
@@ -24,6 +24,7 @@ from aiayn.runs.run_folder import Record
 
 PAGE = ROOT / "docs/your-own-text.md"
 BLEU = Metric("sacrebleu", "test")
+TRAINED_AGAIN = (5_000, 10_000)  # pairs, each a study of its own
 MEANS = {"ratio": BLEU.ratio, "chrf": Metric("chrf", "test"), "ppl": Metric("perplexity", "test")}
 COLUMNS = [
     Column("pairs", "pairs"),
@@ -94,23 +95,45 @@ def blocks() -> dict[str, str]:
 
 
 def trained_again() -> str:
-    """Returns a sentence on the smallest text, trained again with later code and the same seeds."""
-    [second_group] = group_runs(published("own_text_5000"))
-    first_group = groups()[5_000]
-    difference = compare_groups([second_group, first_group], [BLEU], first_group)[BLEU][
-        second_group.path
-    ]
-    assert difference.is_paired
-    sample = second_group.sample(BLEU)
-    records = read_study(RESULTS / "own_text_5000.jsonl").values()
-    [commit] = {record["origin"]["commit"] for record in records}
+    """Returns a paragraph on the smaller texts, trained again with later code and the same seeds."""
+    sentences = []
+    precisions = {precision_of("own_text")}
+    for pairs in TRAINED_AGAIN:
+        study = f"own_text_{pairs}"
+        [second_group] = group_runs(published(study))
+        first_group = groups()[pairs]
+        difference = compare_groups([second_group, first_group], [BLEU], first_group)[BLEU][
+            second_group.path
+        ]
+        assert difference.is_paired
+        sample = second_group.sample(BLEU)
+        [commit] = {
+            record["origin"]["commit"] for record in read_study(RESULTS / f"{study}.jsonl").values()
+        }
+        sentences.append(
+            f"{pairs:,} pairs reached {sample.mean:.1f} ± {sample.sd:.1f} "
+            f"([translations](../results/translations/{study}.jsonl.xz)) with commit {commit[:7]}, "
+            f"a difference of {difference.delta:+.1f} [{difference.low:+.1f}, {difference.high:+.1f}]."
+        )
+        precisions.add(precision_of(study))
+    if len(precisions) > 1:
+        sentences.append(
+            f"Code is not all that differs: the runs of the table computed in "
+            f"{precision_of('own_text')}, these in "
+            f"{' and '.join(sorted(precisions - {precision_of('own_text')}))}."
+        )
     return wrapped(
-        f"With later code (commit {commit[:7]}) and the same seeds, 5,000 pairs reached "
-        f"{sample.mean:.1f} ± {sample.sd:.1f} test sacreBLEU (mean ± standard deviation; "
-        "[translations](../results/translations/own_text_5000.jsonl.xz)). Compared seed by seed "
-        f"with the first row, that is {difference.delta:+.1f} BLEU, with a 95 % interval (Student's "
-        f"t) from {difference.low:+.1f} to {difference.high:+.1f}."
+        "The smaller texts were trained again with later code and the same seeds. The scores are "
+        "test sacreBLEU, mean ± standard deviation; the differences are from the rows above, seed by "
+        f"seed, with 95 % intervals (Student's t). {' '.join(sentences)}"
     )
+
+
+def precision_of(study: str) -> str:
+    [precision] = {
+        record["machine"]["precision"] for record in read_study(RESULTS / f"{study}.jsonl").values()
+    }
+    return precision
 
 
 def draw(study_facts: Record, path: Path) -> None:
