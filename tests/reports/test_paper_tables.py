@@ -173,7 +173,7 @@ def test_the_sweep_of_the_nearest_name_is_suggested(tmp_path):
             find_runs([tmp_path / typed])
     model = tmp_path / "en-de.aiayn"
     model.touch()
-    with pytest.raises(ConfigError, match=r"no config\.yaml\)$"):
+    with pytest.raises(ConfigError, match=r"no config\.yaml\); name one, such as outputs/NAME$"):
         find_runs([model])
 
 
