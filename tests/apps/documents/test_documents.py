@@ -385,6 +385,14 @@ def test_a_subtitle_goes_on_until_the_next_one_begins(name, content, texts):
         ("<p translate=no>no<h2>one</h2>two", "one|two"),
         ("<p translate=no><ruby>no<rt>no</ruby> no</p><p>one", "one"),
         ("<table><td><p translate=no>no<td>one</table>", "one"),
+        ("<ul><li translate=no>no<li>one</ul><p>two</p>", "one|two"),
+        ("<ul><li translate=no>no<ul><li>no<li>no</ul>no<li>one</ul>two", "one|two"),
+        ("<ol><li translate=no>no <b>no</b></ol>one", "one"),
+        ("<ul><li translate=no>no<ol><li>no</li></ol></li><li>one</li></ul>", "one"),
+        ("<dl><dt class=notranslate>no<dd>one<dt>two</dl>", "one|two"),
+        ("<table><tr><td translate=no>no<td>one<tr><td>two</table>", "one|two"),
+        ("<table><tr translate=no><td>no<td>no<tr><td>one</table>", "one"),
+        ("<select><option translate=no>no<option>one</select>", "one"),
     ],
 )
 def test_a_kept_paragraph_without_a_closing_tag_ends_where_browsers_end_it(page, texts):

@@ -519,6 +519,16 @@ def test_the_alignment_of_words_is_that_of_their_subwords(translator):
     assert unit_weights(["", "", ""], ["", "", ""], empty).shape == (0, 0)
 
 
+def test_the_space_of_a_first_subword_belongs_to_its_sentence_without_a_blank_before_it():
+    pieces = ["", "a.", "", "b c", ""]
+    # `a.` and then a space alone, `b`, ` c`
+    lengths = ([3], [1, 1, 2])
+    attention = [(some, some, np.full((len(some), len(some)), 1 / len(some))) for some in lengths]
+    found = unit_weights(pieces, pieces, attention)
+    assert np.allclose(found[:2], [0.5, 0.5, 0, 0])
+    assert np.allclose(found[2:], [0, 0, 2 / 3, 1 / 3])
+
+
 def test_a_word_attends_to_what_its_subwords_attend_to():
     # Subwords, with their first blank: _ab c | _d e f; é (2 bytes) is cut in two.
     attention = np.array([[0.5, 0.1, 0.2, 0.1], [0.2, 0.4, 0.1, 0.1], [0.1, 0.0, 0.3, 0.3]])

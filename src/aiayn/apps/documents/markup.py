@@ -33,6 +33,15 @@ RAW_TEXT = "iframe noembed noframes textarea title xmp"  # tags in them are text
 EMPTY = "area base embed img input meta param source track"  # have no closing tag, and divide words
 VOID = f"{EMPTY} br col hr link wbr"
 RUBY = "rb rp rt rtc ruby"  # their closing tags may be missing
+# Elements that end, without a closing tag, where one of these begins, or where their list ends
+ENDED_BY = {
+    **dict.fromkeys(("dd", "dt"), ("dd", "dt")),
+    "li": ("li",),
+    "option": ("option", "optgroup"),
+    "tr": ("tr", "tbody", "thead", "tfoot"),
+    **dict.fromkeys(("td", "th"), ("td", "th", "tr", "tbody", "thead", "tfoot")),
+}
+LISTS = ("datalist", "dl", "menu", "ol", "select", "table", "ul")
 ANNOTATION = "rp rt rtc"  # how a word of the source is read: kept, and no word of the sentence
 BLOCK, IN_PARAGRAPH, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, ANNOTATION = (
     frozenset(names.split())
@@ -139,8 +148,9 @@ class Reader(HTMLParser):
         self.tokens: list[Token] = []
         self._text, self._done = text, 0
         self._event: tuple[str, str] = ("alone", "")
-        # The name of what is kept, is open, and may end without a tag: an annotation or a paragraph
-        self._implied = ""
+        # The name of what is kept, is open, and may end without a tag (an annotation, a paragraph,
+        # an item of a list or table), and how many lists and tables are open in it
+        self._implied, self._lists = "", 0
         for pattern in {TEXT_TAG, hidden}:
             text = pattern.sub(lambda match: "x" * len(match[0]), text)
         head, end, tail = text.rpartition(">")
@@ -158,7 +168,7 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         tag = tag.partition(".")[0]  # classes of WebVTT: `<c.red>` ends with `</c>`
-        self._end_implied(tag)
+        self._end_implied(tag, is_opening=True)
         values = {name: (value or "").lower() for name, value in attrs}
         is_kept = (
             tag in KEPT
@@ -166,8 +176,14 @@ class Reader(HTMLParser):
             or values.get("translate") == "no"
             or "notranslate" in values.get("class", "").split()
         ) and tag not in VOID
-        if tag in ANNOTATION or (is_kept and tag == "p"):
-            self._implied = tag
+        if self._implied in ENDED_BY and self._lists:
+            self._event = (
+                "open",
+                "",
+            )  # of an item in an item, which may have no closing tag either
+            return
+        if tag in ANNOTATION or (is_kept and (tag == "p" or tag in ENDED_BY)):
+            self._implied, self._lists = tag, 0
         self._event = ("alone" if tag in EMPTY else "keep" if is_kept else "open", tag)
         if tag in RAW_TEXT:
             self.set_cdata_mode(tag)
@@ -177,17 +193,28 @@ class Reader(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         tag = tag.partition(".")[0]
-        if tag == self._implied:
+        is_inner = self._implied in ENDED_BY and self._lists > 0
+        if tag == self._implied and not is_inner:
             self._implied = ""
-        self._end_implied(tag)
-        self._event = ("close", tag)
+        self._end_implied(tag, is_opening=False)
+        self._event = ("close", "" if is_inner else tag)
 
-    def _end_implied(self, tag: str) -> None:
-        """Closes an annotation of ruby or a paragraph that this tag ends."""
-        ends_paragraph = tag in BLOCK and tag not in IN_PARAGRAPH
-        if self._implied and (
-            ends_paragraph if self._implied == "p" else tag in RUBY or tag in BLOCK
-        ):
+    def _end_implied(self, tag: str, is_opening: bool) -> None:
+        """Closes an annotation of ruby, a paragraph or an item that this tag ends."""
+        if not self._implied:
+            return
+        if self._implied in ENDED_BY:
+            is_outer = not self._lists
+            is_end = is_outer and (
+                tag in ENDED_BY[self._implied] if is_opening else tag in (*LISTS, *ENDED_BY)
+            )
+            if tag in LISTS:
+                self._lists += 1 if is_opening else -1
+        elif self._implied == "p":
+            is_end = tag in BLOCK and tag not in IN_PARAGRAPH
+        else:
+            is_end = tag in RUBY or tag in BLOCK
+        if is_end:
             self.tokens.append(("close", self._implied, ""))
             self._implied = ""
 

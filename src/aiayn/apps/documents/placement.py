@@ -140,7 +140,9 @@ def _sentence_subwords(
         # The first subword has a space of its own before the sentence.
         stops = sentence_start - 1 + np.cumsum(np.array(lengths, int))
         starts = np.maximum(stops - lengths, sentence_start)
-        last = np.searchsorted(unit_stops, stops)
+        # That space alone is a subword of the sentence, even where no blank is before it.
+        first_unit = np.searchsorted(unit_stops, sentence_start, "right")
+        last = np.maximum(np.searchsorted(unit_stops, stops), first_unit)
         first = np.minimum(np.searchsorted(unit_stops, starts, "right"), last)
         bounds = (first[0], last[-1] + 1) if lengths else (0, 0)
         units = np.arange(*bounds)
