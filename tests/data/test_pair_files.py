@@ -463,6 +463,11 @@ def test_a_language_and_its_variant_are_two_sides(languages, langs, expected, tm
             r"data\.train=.*pairs\.xlsx: spreadsheets are not supported: save this one as comma-separated",
         ),
         ("pairs.sdlxliff", "<xliff/>", r"export XLIFF \(\.xliff\) or a translation memory"),
+        (
+            "x.tsv.zst",
+            b"\x28\xb5\x2f\xfd",
+            "this compression is not supported: decompress the file",
+        ),
         ("pairs.docx", b"PK\3\4", "office documents are not supported: save the text"),
         (
             "x.tsv",
@@ -475,6 +480,13 @@ def test_a_language_and_its_variant_are_two_sides(languages, langs, expected, tm
 def test_files_of_other_kinds_are_named_as_what_they_are(name, content, message, tmp_path):
     with pytest.raises(DataError, match=message):
         read(stored(tmp_path / name, content))
+
+
+def test_files_of_another_compression_are_named_by_their_prefix(tmp_path):
+    for lang in ("en", "de"):
+        (tmp_path / f"x.{lang}.lz4").write_bytes(b"")
+    with pytest.raises(DataError, match=r"no file .*x\.en; decompress .*x\.en\.lz4$"):
+        read(str(tmp_path / "x"))
 
 
 def test_codes_between_letters_are_blanks_and_the_first_variant_with_text_counts(tmp_path):

@@ -98,9 +98,12 @@ class FileText(RawText):
                 return path
         names = {path.name.casefold() for path in candidates}
         similar = [path for path in plain.parent.glob("*") if path.name.casefold() in names]
+        others = [Path(f"{plain}.{ending}") for ending in COMPRESSIONS]
         codes, endings = ("|".join(map(re.escape, values)) for values in (self.langs, OPENERS))
         if Path(prefix).expanduser().is_dir():
             fault = f"is a folder; name the files in it, without .{lang}"
+        elif compressed := [path for path in others if path.exists()]:
+            fault = f"no file {plain}; decompress {compressed[0]}"
         elif similar:
             fault = f"no file {plain}, but {similar[0]} exists; rename it, or change the option"
         elif extension := re.search(rf"\.({codes})({endings})?$", prefix):
@@ -187,6 +190,7 @@ def _read_pair_file(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPai
 
 
 # Formats that are not read, by suffix, and what to do instead.
+COMPRESSIONS = ("zst", "lz4", "lzma", "7z")
 TABLE = "spreadsheets are not supported: save this one as comma-separated text (.csv)"
 OFFICE = "office documents are not supported: save the text, one sentence per line, or as .html"
 OTHER_FORMATS = {
@@ -195,6 +199,7 @@ OTHER_FORMATS = {
     "sdlxliff": "this format is not supported: export XLIFF (.xliff) or a translation memory "
     "(.tmx)",
     "zip": "archives are not supported: extract this one",
+    **dict.fromkeys(COMPRESSIONS, "this compression is not supported: decompress the file"),
     "parquet": (
         "Parquet files are not supported: data.source=hub data.hub_path=FOLDER reads a folder of "
         "them"
