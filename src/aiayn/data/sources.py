@@ -18,7 +18,7 @@ from aiayn.config.data import DataOptions
 from aiayn.config.rules import listed, tagged
 from aiayn.data.cleaning import normalise
 from aiayn.data.raw_text import RawPair, RawText, remark
-from aiayn.data.text_files import MAX_EXPANSION, OPENERS, lines, scan, suffix
+from aiayn.data.text_files import OPENERS, lines, scan, suffix
 from aiayn.doors import is_behind, load_from
 from aiayn.errors import ConfigError, DataError, counted, summary_of
 
@@ -56,7 +56,7 @@ def is_pair_file(name: str) -> bool:
 class FileText(RawText):
     """One or several names, each of a file of pairs, or the prefix of a file of each language."""
 
-    max_expansion: int = MAX_EXPANSION
+    max_expansion: int | None = None
 
     @cached_property
     def files(self) -> list[tuple[str, tuple[Path, ...]]]:

@@ -45,11 +45,12 @@ COMPRESSED = {
 }
 
 
-def scan(path: Path, is_text: bool = True, max_expansion: int = MAX_EXPANSION) -> tuple[int, str]:
+def scan(path: Path, is_text: bool = True, max_expansion: int | None = None) -> tuple[int, str]:
     """Returns the number of lines and the SHA-256 of a file's decompressed content.
 
     It is read again only if it has changed. Raises DataError if it cannot be read, or not twice, or
-    if a compressed file holds more than `max_expansion` times its size, and what `opened` raises.
+    if a compressed file holds more than `max_expansion` times its size (None: where no option sets
+    it, MAX_EXPANSION), and what `opened` raises.
     """
     with _readable(path):
         status = path.stat()
@@ -68,16 +69,18 @@ def scan(path: Path, is_text: bool = True, max_expansion: int = MAX_EXPANSION) -
 
 @cache
 def _scanned(
-    path: Path, stamp: tuple[int, ...], is_text: bool, max_expansion: int
+    path: Path, stamp: tuple[int, ...], is_text: bool, max_expansion: int | None
 ) -> tuple[int, str]:
     digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
-    room = max(max_expansion * stamp[0], FREE_EXPANSION) if path.suffix in OPENERS else math.inf
+    most = max_expansion or MAX_EXPANSION
+    or_raise = "" if max_expansion is None else " or raise data.max_expansion"
+    room = max(most * stamp[0], FREE_EXPANSION) if path.suffix in OPENERS else math.inf
     with opened(path, is_text) as stream:
         while block := stream.read(1 << 20):
             if (room := room - len(block)) < 0:
                 raise DataError(
-                    f"{path}: expands to more than {max_expansion} times its size, which is rare "
-                    "for text; if the file is correct, decompress it or raise data.max_expansion"
+                    f"{path}: expands to more than {most} times its size, which is rare for text; "
+                    f"if the file is correct, decompress it{or_raise}"
                 )
             digest.update(block)
             newlines += (ends := block.count(b"\n"))
