@@ -177,10 +177,8 @@ class Reader(HTMLParser):
             or "notranslate" in values.get("class", "").split()
         ) and tag not in VOID
         if self._implied in ENDED_BY and self._lists:
-            self._event = (
-                "open",
-                "",
-            )  # of an item in an item, which may have no closing tag either
+            # An item in an item, which may have no closing tag either
+            self._event = ("open", "")
             return
         if tag in ANNOTATION or (is_kept and (tag == "p" or tag in ENDED_BY)):
             self._implied, self._lists = tag, 0
