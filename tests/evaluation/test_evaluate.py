@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 import sacrebleu
 import torch
+import yaml
 from applications import composed, translator_of
 from texts import write_lines
 
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.schema import Config
 from aiayn.config.search import SearchOverrides
+from aiayn.config.stored import to_dict
 from aiayn.data.batch import pad_sources, shift_right, source_mask
 from aiayn.data.cleaning import normalise
 from aiayn.data.tokenizer import Tokenizer
@@ -478,6 +480,8 @@ def test_translations_of_another_decoder_are_scored_and_recorded_in_place_of_a_s
     )
     assert (given.forced, given.text_sha256) == (searched.forced, searched.text_sha256)
     assert "search               none; translations of mbr.de\n" in capsys.readouterr().out
+    config = checkpoints.load(run / "checkpoints/averaged.ckpt").config
+    (run / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
     _, notes = read_runs([run])
     assert "the scores of test are those of the translations in mbr.de" in str(notes)
 

@@ -170,8 +170,8 @@ BUGS = [
         "save_straight_to_the_target",
         "files.py",
         'path.with_name(f".{path.name}.{host()}.{os.getpid()}.part")\n'
-        "    try:\n        temporary.unlink(missing_ok=True)",
-        "path\n    try:\n        temporary.unlink(missing_ok=True)",
+        "    try:\n        path.parent.mkdir(parents=True, exist_ok=True)",
+        "path\n    try:\n        path.parent.mkdir(parents=True, exist_ok=True)",
         "runs/test_checkpoints.py::test_a_full_disk_leaves_the_old_file_and_nothing_else_and_says_what_is_needed",
     ),
     Bug(
