@@ -1,5 +1,5 @@
-"""Which linear layers of a sub-layer write into the residual stream: they start smaller
-(docs/fidelity.md).
+"""Which linear layers of an extension's sub-layer write into the residual stream: they start
+smaller (docs/fidelity.md).
 """
 
 from contextlib import suppress
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from aiayn.model.attention import MultiHeadAttention
-from aiayn.model.layers import FeedForward
 
 
 def last_linears(sublayer: nn.Module, d_model: int) -> list[nn.Linear]:
@@ -22,13 +21,12 @@ def last_linears(sublayer: nn.Module, d_model: int) -> list[nn.Linear]:
         name: module for name, module in sublayer.named_modules() if isinstance(module, nn.Linear)
     }
     last: list[str] = []
-    if type(sublayer) not in (MultiHeadAttention, FeedForward):
-        with suppress(Exception):  # code of an extension that needs other inputs
-            called, last = _called_and_last(sublayer, d_model)
-            groups = {_group(sublayer, name) for name in last}
-            last += [name for name in linears.keys() - called if _group(sublayer, name) in groups]
-    found = [linears[name] for name in last if linears[name].out_features == d_model]
-    return found or _last_attributes(sublayer, d_model)
+    with suppress(Exception):  # code that needs other inputs
+        called, last = _called_and_last(sublayer, d_model)
+        groups = {_group(sublayer, name) for name in last}
+        last += [name for name in linears.keys() - called if _group(sublayer, name) in groups]
+    outputs = [linears[name] for name in last if linears[name].out_features == d_model]
+    return outputs or _last_attributes(sublayer, d_model)
 
 
 def _called_and_last(sublayer: nn.Module, d_model: int) -> tuple[set[str], list[str]]:

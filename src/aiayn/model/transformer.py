@@ -7,10 +7,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aiayn.config.model import ModelConfig
+from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.cache import DecoderCache, LayerCache
 from aiayn.model.embedding import LearnedPositions, SharedEmbedding, TiedOutput
-from aiayn.model.initialisation import last_linears
-from aiayn.model.layers import AddNorm, DecoderLayer, EncoderLayer, LayerPosition, Parts
+from aiayn.model.layers import (
+    AddNorm,
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    LayerPosition,
+    Parts,
+)
 from aiayn.model.masks import Mask, Ranges, causal_mask, within_window
 
 
@@ -78,7 +85,7 @@ class Transformer(nn.Module):
         for layer in (*self.encoder, *self.decoder):
             for sublayer in layer.children():
                 if not isinstance(sublayer, AddNorm):
-                    into_residual.update(last_linears(sublayer, self.config.d_model))
+                    into_residual.update(_last_linears(sublayer, self.config.d_model))
         drawn_by_parts: tuple[str, ...] = ()  # beginnings of the names of their modules
         for name, module in self.named_modules():
             if name.startswith(drawn_by_parts):
@@ -162,6 +169,17 @@ class Transformer(nn.Module):
         for layer, layer_cache in zip(self.decoder, cache.layers, strict=True):
             x = layer.step(x, layer_cache, position, ancestry, cache.src_mask)
         return self.decoder_norm(x)
+
+
+def _last_linears(sublayer: nn.Module, d_model: int) -> list[nn.Linear]:
+    """Returns the linear layers of a sub-layer that write into the residual stream."""
+    if type(sublayer) is MultiHeadAttention:
+        return [sublayer.w_o]
+    if type(sublayer) is FeedForward:
+        return [sublayer.w_2]
+    from aiayn.model.initialisation import last_linears  # only for parts of extensions
+
+    return last_linears(sublayer, d_model)
 
 
 def _encoding(module: nn.Module, ids: Tensor, positions: Positions | None) -> Tensor:
