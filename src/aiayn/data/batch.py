@@ -83,8 +83,8 @@ class Slots(NamedTuple):
     src_end: Any
     tgt_start: Any
     tgt_end: Any
-    here: Any  # 0, 1, 2, ...
-    following: Any
+    slot: Any  # 0, 1, 2, ...
+    next_slot: Any
     src_start_of_tgt: Any  # the same for the source of a target token
     src_end_of_tgt: Any
     tgt_start_of_src: Any
@@ -213,30 +213,30 @@ def pack(
     n_tokens = max(len(src), len(tgt))
     if n_tokens > n_slots:
         n_slots = SLOTS_UNIT * math.ceil(n_tokens / SLOTS_UNIT)
-    here = np.arange(n_slots, dtype=np.int32)
+    slot = np.arange(n_slots, dtype=np.int32)
 
     def row(values: np.ndarray, empty: np.ndarray | int) -> np.ndarray:
-        slots = np.full(n_slots, empty, np.int32)
-        slots[: len(values)] = values
-        return slots
+        filled = np.full(n_slots, empty, np.int32)
+        filled[: len(values)] = values
+        return filled
 
     tgt_in = np.roll(tgt, 1)
     tgt_in[tgt_starts] = BOS_ID
-    src_start = row(src_starts.repeat(src_lengths), here)
-    tgt_start = row(tgt_starts.repeat(tgt_lengths), here)
+    src_start = row(src_starts.repeat(src_lengths), slot)
+    tgt_start = row(tgt_starts.repeat(tgt_lengths), slot)
     rows = Slots(
         src=row(src, PAD_ID),
         tgt_in=row(tgt_in, PAD_ID),
         tgt_out=row(tgt, PAD_ID),
-        # 0 where a slot is empty: it starts with itself
-        src_position=here - src_start,
-        tgt_position=here - tgt_start,
+        # 0 wslot a slot is empty: it starts with itself
+        src_position=slot - src_start,
+        tgt_position=slot - tgt_start,
         src_start=src_start,
-        src_end=row(src_ends.repeat(src_lengths), here + 1),
+        src_end=row(src_ends.repeat(src_lengths), slot + 1),
         tgt_start=tgt_start,
-        tgt_end=row(tgt_ends.repeat(tgt_lengths), here + 1),
-        here=here,
-        following=here + 1,
+        tgt_end=row(tgt_ends.repeat(tgt_lengths), slot + 1),
+        slot=slot,
+        next_slot=slot + 1,
         src_start_of_tgt=row(src_starts.repeat(tgt_lengths), len(src)),
         src_end_of_tgt=row(src_ends.repeat(tgt_lengths), len(src)),
         tgt_start_of_src=row(tgt_starts.repeat(src_lengths), len(tgt)),

@@ -373,15 +373,20 @@ class TranslationModule(pl.LightningModule):
             )
         rows, longest = batch.rows, batch.max_length
         memory = self.model.encode(
-            batch.src,
+            rows.src[None],
             Ranges(rows.src_start, rows.src_end, rows.src_start, rows.src_end),
             Positions(rows.src_position[None], longest),
         )
         return self.model.decode(
-            batch.tgt_in,
+            rows.tgt_in[None],
             memory,
-            Ranges(*rows[-4:]),
-            Ranges(rows.tgt_start, rows.following, rows.here, rows.tgt_end),
+            Ranges(
+                rows.src_start_of_tgt,
+                rows.src_end_of_tgt,
+                rows.tgt_start_of_src,
+                rows.tgt_end_of_src,
+            ),
+            Ranges(rows.tgt_start, rows.next_slot, rows.slot, rows.tgt_end),
             Positions(rows.tgt_position[None], longest),
         )
 
