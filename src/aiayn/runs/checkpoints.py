@@ -58,11 +58,14 @@ class Checkpoint:
         return _vocab_size_of(self.tokenizer)
 
 
+# What a file holds of a checkpoint
+CONTENTS = [name for name in Checkpoint.__dataclass_fields__ if name != "path"]
+
+
 def save(path: Path, checkpoint: Checkpoint, *, kept: bool = True) -> None:
     """Writes a checkpoint file, see `write_tensors`."""
-    payload = {**vars(checkpoint), "config": to_dict(checkpoint.config)}
-    del payload["path"]
-    write_tensors(path, payload, kept=kept)
+    payload = {name: getattr(checkpoint, name) for name in CONTENTS}
+    write_tensors(path, payload | {"config": to_dict(checkpoint.config)}, kept=kept)
 
 
 def load(path: Path, just_written: bool = False) -> Checkpoint:
@@ -74,8 +77,7 @@ def load(path: Path, just_written: bool = False) -> Checkpoint:
     """
     payload = None if just_written else _read_lightning(path)
     payload = payload or read_tensors(path, just_written)
-    names = [name for name in Checkpoint.__dataclass_fields__ if name != "path"]
-    if missing := sorted(name for name in names if payload.get(name) is None):
+    if missing := sorted(name for name in CONTENTS if payload.get(name) is None):
         raise RefusedError(f"{path}: not a model (it lacks {', '.join(missing)})")
     if fault := _fault_of(payload):
         raise RefusedError(f"{path}: not a model of this program ({fault}); choose another file")
@@ -88,7 +90,7 @@ def load(path: Path, just_written: bool = False) -> Checkpoint:
     for name, weight in payload["weights"].items():
         if weight.dtype in (torch.bfloat16, torch.float16):  # of `in_bfloat16`
             payload["weights"][name] = weight.float()
-    return Checkpoint(**{name: payload[name] for name in names}, path=path)
+    return Checkpoint(**{name: payload[name] for name in CONTENTS}, path=path)
 
 
 def _fault_of(payload: Mapping[str, Any]) -> str:
@@ -141,12 +143,14 @@ def _fault_of_value(name: str, value: Any) -> str:
     numbers = torch.as_tensor(value)
     if name in MOMENTS and not (numbers.is_floating_point() or numbers.itemsize == 1):  # quantised
         return f"has the type {numbers.dtype}"
-    if numbers.dim() or name in NOT_NEGATIVE:
-        # float8 cannot be compared
-        numbers = numbers.float() if numbers.itemsize < 4 else numbers
-        if not numbers.isfinite().all():
+    if numbers.is_complex():
+        numbers = torch.view_as_real(numbers)
+    if numbers.numel() and (numbers.dim() or name in NOT_NEGATIVE):
+        # In one pass; float8 cannot be compared
+        extremes = (numbers.float() if numbers.itemsize < 4 else numbers).aminmax()
+        if not all(extreme.isfinite() for extreme in extremes):
             return "is not finite"
-        if name in NOT_NEGATIVE and (numbers < 0).any():
+        if name in NOT_NEGATIVE and extremes.min < 0:
             return "is negative"
     return ""
 
