@@ -272,17 +272,15 @@ def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> 
 
 
 def _cuts(content: str) -> tuple[set[int], list[int]]:
-    """Returns which line ends of a block stay, because a line beside them is no text, and which
+    """Returns which line ends of a block stay, because a line beside them is not text, and which
     brackets end a title.
     """
     cuts: set[int] = set()
     closings: list[int] = []
     start = 0
     for line in content.split("\n"):
-        unknown = UNKNOWN.match(line.lstrip())
-        if DIRECTIVE.match(line) or (
-            unknown and (not unknown["later"] or _is_later(content, start))
-        ):
+        words = start + len(line) - len(line.lstrip())
+        if DIRECTIVE.match(line) or _unknown_line(content, start, words):
             cuts |= {start - 1, start + len(line)}
         if title := BRACKETS.match(line):
             closings.append(start + title.start(1))
@@ -414,11 +412,13 @@ def _unknown(state: StateInline, silent: bool) -> bool:
         return False
     while state.src[words : words + 1] in (" ", "\t"):
         words += 1
-    line, name = UNKNOWN.match(state.src, words), "unknown"
-    if not line or (line["later"] and not _is_later(state.src, start)):
-        before = state.src[state.src.rfind("\n", 0, max(0, start - 1)) + 1 : start]
-        indent = len(before) - len(before.lstrip())
-        is_of_box = before[indent:].startswith((":::{", "///")) or OPTION.match(before, indent)
+    line, name = _unknown_line(state.src, start, words), "unknown"
+    if not line:
+        preceding = state.src[state.src.rfind("\n", 0, max(0, start - 1)) + 1 : start]
+        indent = len(preceding) - len(preceding.lstrip())
+        is_of_box = preceding[indent:].startswith((":::{", "///")) or OPTION.match(
+            preceding, indent
+        )
         line, name = OPTION.match(state.src, words) if is_of_box else None, "option"
     if not line:
         return False
@@ -428,9 +428,14 @@ def _unknown(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _is_later(block: str, start: int) -> bool:
-    """Returns whether a line that begins with a bar or a plus is one of a table or a poem."""
-    return start > 0 and block[0] in "|+"
+def _unknown_line(block: str, start: int, words: int) -> re.Match[str] | None:
+    """Returns the line of a block that stays whole; None if it does not. The line starts at
+    `start`, and its words do at `words`.
+    """
+    line = UNKNOWN.match(block, words)
+    # A bar or a plus begins a line of a table or a poem only after a first one.
+    is_text = line and line["later"] and not (start and block[0] in "|+")
+    return None if is_text else line
 
 
 def _dialect(state: StateInline, silent: bool) -> bool:
