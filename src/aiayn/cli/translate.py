@@ -323,7 +323,7 @@ def _translated(
     on_batch: "Progress | None",
 ) -> Iterable[str]:
     """Returns the output lines of a chunk that comes after `lines_before` lines."""
-    from aiayn.data.placeholders import has_letters
+    from aiayn.data.placeholders import has_letters, split_symbol
     from aiayn.evaluation.translation_task import task_of
     from aiayn.search.translations import Translation
 
@@ -341,13 +341,10 @@ def _translated(
     lines = [task.source_line(line) for line in lines]
     # A text without letters, such as 1984, is its own translation.
     symbols = translator.tokenizer.source.symbols
-    texts_of_lines = (
-        line.partition(" ")[2] if line.partition(" ")[0] in symbols else line
-        for line in chunk.lines
-    )
+    untagged = (split_symbol(line, symbols)[1] for line in chunk.lines)
     copied = [
         Translation(text) if task.reads_prose and not has_letters(text) else None
-        for text in texts_of_lines
+        for text in untagged
     ]
     searched = ["" if copy else line for line, copy in zip(lines, copied, strict=True)]
     if drawing:

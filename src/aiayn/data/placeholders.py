@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Collection
 
 # All patterns take time in proportion to a text's length, whatever is in it: no part of it is
 # scanned for each of many places where a match might begin.
@@ -47,6 +48,14 @@ CJK = (
 def has_letters(text: str) -> bool:
     """Returns whether anything in a text can be translated: a letter outside its placeholders."""
     return any(map(str.isalpha, text)) and any(map(str.isalpha, PLACEHOLDER.sub("", text)))
+
+
+def split_symbol(text: str, symbols: Collection[str]) -> tuple[str, str]:
+    """Splits a text into the symbol that it begins with, such as the tag <2de>, and the rest; the
+    symbol is empty without one.
+    """
+    first, _, rest = text.partition(" ")
+    return (first, rest) if first in symbols else ("", text)
 
 
 def placeholders(text: str) -> Counter[str]:

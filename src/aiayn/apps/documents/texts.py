@@ -13,7 +13,7 @@ from itertools import pairwise
 from aiayn.apps.documents.markup import MARK, Part, Pieces, parse_markup, parts_of, rendered
 from aiayn.apps.documents.placement import UNIT, Attention, unit_weights, written
 from aiayn.data.languages import primary
-from aiayn.data.placeholders import has_letters
+from aiayn.data.placeholders import has_letters, split_symbol
 from aiayn.errors import ConfigError, DataError
 from aiayn.search.line_translator import LineTranslator, Progress
 from aiayn.search.translations import Translation
@@ -137,9 +137,8 @@ class Texts:
         for number, text in enumerate(texts, first_line):
             text_tag, pieces = tag, text
             if isinstance(pieces, str):
-                first, _, rest = pieces.partition(" ")
-                if first in symbols:
-                    text_tag, pieces = first, rest
+                own_tag, pieces = split_symbol(pieces, symbols)
+                text_tag = own_tag or tag
                 pieces = parse_markup(pieces, markup, is_html)
             self._texts.append(pieces)
             for part in parts_of(pieces):
