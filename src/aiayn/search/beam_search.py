@@ -139,13 +139,13 @@ def beam_search(
         beams, parents = _extend(beams, log_probs, from_beam, new_tokens, length, config)
         total = total + log_probs.sum()
         if length % steps_per_check == 0 or length == longest:
-            if total.isnan() and constraint is not None:
+            if total.isnan():
+                if constraint is None:
+                    raise NonFiniteOutputError(f"by step {length} of the search")
                 raise ConfigError(
                     f"log-probabilities are NaN by step {length} of the search; check the "
                     "constraint of the extension, and the model without it"
                 )
-            if total.isnan():
-                raise NonFiniteOutputError(f"by step {length} of the search")
             n_alive = len(beams.done) - int(beams.done.sum())
             # Copying the caches takes time, so done sentences leave only if they are at least an
             # eighth.
