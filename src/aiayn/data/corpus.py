@@ -183,8 +183,8 @@ def _inconsistency(corpus: PreparedCorpus, settings: dict[str, Any]) -> str:
 
 
 def _counts(report: dict[str, Any], split: PreparedSplit) -> bool:
-    """Returns whether a split's report has its numbers. Raises what a malformed one makes Python
-    raise.
+    """Returns whether a split's report has its numbers. Raises errors of Python's own for a
+    malformed one.
     """
     tokens = {"src_tokens": len(split.src.flat), "tgt_tokens": len(split.tgt.flat)}
     return (

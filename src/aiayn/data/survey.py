@@ -176,9 +176,9 @@ def _swap_judge(langs: tuple[str, str]) -> Callable[[Pairs], bool]:
                 return False
             src, tgt = map(profile_of, zip(*pairs, strict=True))
             return all(
-                side.likeness(other) > EXCHANGED_SIDE * side.likeness(own)
+                side.likeness(other) > EXCHANGED_SIDE * side.likeness(same)
                 and overlap(side.words, other.words) > LIKE_PHRASEBOOK
-                for side, own, other in ((src, book.src, book.tgt), (tgt, book.tgt, book.src))
+                for side, same, other in ((src, book.src, book.tgt), (tgt, book.tgt, book.src))
             )
 
         return by_words
@@ -197,7 +197,7 @@ def _swap_judge(langs: tuple[str, str]) -> Callable[[Pairs], bool]:
                 swapped += judged == codes[::-1]
                 right += judged == codes
                 src = tgt = ""
-            # Even if all that remain were swapped, ten times as many would not be.
+            # Too many are right: the rest cannot make ten times as many swapped.
             if swapped + len(pairs) - number < 10 * right:
                 return False
         return swapped >= FEWEST_SWAPPED
@@ -277,7 +277,9 @@ def remarks(survey: dict[str, Any]) -> list[str]:
     """Returns a line for each count that is large enough to say."""
     lines, total = [], survey["pairs"]
     if survey["wrong_language"] is None:
-        lines.append("languages of the pairs are not checked: pip install 'aiayn[text]' does that")
+        lines.append(
+            "languages of the pairs are not checked: pip install 'aiayn[text]' adds this check"
+        )
     for fault, (least, option) in FAULTS.items():
         count = survey[fault] or 0
         if count >= 2 and count > least * total:

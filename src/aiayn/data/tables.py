@@ -59,10 +59,11 @@ def _table_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
     """Yields the first line, the fields and the flaw of each row of a .tsv or .csv file.
 
     A first line `sep=;`, as Excel writes it, names what is between columns; blank lines may come
-    before it. A .csv file and a .tsv
-    file written by a spreadsheet follow the rules of Python's csv: fields in quotation marks,
-    doubled inside. In other .tsv files a quotation mark is text: one that opens a sentence must not
-    swallow the lines up to the next. Undecodable bytes become surrogates.
+    before it.
+
+    A .csv file and a .tsv file written by a spreadsheet follow the rules of Python's csv: fields in
+    quotation marks, doubled inside. In other .tsv files a quotation mark is text: one that opens a
+    sentence must not swallow the lines up to the next. Undecodable bytes become surrogates.
     """
     first = [line.decode(errors="replace") for line in islice(lines(path), 100)]
     number, line = next(((n, line) for n, line in enumerate(first, 1) if line.strip()), (0, ""))

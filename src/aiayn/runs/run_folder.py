@@ -126,7 +126,7 @@ class RunFolder:
         try:
             # libyaml, where it is installed, is ten times faster: a sweep has hundreds of files.
             loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-            config = loader(_read(self.config, MAX_CONFIG).decode()).get_single_data()
+            config = loader(_read_limited(self.config, MAX_CONFIG).decode()).get_single_data()
             config["trainer"]["max_steps"]
             config["data"]["src_lang"]
             config["data"]["tgt_lang"]
@@ -314,13 +314,13 @@ def read_json(path: Path) -> Record:
     RefusedError if it is too large.
     """
     try:
-        parsed = json.loads(_read(path, MAX_JSON).decode())
+        parsed = json.loads(_read_limited(path, MAX_JSON).decode())
     except (OSError, ValueError, RecursionError):
         return {}
     return parsed if isinstance(parsed, dict) else {}
 
 
-def _read(path: Path, most: int) -> bytes:
+def _read_limited(path: Path, most: int) -> bytes:
     """Returns what `read_regular` does. Raises RefusedError for a file that is too large."""
     try:
         return read_regular(path, most)
@@ -335,7 +335,7 @@ def read_jsonl(path: Path) -> list[Record]:
     skipped. Raises RefusedError if it is too large.
     """
     try:
-        text = _read(path, MAX_LINES).decode(errors="replace")
+        text = _read_limited(path, MAX_LINES).decode(errors="replace")
     except OSError:
         return []
     records = []

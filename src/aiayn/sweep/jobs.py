@@ -46,8 +46,8 @@ MAX_NAME, MAX_VALUE, KEPT_OF_VALUE = 150, 60, 24
 # How OmegaConf reads a value: 2, 02 and "2" are one number, and true and yes are equal.
 NODES: dict[Any, Callable[[Any], ValueNode]] = {
     form: node
-    for kind, node in ((int, IntegerNode), (float, FloatNode), (bool, BooleanNode))
-    for form in (kind, kind | None)
+    for plain, node in ((int, IntegerNode), (float, FloatNode), (bool, BooleanNode))
+    for form in (plain, plain | None)
 }
 SEED = re.compile(r"(?:^|_)seed-\d+(?=_|$)")  # in a job's name
 # The checkpoint that a split is scored with; Table 3 has the former

@@ -1,5 +1,5 @@
 """Blocks of dialects of Markdown, as rules of its parser: code of MDX, short codes of Hugo over
-several lines and pictures as text, which stay as they are written, and the directives of MyST.
+several lines and pictures as text, which stay unchanged; and the directives of MyST.
 """
 
 import re
@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 
 # Code of MDX (imports and exports, and tags of components, whose attributes hold code) and other
-# blocks that stay as they are written.
+# blocks that stay unchanged.
 BEGIN = re.compile(
     r"(?P<statement>import[ \t]+(?:type[ \t]+)?(?:[{*'\"]|\w++[ \t]*+(?:,[ \t]*+[{*]|from\b))"
     r"|export[ \t]+(?:[{*]|(?:const|let|var|async|function|class|type|interface)\b(?=[^\n]*[={(\[])"
@@ -41,7 +41,7 @@ DIRECTIVE_FENCE = re.compile(
     r"|note|seealso|tip|warning|card|details|dropdown|epigraph|exercise|figure|grid|grid-item"
     r"|grid-item-card|margin|quote|sidebar|solution|tab-item|tab-set|topic)\}(?P<rest>[^\n]*)"
 )
-OPTION = re.compile(r"[ \t]*(?::[\w-]+:|\r?$)")
+DIRECTIVE_OPTION = re.compile(r"[ \t]*(?::[\w-]+:|\r?$)")
 KEPT_BLOCK = "kept_block"  # type of the tokens of blocks that stay
 
 
@@ -132,7 +132,7 @@ def _directive_fence(state: StateBlock, first: int, end: int, silent: bool) -> b
         token = state.push("inline", "", 0)
         token.content, token.map, token.children = title, [first, first + 1], []
     start = first + 1
-    while start < closing and OPTION.match(
+    while start < closing and DIRECTIVE_OPTION.match(
         state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start]
     ):
         start += 1

@@ -46,7 +46,7 @@ BRACES = (
     r"\{(?P<name>[^{}\s:!,]{1,100})?(?:,[ \t]{0,9}-?\d{1,4})?"
     r"(?:[!:](?:[^{}\n]|\{[^{}\n]{0,60}\}){0,100})?\}"
 )
-# Of Java, and with it what quotation marks around braces make text: `'{0}'` is no argument.
+# Of Java, including quoted braces: `'{0}'` is text, not an argument.
 NUMBER_IN_BRACES = (
     r"(?P<name>\{\s*\d{1,4}\s*(?:,(?!\s*(?:choice|plural|select))[^{}\n]{0,200})?\}"
     r"|'[^'{}\n]{0,200}[{}][^'\n]{0,200}(?:'|\Z))"

@@ -113,9 +113,9 @@ class Batcher:
         size, key = sum(sizes), object()
         rate = self._subwords / self._seconds if self._seconds else UNMEASURED / self._longest
         share = max(size, BATCH_SUBWORDS)
-        before = sum(min(left, share) for left in self._left.values())
-        if before and (before + size) / rate > self._longest:
-            raise QueueFullError(before / rate)
+        waiting = sum(min(left, share) for left in self._left.values())
+        if waiting and (waiting + size) / rate > self._longest:
+            raise QueueFullError(waiting / rate)
         self._left[key] = size
         translations: list[list[Translation]] = []
         try:
