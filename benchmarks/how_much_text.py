@@ -118,14 +118,14 @@ def trained_again() -> str:
         precisions.add(precision_of(study))
     if len(precisions) > 1:
         sentences.append(
-            f"Code is not all that differs: the runs of the table computed in "
+            f"Not only the code differs: the runs of the table computed in "
             f"{precision_of('own_text')}, these in "
             f"{' and '.join(sorted(precisions - {precision_of('own_text')}))}."
         )
     return wrapped(
-        "The smaller texts were trained again with later code and the same seeds. The scores are "
-        "test sacreBLEU, mean ± standard deviation; the differences are from the rows above, seed by "
-        f"seed, with 95 % intervals (Student's t). {' '.join(sentences)}"
+        "The smaller texts were trained again with later code and the same seeds. Scores are test "
+        "sacreBLEU, mean ± standard deviation. Each difference compares the same seeds with the row "
+        f"above; its 95 % interval is Student's. {' '.join(sentences)}"
     )
 
 
