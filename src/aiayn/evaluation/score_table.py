@@ -140,7 +140,7 @@ def _baseline_rows(baseline: Mapping[str, Any], system: Mapping[str, Any]) -> Ro
         randomisation = f"{tests['p_randomisation']:.4f} (randomisation)"
         halves = f"+- {of_baseline['ci']:.2f} (baseline), +- {of_system['ci']:.2f}"
         text = f"{scores}  {bootstrap}, {randomisation}; 95 % intervals {halves}"
-        rows.append((f"  {metric}", text))
+        rows.append((f" {metric}", text))
     samples = f"paired bootstrap of {baseline['n_samples']} samples"
     trials = f"paired randomisation of {baseline['n_trials']} trials"
     return [*rows, ("", f"        {samples}, {trials}; p not corrected for the number of scores")]
