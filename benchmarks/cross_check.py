@@ -8,11 +8,12 @@ compares the results.
     PYTHONPATH=joey python benchmarks/cross_check.py --text iwslt14 --seeds 0 1 2 3 -- \
         data.src_lang=de data.tgt_lang=en data.train=iwslt14/train data.val=iwslt14/valid data.test=iwslt14/test
 
-Three arms: `here` (this program), `joeynmt` (JoeyNMT's model, loss, optimizer, schedule and
-training loop on the same steps of the same ids, from the same initial weights), and
-`joeynmt-batches` (the same on JoeyNMT's own batches). All in float32. Weights of all arms, the mean
-of the same last checkpoints, are scored by this program's search, and validation perplexity is
-computed here, in plain torch. A run is a line of results/cross_check.jsonl; those that are there
+Four arms: `here` (this program), `joeynmt` (JoeyNMT's model, loss, optimizer, schedule and
+training loop on the same steps of the same ids, from the same initial weights), `joeynmt-batches`
+(the same on JoeyNMT's own batches), and `joeynmt-recipe` (all of JoeyNMT's own: batches,
+initialisation, biases, dropout, clipping, schedule and search). All in float32. Weights of all
+arms, the mean of the same last checkpoints, are scored by this program's search (of the last arm by
+JoeyNMT's), and validation perplexity is computed here, in plain torch. A run is a line of results/cross_check.jsonl; those that are there
 are kept, so that the command continues. `--curves` trains the first 50 steps of both without
 dropout and smoothing, where they must agree to rounding. Without JoeyNMT, `--report` writes
 docs/results/cross-check.md anew from the files.
@@ -23,11 +24,11 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,9 +39,11 @@ from torch import Tensor, nn
 
 import aiayn
 from aiayn.config.schema import Config
+from aiayn.data.batch import Batch
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.encode import Sentences
 from aiayn.data.sources import text_of
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError
 from aiayn.evaluation.scoring import score
 from aiayn.files import source_commit
@@ -53,7 +56,8 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 from aiayn.training.module import TranslationModule
 
 RESULTS, PAGE = ROOT / "results/cross_check.jsonl", ROOT / "docs/results/cross-check.md"
-ARMS = ("here", "joeynmt", "joeynmt-batches")
+RECIPE = "joeynmt-recipe"
+ARMS = ("here", "joeynmt", "joeynmt-batches", RECIPE)
 # float32, and JoeyNMT's epsilon of Adam, which its configuration does not offer.
 EQUAL = (
     "experiment=captions",
@@ -200,7 +204,7 @@ class OwnBatches(Steps):
 
 
 def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray) -> Any:
-    from joeynmt.batch import Batch
+    from joeynmt.batch import Batch as JoeyBatch
 
     def padded(side: Sentences, first: list[int]) -> tuple[Tensor, Tensor]:
         rows = [[*first, *side[pair].tolist(), EOS_ID] for pair in pairs]
@@ -210,7 +214,7 @@ def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray) -> Any:
         )
 
     ids, lengths = padded(src, [])
-    return Batch(
+    return JoeyBatch(
         src=ids,
         src_length=lengths,
         src_prompt_mask=None,
@@ -224,16 +228,15 @@ def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray) -> Any:
 
 
 def train_joey(
-    config: Config, start: Transformer, steps: Steps
+    config: Config, model: nn.Module, steps: Steps, *, own_recipe: bool = False
 ) -> tuple[dict[str, Tensor], list[float]]:
-    """JoeyNMT's training loop. Returns the mean of the last weights, by our names, and the loss of
-    every step.
+    """JoeyNMT's training loop. Returns the mean of its model's last weights, and the loss of every
+    step.
     """
     from joeynmt import training
     from joeynmt.config import TrainConfig
 
     optim, trainer = config.optim, config.trainer
-    model = joey_model(config, start)
     model.loss_function = ("crossentropy", optim.label_smoothing)
     options = dict.fromkeys(TrainConfig._fields) | {
         "optimizer": "adam",
@@ -257,10 +260,12 @@ def train_joey(
         "early_stopping_metric": "ppl",
         "keep_best_ckpts": 1,
     }
+    if own_recipe:  # as in JoeyNMT's configurations for Transformers
+        options |= {"clip_grad_norm": 1.0, "learning_rate_min": 1e-8}
     every, last = trainer.checkpoint_every, trainer.max_steps
     averaged = {last - every * number for number in range(trainer.average_last)}
     parameters = dict(model.named_parameters())
-    total = {name: torch.zeros_like(weight) for name, weight in start.named_parameters()}
+    total = {name: torch.zeros_like(weight) for name, weight in parameters.items()}
     losses: list[float] = []
 
     class Recorder(training.TrainManager):
@@ -272,7 +277,7 @@ def train_joey(
             losses.append(loss)
             if self.stats.steps in averaged:
                 for name, sum_ in total.items():
-                    sum_ += parameters[name_in_joey(name)].detach()
+                    sum_ += parameters[name].detach()
 
         def _save_checkpoint(self, new_best: bool, score: float) -> None:
             pass
@@ -287,11 +292,12 @@ def train_joey(
             seed=config.seed,
             train_args=SimpleNamespace(**options, _asdict=lambda: options),  # type: ignore[arg-type]
         )
-        # Its schedule is advanced after a step, by the number of the step that has been taken: one
-        # step late.
-        advance = manager.scheduler.step
-        manager.scheduler.step = lambda steps_taken: advance(steps_taken + 1)
-        advance(0)
+        if not own_recipe:
+            # Its schedule is advanced after a step, by the number of the step that has been taken:
+            # one step late.
+            advance = manager.scheduler.step
+            manager.scheduler.step = lambda steps_taken: advance(steps_taken + 1)
+            advance(0)
         manager.train_and_validate(train_data=steps, valid_data=SimpleNamespace())  # type: ignore[arg-type]
     return {name: sum_ / len(averaged) for name, sum_ in total.items()}, losses
 
@@ -305,14 +311,39 @@ def train_here(options: Sequence[str]) -> tuple[dict[str, Tensor], list[float]]:
         return load(run / "checkpoints/averaged.ckpt").weights, losses
 
 
-def validation_perplexity(model: Transformer, data: TranslationDataModule) -> float:
+def translate_by_joey(
+    model: nn.Module, tokenizer: Tokenizer, sources: Sequence[str], beam_size: int, alpha: float
+) -> list[str]:
+    """JoeyNMT's own search, 50 sentences at a time, of similar length; the translations are in the
+    order of the sources.
+    """
+    from joeynmt.search import search
+
+    ids = tokenizer.encode(sources)
+    sentences = Sentences.of(ids)
+    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+    translations = [""] * len(ids)
+    for first in range(0, len(order), 50):
+        lines = np.array(order[first : first + 50])
+        batch = joey_batch(sentences, sentences, lines)
+        longest = -1  # 1.5 times the longest source
+        outputs, _, _ = search(model, batch, longest, beam_size, alpha, generate_unk=False)
+        rows = [row.tolist() for row in outputs]
+        ended = [row[: row.index(EOS_ID)] if EOS_ID in row else row for row in rows]
+        texts = tokenizer.decode(ended)
+        for line, text in zip(lines, texts, strict=True):
+            translations[line] = text
+    return translations
+
+
+def validation_perplexity(forward: Callable[[Batch], Tensor], data: TranslationDataModule) -> float:
     """exp of the mean negative log-likelihood of the validation set's tokens, end marks counted, in
     plain torch.
     """
     total, tokens = 0.0, 0
     with torch.no_grad():
         for batch in data.val_dataloader():
-            logits = model(batch.src, batch.tgt_in, batch.src_mask).double()
+            logits = forward(batch).double()
             total += nn.functional.cross_entropy(
                 logits.flatten(0, 1), batch.tgt_out.flatten(), ignore_index=PAD_ID, reduction="sum"
             ).item()
@@ -320,38 +351,75 @@ def validation_perplexity(model: Transformer, data: TranslationDataModule) -> fl
     return math.exp(total / tokens)
 
 
+class Trained(NamedTuple):
+    """A model after its training."""
+
+    losses: list[float]  # of every step
+    translate: Callable[[list[str]], list[str]]
+    logits: Callable[[Batch], Tensor]
+
+
+def train_arm(
+    arm: str, options: Sequence[str], config: Config, data: TranslationDataModule
+) -> Trained:
+    """Trains one of the arms whose weights this program's model can hold."""
+    torch.manual_seed(config.seed)  # as a training here does
+    model = TranslationModule(config, data.tokenizer.vocab_size).model
+    if arm == "here":
+        weights, losses = train_here(options)
+    else:
+        steps = Steps(data) if arm == "joeynmt" else OwnBatches(data, config.seed)
+        theirs, losses = train_joey(config, joey_model(config, model), steps)
+        weights = {name: theirs[name_in_joey(name)] for name, _ in model.named_parameters()}
+    model.load_state_dict(weights, strict=False)
+    model.eval()
+    translator = Translator(model, data.tokenizer, config.search, "cpu")
+    return Trained(
+        losses,
+        translator.translate,
+        lambda batch: model(batch.src, batch.tgt_in, batch.src_mask),
+    )
+
+
+def train_recipe(config: Config, data: TranslationDataModule) -> Trained:
+    """Trains JoeyNMT's own model, and searches with it: nothing of this program but the sizes of
+    the model, the ids and the average.
+    """
+    torch.manual_seed(config.seed)
+    model, forward = joey(config.model, data.tokenizer.vocab_size, as_in_paper=False)
+    weights, losses = train_joey(config, model, OwnBatches(data, config.seed), own_recipe=True)
+    model.load_state_dict(weights, strict=False)
+    model.eval()
+    search, tokenizer = config.search, data.tokenizer
+
+    def translate(sources: list[str]) -> list[str]:
+        return translate_by_joey(model, tokenizer, sources, search.beam_size, search.length_penalty)
+
+    return Trained(losses, translate, forward)
+
+
 def run(arm: str, options: Sequence[str]) -> dict[str, object]:
     """Trains one arm, and scores its weights."""
     config = aiayn.compose(*options)
     data = TranslationDataModule(config.data, seed=config.seed)
     data.setup("fit")
-    torch.manual_seed(config.seed)  # as a training here does
-    model = TranslationModule(config, data.tokenizer.vocab_size).model
     start = time.process_time()
-    if arm == "here":
-        weights, losses = train_here(options)
-    else:
-        steps = Steps(data) if arm == "joeynmt" else OwnBatches(data, config.seed)
-        weights, losses = train_joey(config, model, steps)
-        losses = [
-            loss + smoothing_constant(config.optim.label_smoothing, model.vocab_size)
-            for loss in losses
-        ]
+    trained = train_recipe(config, data) if arm == RECIPE else train_arm(arm, options, config, data)
     seconds = time.process_time() - start
-    model.load_state_dict(weights, strict=False)
-    model.eval()
+    losses = trained.losses
+    if arm != "here":
+        constant = smoothing_constant(config.optim.label_smoothing, data.tokenizer.vocab_size)
+        losses = [loss + constant for loss in losses]
     sources, references = text_of(config.data, "test").read()
-    translator = Translator(model, data.tokenizer, config.search, "cpu")
-    scores = score(
-        translator.translate(sources), references, config.data.tgt_lang, ("sacrebleu", "chrf")
-    )
+    hypotheses = trained.translate(sources)
+    scores = score(hypotheses, references, config.data.tgt_lang, ("sacrebleu", "chrf"))
     return {
         "arm": arm,
         "seed": config.seed,
         "sacrebleu": scores.metrics["sacrebleu"],
         "chrf": scores.metrics["chrf"],
         "length_ratio": scores.details["sacrebleu"]["length_ratio"],
-        "val_ppl": validation_perplexity(model, data),
+        "val_ppl": validation_perplexity(trained.logits, data),
         "losses": means_of_tens(losses),
         "processor_seconds": round(seconds),
         "commit": source_commit(),
@@ -395,7 +463,7 @@ def curves(options: Sequence[str]) -> dict[str, object]:
     data.setup("fit")
     torch.manual_seed(0)
     model = TranslationModule(config, data.tokenizer.vocab_size).model
-    theirs = train_joey(config, model, Steps(data))[1]
+    theirs = train_joey(config, joey_model(config, model), Steps(data))[1]
     ours = train_here(options)[1]
     apart = max(abs(a - b) / b for a, b in zip(ours, theirs, strict=True))
     return {
@@ -509,7 +577,7 @@ def draw_curves(path: Path) -> None:
         xlabel="step",
         ylabel="loss per token (nats)",
     )
-    for arm, style in zip(ARMS, ("-", ":", "--"), strict=True):
+    for arm, style in zip(ARMS, ("-", ":", "--", "-."), strict=True):
         if runs_of_arms[arm]:
             tens = np.array([run["losses"] for run in runs_of_arms[arm].values()]).mean(axis=0)
             right.plot(10 * np.arange(1, len(tens) + 1), tens, style, label=arm)

@@ -92,8 +92,12 @@ def marian(config: ModelConfig, vocab_size: int, attention: str) -> tuple[nn.Mod
     return model, forward
 
 
-def joey(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, Forward]:
-    """JoeyNMT. Raises ImportError where it is not installed."""
+def joey(
+    config: ModelConfig, vocab_size: int, *, as_in_paper: bool = True
+) -> tuple[nn.Module, Forward]:
+    """JoeyNMT, with dropout where the paper has it, or where JoeyNMT has it, too. Raises
+    ImportError where it is not installed.
+    """
     from joeynmt.model import build_model
     from joeynmt.vocabulary import Vocabulary
 
@@ -124,8 +128,8 @@ def joey(config: ModelConfig, vocab_size: int) -> tuple[nn.Module, Forward]:
     settings["initializer"] = "xavier_uniform"
     model = build_model(settings, vocabulary, vocabulary)
     for name, module in model.named_modules():
-        # No dropout on attention weights and inside feed-forward networks.
-        if name.endswith(("att.dropout", "pwff_layer.2")):
+        # The paper has no dropout on attention weights and inside feed-forward networks.
+        if as_in_paper and name.endswith(("att.dropout", "pwff_layer.2")):
             module.p = 0.0
 
     def forward(batch: Batch) -> Tensor:
