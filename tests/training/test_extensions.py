@@ -5,6 +5,7 @@ it.
 import importlib
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -459,9 +460,40 @@ def test_a_module_given_in_python_builds_the_model_of_its_checkpoints(text, tmp_
     given = options(text, tmp_path, "", "name=run", "trainer.max_steps=2")
     run = aiayn.train(*given, module=Short)
     monkeypatch.setattr(extensions, "_named", {})
-    with pytest.raises(RefusedError, match=r"the extension test_extensions\.py#.*Short"):
+    with pytest.raises(
+        RefusedError, match=r"the extension \S*test_extensions\.py#.*Short.* module=CLASS"
+    ):
         aiayn.load(run, accelerator="cpu")
     assert len(aiayn.load(run, accelerator="cpu", module=Short).translate(["one"])) == 1
+
+
+def test_a_module_of_a_script_builds_its_model_in_commands_that_name_the_file(
+    text, tmp_path, monkeypatch, caplog
+):
+    script = tmp_path / "script_of_mine.py"
+    script.write_text(
+        "from depth_of_mine import DEPTH\nfrom aiayn.training.module import TranslationModule\n"
+        "class Short(TranslationModule):\n    @classmethod\n"
+        "    def build_model(cls, config, vocab_size):\n"
+        "        model = super().build_model(config, vocab_size)\n"
+        "        model.decoder = model.decoder[:DEPTH]\n        return model\n"
+    )
+    (tmp_path / "depth_of_mine.py").write_text("DEPTH = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    short = importlib.import_module("script_of_mine").Short
+    given = options(text, tmp_path, "", "name=run", "trainer.max_steps=1")
+    run = aiayn.train(*given, module=short)
+    assert re.search(r"evaluate run=\S+ 'extensions=\[stored\]'", caplog.text)
+    assert caplog.text.rstrip().endswith("--extension stored")
+    expected = aiayn.load(run, accelerator="cpu", module=short).translate(["one"])
+    for file in (str(script), "stored"):
+        monkeypatch.setattr(extensions, "_named", {})  # as in another process
+        assert aiayn.load(run, accelerator="cpu", extensions=[file]).translate(["one"]) == expected
+    assert "differs" not in caplog.text
+    (tmp_path / "depth_of_mine.py").write_text("DEPTH = 1  # changed\n")
+    aiayn.load(run, accelerator="cpu", engine="torch", module=short)
+    assert "depth_of_mine.py differs from the file that the model was trained with" in caplog.text
 
 
 @pytest.mark.quick("rotary")

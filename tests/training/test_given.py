@@ -1,5 +1,6 @@
 """What `aiayn.train` gets in Python is part of a run's configuration."""
 
+import importlib
 import os
 import random
 import subprocess
@@ -119,6 +120,66 @@ def test_a_callback_that_is_given_again_keeps_the_description_of_its_first_run()
     before = description(callback)
     callback.value = 2
     assert description(callback) == before
+
+
+def write_modules(folder, factor):
+    """A callback in a package, which imports a file beside it and one of the root, and an object of
+    a third file.
+    """
+    (folder / "of_mine").mkdir(exist_ok=True)
+    for name, source in {
+        "of_mine/__init__.py": "",
+        "of_mine/numbers.py": f"FACTOR = {factor}\n",
+        "of_mine/scaling.py": (
+            "from pytorch_lightning import Callback\nfrom .numbers import FACTOR\n"
+            "import of_root\nclass Scaling(Callback):\n"
+            "    def __init__(self, slope): self.slope = slope\n"
+        ),
+        "of_root.py": "ONE = 1\n",
+        "slopes_of_mine.py": f"class Slope:\n    def __call__(self): return {factor}\n",
+    }.items():
+        (folder / name).write_text(source)
+    for name in ("of_mine", "of_mine.numbers", "of_mine.scaling", "of_root", "slopes_of_mine"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
+def test_files_that_a_callback_from_python_imports_are_hashed_and_kept(
+    config, tmp_path, monkeypatch
+):
+    own = tmp_path / "own"
+    own.mkdir()
+    write_modules(own, 1)
+    monkeypatch.syspath_prepend(own)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    scaling = importlib.import_module("of_mine.scaling")
+    config = replace(config, trainer=replace(config.trainer, max_steps=1))
+    run = train(config, tmp_path, callbacks=[scaling.Scaling(1)])
+    copies = RunFolder(run).extensions
+    assert {path.relative_to(copies): path.read_bytes() for path in copies.rglob("*.py")} == {
+        path.relative_to(own): path.read_bytes()
+        for path in own.rglob("*.py")
+        if path.name != "slopes_of_mine.py"
+    }
+    more = replace(config, trainer=replace(config.trainer, max_steps=2))
+    write_modules(own, 22)
+    scaling = importlib.import_module("of_mine.scaling")
+    with pytest.raises(RefusedError, match=r"extensions_sha256: .*of_mine/numbers\.py:"):
+        train(more, tmp_path, callbacks=[scaling.Scaling(1)])
+    write_modules(own, 1)
+    scaling = importlib.import_module("of_mine.scaling")
+    train(more, tmp_path, callbacks=[scaling.Scaling(1)])
+
+
+def test_code_of_an_attribute_is_part_of_its_description(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def described(factor):
+        write_modules(tmp_path, factor)
+        return description(Own(importlib.import_module("slopes_of_mine").Slope()))
+
+    assert described(1) == described(1) != described(22)
 
 
 def test_a_run_goes_on_only_with_what_it_was_given(config, tmp_path):

@@ -35,6 +35,7 @@ from aiayn.errors import (
     RefusedError,
     UserError,
     explain_own_code,
+    is_own_file,
     library_folders,
     summary_of,
 )
@@ -42,6 +43,7 @@ from aiayn.errors import (
 log = logging.getLogger(__name__)
 
 STORED = "stored"  # in the place of a file: the run's own copies
+NOTEBOOK = "notebook"  # in the place of the file of a class that has none
 # What this program measures itself, under val/NAME or in evaluation.json.
 OWN_METRICS = {name.rpartition("/")[2] for name in METRICS}
 # Functions of hypotheses and references, by name; one with a parameter `sources` gets those, too
@@ -49,6 +51,7 @@ OWN_METRICS = {name.rpartition("/")[2] for name in METRICS}
 Metrics = Mapping[str, Callable[..., float]]
 # By file_id: what builds models in this process, with PARTS or a Module
 _named: dict[str, Any] = {}
+_named_classes: dict[str, type] = {}  # those that a caller gave, by FILE or FILE#CLASS
 _imported_files: dict[str, "Extension"] = {}  # by name, as they were imported last
 _imported_helpers: dict[str, bytes] = {}  # contents of their modules, by the modules' names
 
@@ -82,13 +85,7 @@ def load_extensions(paths: Sequence[str]) -> list[Extension]:
     names = [extension.name for extension in extensions]
     for name in names:
         require(names.count(name) == 1, f"extensions: two files are called {name}.py; rename one")
-    helpers: dict[str, bytes] = {}
-    for extension in extensions:
-        for name, content in extension.helpers.items():
-            require(
-                helpers.setdefault(name, content) == content,
-                f"extensions: two different files are imported as {name}; rename one",
-            )
+    sources_of(extensions, ())
     return extensions
 
 
@@ -170,14 +167,15 @@ def imported(paths: Sequence[str]) -> list[Extension]:
     return [_imported_files[name] for name in names if name in _imported_files]
 
 
-def _helpers_of(source: bytes, folder: Path) -> dict[str, bytes]:
+def _helpers_of(source: bytes, folder: Path, package: str = "") -> dict[str, bytes]:
     """Returns the files that Python code imports, directly or through each other, from outside
     site-packages and the standard library.
 
-    The key is the path of the module below its import root, such as `mine/layers.py`.
+    The key is the path of the module below its import root, such as `mine/layers.py`; `package` is
+    that of the code.
     """
     helpers: dict[str, bytes] = {}
-    pending = [(source, "")]
+    pending = [(source, package)]
     while pending:
         for module in _imported_modules(*pending.pop()):
             name, file = _own_file(module, folder)
@@ -380,21 +378,83 @@ def name_class(cls: type) -> str:
     # A file that brings the class may bring PARTS, too
     if not isinstance(_named.get(file_id), ModuleType):
         _named[file_id] = SimpleNamespace(Module=cls)
+        _named_classes[file_id.rpartition(":")[0]] = cls
     return file_id
 
 
 def id_of_class(cls: type) -> str:
     """Returns what a run stores of a class that a caller in Python gave: FILE:SHA-256, or
-    FILE#CLASS:SHA-256.
+    FILE#CLASS:SHA-256, with the file's path below its import root.
     """
-    try:
-        path = Path(inspect.getsourcefile(cls) or "")
-        content = path.read_bytes() if path.is_file() else inspect.getsource(cls).encode()
-    except (OSError, TypeError):
+    path, root, content = _source_of(cls)
+    if content is None:
         return f"{cls.__qualname__}:unknown"
-    name = path.name if path.is_file() else "notebook"
+    name = path.relative_to(root).as_posix() if path and root else NOTEBOOK
     is_usual = cls.__qualname__ in ("Module", "DataModule")
     return _file_id(name if is_usual else f"{name}#{cls.__qualname__}", content)
+
+
+def _source_of(cls: type) -> tuple[Path | None, Path | None, bytes | None]:
+    """Returns a class's file, its import root and its content; of a notebook's class no file and
+    its own lines; only None where there is no source.
+    """
+    try:
+        path = Path(inspect.getsourcefile(cls) or "").absolute()
+        if not path.is_file():
+            return None, None, inspect.getsource(cls).encode()
+        content = path.read_bytes()
+    except (OSError, TypeError):
+        return None, None, None
+    package = getattr(sys.modules.get(cls.__module__), "__package__", None) or ""
+    folders = package.split(".") if package else []
+    # An extension's package is no folder
+    is_inside = path.parts[-len(folders) - 1 : -1] == tuple(folders)
+    return path, path.parents[len(folders) if is_inside else 0], content
+
+
+def sources_of_class(cls: type) -> dict[str, bytes]:
+    """Returns the file of a class that a caller in Python gave, and after it those that it imports,
+    by their paths below their import roots.
+
+    A class of a notebook has its own lines alone; one of a library has nothing.
+    """
+    path, root, content = _source_of(cls)
+    if content is None:
+        return {}
+    if path is None or root is None:
+        return {f"{NOTEBOOK}/{cls.__name__}.py": content}
+    if not is_own_file(str(path)):
+        return {}
+    name = path.relative_to(root)
+    return {name.as_posix(): content} | _helpers_of(content, root, ".".join(name.parent.parts))
+
+
+def ids_of_classes(classes: Sequence[type]) -> list[str]:
+    """Returns what a run stores of classes that a caller in Python gave, and of what their files
+    import, each once.
+    """
+    ids = [id_of_class(cls) for cls in classes]
+    for cls in classes:
+        helpers = [*sources_of_class(cls).items()][1:]
+        ids += [_file_id(name, content) for name, content in helpers]
+    return list(dict.fromkeys(ids))
+
+
+def sources_of(extensions: Sequence[Extension], classes: Sequence[type]) -> dict[str, bytes]:
+    """Returns all files of a run's code, by their paths below their import roots. Raises
+    ConfigError if two of them have one path.
+    """
+    sources: dict[str, bytes] = {}
+    files = [
+        {**extension.helpers, extension.path.name: extension.source} for extension in extensions
+    ]
+    for own in [*files, *map(sources_of_class, classes)]:
+        for name, content in own.items():
+            require(
+                sources.setdefault(name, content) == content,
+                f"extensions: two different files are imported as {name}; rename one",
+            )
+    return sources
 
 
 def builds_model(cls: type) -> bool:
@@ -425,6 +485,14 @@ def file_names(ids: str | None) -> list[str]:
     return [file_id.partition(":")[0] for file_id in ids.split(",")] if ids else []
 
 
+def is_importable(name: str) -> bool:
+    """Returns whether a command can import FILE or FILE#CLASS: no module of a package, and no class
+    of a notebook or of a function.
+    """
+    file, _, class_name = name.partition("#")
+    return file.endswith(".py") and not {"/", "."}.intersection(file[:-3] + class_name)
+
+
 def builders_of(ids: str | None) -> list[Any]:
     """Returns the modules that a model was built with. Warns of a file that has changed. Raises
     RefusedError if a file of this name is not named.
@@ -432,12 +500,21 @@ def builders_of(ids: str | None) -> list[Any]:
     builders = []
     for file_id in ids.split(",") if ids else []:
         name, _, sha256 = file_id.partition(":")
+        file, _, class_name = name.partition("#")
+        for other, code in [*_named.items()] if class_name else ():
+            if other.partition(":")[0] == file and hasattr(code, class_name):
+                name_class(getattr(code, class_name))
         same_name = [other for other in _named if other.partition(":")[0] == name]
         if not same_name:
+            remedy = "pass the class to aiayn.load(RUN, module=CLASS)"
+            if is_importable(name):
+                remedy = (
+                    f"add extensions=[FOLDER/{file}], or --extension FOLDER/{file} to `aiayn` "
+                    f"commands; --extension {STORED} runs the run's own copy"
+                )
             raise RefusedError(
                 f"the model needs the extension {name} (SHA-256 {sha256[:16]}...), and code runs "
-                f"only if you name it: add extensions=[FOLDER/{name}], or --extension "
-                f"FOLDER/{name} to `aiayn` commands; --extension {STORED} runs the run's own copy"
+                f"only if you name it: {remedy}"
             )
         if file_id not in _named:
             _warn_of_other_source(name, sha256, same_name[-1])
@@ -450,9 +527,11 @@ def warn_of_changed_files(ids: Sequence[str]) -> None:
     names that a run stores.
     """
     stored = {file_id.rpartition(":")[0]: file_id.rpartition(":")[2] for file_id in ids}
-    for extension in _imported_files.values():
-        if extension.path.name in stored:
-            for file_id in ids_of_files([extension]):
+    ids_here = [ids_of_files([extension]) for extension in _imported_files.values()]
+    ids_here += [ids_of_classes([cls]) for cls in _named_classes.values()]
+    for own, *helpers in ids_here:
+        if own.rpartition(":")[0] in stored:
+            for file_id in (own, *helpers):
                 name, _, sha256 = file_id.rpartition(":")
                 if stored.get(name, sha256) != sha256:
                     _warn_of_other_source(name, stored[name], file_id)

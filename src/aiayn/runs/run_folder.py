@@ -12,12 +12,18 @@ import os
 import re
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO, TypeGuard, cast
 
-from aiayn.config.extensions import STORED, Extension, constraining, load_extensions
+from aiayn.config.extensions import (
+    STORED,
+    constraining,
+    file_names,
+    is_importable,
+    load_extensions,
+)
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.files import atomic_write, jsonl_line, open_regular, read_regular
 
@@ -136,15 +142,12 @@ class RunFolder:
             ) from error
         return config
 
-    def store_sources(self, extensions: Sequence[Extension]) -> None:
-        """Copies the files, and those that they import, into the run."""
-        for extension in extensions:
-            for name, content in {
-                **extension.helpers,
-                extension.path.name: extension.source,
-            }.items():
-                path = self.extensions / name
-                atomic_write(path, content)
+    def store_sources(self, sources: Mapping[str, bytes]) -> None:
+        """Copies the files of the user's code, by their paths below their import roots, into the
+        run.
+        """
+        for name, content in sources.items():
+            atomic_write(self.extensions / name, content)
 
     def read_metrics(self) -> list[Record]:
         """Returns the lines of metrics.jsonl that have a step."""
@@ -273,7 +276,10 @@ def with_stored(paths: Sequence[str] | None, run: Path) -> list[str]:
     with suppress(RefusedError):  # a checkpoint by itself
         stored = folder.read_config()
     if STORED in paths:
-        copies = [folder.extensions / Path(name).name for name in stored.get("extensions", [])]
+        names = [Path(name).name for name in stored.get("extensions", [])]
+        parts = file_names(stored.get("model", {}).get("parts"))
+        names += [name.partition("#")[0] for name in parts if is_importable(name)]
+        copies = [folder.extensions / name for name in dict.fromkeys(names)]
         if not copies or not all(copy.is_file() for copy in copies):
             raise RefusedError(
                 f"extension {STORED}: {folder.extensions} holds no copies of this run's "

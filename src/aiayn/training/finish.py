@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from aiayn.config import program
+from aiayn.config.extensions import STORED, file_names, is_importable
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import ConfigError, RefusedError, optional
@@ -91,15 +93,29 @@ def summary(run: Path) -> str:
         folder.config,
     )
     existing = ", ".join(str(path.relative_to(run)) for path in files if path.exists())
+    lines += [f"files    {existing}", *next_commands(run, folder.read_config())]
+    return "\n".join(lines)
+
+
+def next_commands(run: Path, config: dict[str, Any]) -> list[str]:
+    """Returns lines with the commands that evaluate a run and translate with it.
+
+    They name the files of parts, without which the model cannot be loaded; in the place of classes
+    that `aiayn.train` was given, the run's own copies.
+    """
+    extensions, parts = config["extensions"], file_names(config.get("model", {}).get("parts"))
+    own_files = {Path(name).name for name in extensions}
+    for name in parts:
+        if not is_importable(name):
+            return [f"next     aiayn.load({str(run)!r}, module=CLASS) in Python"]
+        if name.partition("#")[0] not in own_files:
+            extensions = [STORED]
     evaluate = f"{program.typed('evaluate')} run={run}"
     translate = f"{program.typed('translate')} {run}"
-    config = folder.read_config()
-    if config.get("model", {}).get("parts"):
-        # Without the files that brought its parts the model cannot be loaded.
-        evaluate += " " + shlex.quote(f"extensions=[{','.join(config['extensions'])}]")
-        translate += program.extension_flags(config["extensions"])
-    lines += [f"files    {existing}", f"next     {evaluate}", f"         {translate}"]
-    return "\n".join(lines)
+    if parts:
+        evaluate += " " + shlex.quote(f"extensions=[{','.join(extensions)}]")
+        translate += program.extension_flags(extensions)
+    return [f"next     {evaluate}", f"         {translate}"]
 
 
 def average_last(run: RunSpec, services: RunServices) -> Checkpoint:

@@ -32,11 +32,13 @@ from aiayn.config.extensions import (
     Metrics,
     check_extensions,
     file_names,
-    id_of_class,
     ids_of_builders,
+    ids_of_classes,
     ids_of_files,
     metrics_of,
     register_extensions,
+    sources_of,
+    sources_of_class,
 )
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
@@ -91,6 +93,7 @@ class Research:
     callbacks: Sequence[pl.Callback] = ()  # instances, from Python
     metrics: Metrics = field(default_factory=dict)
     ids: list[str] = field(default_factory=list)  # FILE:SHA-256 of all the code, as a run stores it
+    sources: Mapping[str, bytes] = field(default_factory=dict)  # the files, as a run copies them
     # Of the files with this code, and of Lightning's classes, as messages name them
     file_names: Sequence[str] = ()
 
@@ -165,14 +168,19 @@ def _combined(
     for cls, base in ((module_class, TranslationModule), (data_class, TranslationDataModule)):
         if not (isinstance(cls, type) and issubclass(cls, base)):
             raise ConfigError(f"{cls!r:.80} is not a subclass of {base.__name__}; pass the class")
-    classes = [module_class, data_class, *map(type, callbacks)]
-    ids = ids_of_files(extensions)
-    ids += [id_of_class(cls) for cls in classes if not _is_library(cls)]
-    ids = list(dict.fromkeys(ids))
-    library_names = [cls.__name__ for cls in map(type, callbacks) if _is_library(cls)]
-    names = file_names(",".join(ids)) + library_names
-    metrics = metrics_of(extensions)
-    return Research(extensions, module_class, data_class, callbacks, metrics, ids, names)
+    given = [*filter(None, (module, datamodule)), *map(type, callbacks)]
+    own = [cls for cls in given if not _is_library(cls)]
+    ids = list(dict.fromkeys([*ids_of_files(extensions), *ids_of_classes(own)]))
+    return Research(
+        extensions,
+        module_class,
+        data_class,
+        callbacks,
+        metrics_of(extensions),
+        ids,
+        sources_of(extensions, own),
+        file_names(",".join(ids)) + [cls.__name__ for cls in given if _is_library(cls)],
+    )
 
 
 def warn_of_unused_code(research: Research) -> None:
@@ -278,9 +286,12 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
         return UNKNOWN
     cls = type(value)
     class_name = _name(cls) if _is_library(cls) else _text(cls, within)
+    attributes = dict(vars(value))
+    if within[1:] and not _is_library(cls) and (sources := sources_of_class(cls)):
+        attributes["code"] = _sha256(str(sources))  # its file is not among those of the run
     # Slots, or a state in C: there is more than its attributes
     hidden = UNKNOWN if cls.__basicsize__ > Research.__basicsize__ else ""
-    return f"{class_name}({_attributes(vars(value), within)}){hidden}"
+    return f"{class_name}({_attributes(attributes, within)}){hidden}"
 
 
 def _members(cls: type) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class CheckpointSaver(Checkpoint):
             self.services.check_folder()
             self.services.folder.write_config(self.run.config)
             if self.run.research.ids:  # code of one's own, perhaps with another optimizer
-                self.services.folder.store_sources(self.run.research.extensions)
+                self.services.folder.store_sources(self.run.research.sources)
                 warn_of_unused_options(self.run.config.optim, trainer.optimizers[0])
             if self.run.checkpoint:
                 checkpoint_folder.remove_after(folder, step)
