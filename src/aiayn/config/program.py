@@ -81,11 +81,8 @@ def typed(command: str) -> str:
 
 def typed_again() -> str:
     """Returns the command line of this process as people type it."""
-    if _subcommand:
-        program = [_in_environment("aiayn"), _subcommand]
-    else:
-        program = [_in_environment("python"), sys.argv[0]]
-    return shlex.join([*program, *sys.argv[1:]])
+    program, script = ("aiayn", _subcommand) if _subcommand else ("python", sys.argv[0])
+    return shlex.join([_in_environment(program), script, *sys.argv[1:]])
 
 
 def _in_environment(name: str) -> str:
@@ -96,12 +93,7 @@ def _in_environment(name: str) -> str:
     on_path = str(folder) in os.environ.get("PATH", "").split(os.pathsep)
     if on_path or sys.prefix == sys.base_prefix or not (folder / name).exists():
         return name
-    working_folder = Path.cwd()
-    return str(
-        (folder / name).relative_to(working_folder)
-        if folder.is_relative_to(working_folder)
-        else folder / name
-    )
+    return str(folder / name).removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def extension_flags(files: Sequence[str]) -> str:
