@@ -244,7 +244,7 @@ def tokens_per_device(config: Config) -> int:
     if config.data.max_tokens_per_device is not None:
         return config.data.max_tokens_per_device
     tokens = 16_384
-    if choose_device(config.trainer.accelerator).type == "cuda":
+    if _accelerator(config.trainer) == "gpu":
         gpus = range(torch.cuda.device_count())
         memory = min(torch.cuda.get_device_properties(number).total_memory for number in gpus)
         fitting = next(tokens for least, tokens in TOKENS_BY_MEMORY.items() if memory >= least)
