@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiayn.errors import RefusedError
 from aiayn.files import atomic_write, fsync_folder
@@ -38,9 +38,22 @@ def optimizer_path(checkpoint: Path) -> Path:
     return checkpoint.with_suffix(".optim")
 
 
-def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
-    """Returns the newest undamaged checkpoint that has an optimizer state, and both; warns of
-    damaged ones.
+class ResumeState(NamedTuple):
+    """A checkpoint to continue from, and the optimizer's state that belongs to it."""
+
+    checkpoint: Checkpoint
+    optimizer: dict[str, Any]
+
+    def refusal(self, reason: str) -> RefusedError:
+        """Returns the error for an optimizer's state that does not fit this training."""
+        return RefusedError(
+            f"step_{self.checkpoint.step}.optim does not hold the state of this training "
+            f"({reason}); remove it to continue from an older checkpoint"
+        )
+
+
+def load_newest(folder: Path) -> ResumeState | None:
+    """Returns the newest undamaged checkpoint that has an optimizer state; warns of damaged ones.
 
     Returns None if there is no checkpoint at all. Raises RefusedError if all are damaged or without
     that state.
@@ -55,7 +68,7 @@ def load_newest(folder: Path) -> tuple[Checkpoint, dict[str, Any]] | None:
             checkpoint = load(path)
             if checkpoint.step != step:
                 raise RefusedError(f"{path}: holds step {checkpoint.step}, not the one of its name")
-            return checkpoint, load_states(optimizer_path(path))
+            return ResumeState(checkpoint, load_states(optimizer_path(path)))
         except RefusedError as error:
             log.warning("warning: %s; trying the one before", error)
     if complete:

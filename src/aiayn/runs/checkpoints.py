@@ -25,11 +25,16 @@ from torch import Tensor, nn
 
 from aiayn.config.extensions import STORED, file_names
 from aiayn.config.resolve import RunConfig
-from aiayn.config.rules import MAX_COUNT
 from aiayn.config.stored import stored_config, to_dict
 from aiayn.errors import ConfigError, RefusedError, one_line, writing
 from aiayn.files import atomic_file, open_regular
-from aiayn.runs.run_folder import CHECKSUM_PREFIX, CHECKSUM_SIZE, checksum_at_end, read_checksum
+from aiayn.runs.run_folder import (
+    CHECKSUM_PREFIX,
+    CHECKSUM_SIZE,
+    checksum_at_end,
+    is_count,
+    read_checksum,
+)
 
 FORMAT = 1
 MOST_NAMES = 4  # of a tensor, which is stored once; each could become a copy in memory
@@ -98,10 +103,10 @@ def _fault_of(payload: Mapping[str, Any]) -> str:
     shows that a file is complete, not who made it.
     """
     for name in ("step", "micro_batches"):
-        if not _is_count(payload[name]):
+        if not is_count(payload[name]):
             return f"{name} is not a count"
     steps, weights = payload["averaged"], payload["weights"]
-    if not isinstance(steps, list) or not all(_is_count(step) for step in steps):
+    if not isinstance(steps, list) or not all(is_count(step) for step in steps):
         return "averaged is not a list of steps"
     if not isinstance(payload["corpus"], str):
         return "corpus is not a fingerprint"
@@ -153,10 +158,6 @@ def _fault_of_value(name: str, value: Any) -> str:
         if name in NOT_NEGATIVE and extremes.min < 0:
             return "is negative"
     return ""
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MAX_COUNT
 
 
 def _vocab_size_of(tokenizer: str) -> int:

@@ -24,6 +24,7 @@ from aiayn.config.extensions import (
     is_importable,
     load_extensions,
 )
+from aiayn.config.rules import MAX_COUNT
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.files import atomic_write, jsonl_line, open_regular, read_regular
 
@@ -312,7 +313,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 def is_count(value: Any) -> TypeGuard[int]:
     """Returns True for an int that can be a number of steps or lines."""
-    return is_number(value) and isinstance(value, int) and 0 <= value < 1 << 53
+    return type(value) is int and 0 <= value <= MAX_COUNT
 
 
 def read_json(path: Path) -> Record:
@@ -389,8 +390,8 @@ def refuse_link(path: Path) -> None:
 
 def drop_records_after(path: Path, step: int) -> None:
     """Drops the records of later steps: a run that resumes at `step` will write them again."""
-    records = [record for record in read_jsonl(path) if is_count(record.get("step"))]
-    write_jsonl(path, [record for record in records if record["step"] <= step])
+    steps = range(step + 1)
+    write_jsonl(path, [record for record in read_jsonl(path) if record.get("step") in steps])
 
 
 def series(records: list[Record], key: str) -> list[tuple[float, float]]:

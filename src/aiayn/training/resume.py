@@ -5,8 +5,8 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Any, TextIO
+from dataclasses import replace
+from typing import TextIO
 
 from filelock import lock_descriptor
 
@@ -16,28 +16,13 @@ from aiayn.config.stored import filled, to_dict, too_late
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.runs import checkpoint_folder
-from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.checkpoint_folder import ResumeState
 from aiayn.runs.continuation import check_unchanged, read_options
 from aiayn.runs.run_folder import RunFolder, open_unlinked, refuse_link
 from aiayn.search.build import load_tokenizer
 from aiayn.training.distributed.ranks import global_rank
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ResumeState:
-    """A checkpoint of an earlier start of the run, and the optimizer's state that belongs to it."""
-
-    checkpoint: Checkpoint
-    optimizer: dict[str, Any]
-
-    def refusal(self, reason: str) -> RefusedError:
-        """Returns the error for an optimizer's state that does not fit this training."""
-        return RefusedError(
-            f"step_{self.checkpoint.step}.optim does not hold the state of this training "
-            f"({reason}); remove it to continue from an older checkpoint"
-        )
 
 
 def fill_as_stored(folder: RunFolder, options: Config) -> Config:
@@ -51,7 +36,7 @@ def fill_as_stored(folder: RunFolder, options: Config) -> Config:
     if folder.config.exists():
         return filled(options, to_dict(read_options(folder)))
     newest = checkpoint_folder.load_newest(folder.checkpoints)
-    return filled(options, to_dict(newest[0].config)) if newest else options
+    return filled(options, to_dict(newest.checkpoint.config)) if newest else options
 
 
 def load_resume_state(
@@ -65,7 +50,7 @@ def load_resume_state(
     newest = checkpoint_folder.load_newest(folder.checkpoints)
     if newest is None:
         return None
-    checkpoint, _ = newest
+    checkpoint = newest.checkpoint
     # config.yaml may be gone, and weights fit into a model with another number of heads as well.
     check_unchanged(folder, config, checkpoint.config)
     vocabulary = load_tokenizer(checkpoint)
@@ -82,7 +67,7 @@ def load_resume_state(
                 f"{folder.path} was started {difference} {stored[:16]}, now {current[:16]}); "
                 "give a new run another name="
             )
-    return ResumeState(*newest)
+    return newest
 
 
 def store_test(folder: RunFolder, config: Config) -> None:

@@ -31,6 +31,7 @@ from aiayn.hardware import (
     tokens_per_device,
 )
 from aiayn.model.flops import n_parameters
+from aiayn.runs.checkpoint_folder import ResumeState
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import ValidationHistory, end_reason
 from aiayn.runs.run_folder import RunFolder
@@ -40,7 +41,6 @@ from aiayn.training.callbacks.display import Display
 from aiayn.training.distributed.ranks import StopRequest, global_rank
 from aiayn.training.module import TranslationModule
 from aiayn.training.research import Research
-from aiayn.training.resume import ResumeState
 
 if TYPE_CHECKING:
     from aiayn.training.checkpoint_io import BackgroundWriter
