@@ -28,7 +28,7 @@ from aiayn.config.rules import (
     one_of,
     options_of,
     require,
-    written,
+    require_value,
 )
 from aiayn.config.schema import Config
 from aiayn.config.stored import from_dict, stored_options, to_dict
@@ -153,10 +153,12 @@ def resolve_options(
                 values["data"][split] = None
     if values["data"]["source"] == "phrasebook":
         for split in ("train", "val", "test"):
-            require(
+            require_value(
                 values["data"][split] in (split, None),
-                f"{written(f'data.{split}', values['data'][split])}: the built-in corpus, "
-                "data=phrasebook, has its own text; to train on files, add data.source=files",
+                f"data.{split}",
+                values["data"][split],
+                "the built-in corpus, data=phrasebook, has its own text; to train on files, add "
+                "data.source=files",
             )
     if values["name"] is None:
         values["name"] = default_name(choices, values["init_from"])

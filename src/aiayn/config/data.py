@@ -15,8 +15,8 @@ from aiayn.config.rules import (
     option_group,
     path_or_paths,
     require,
+    require_value,
     tagged,
-    written,
 )
 from aiayn.config.tasks import TASKS
 
@@ -156,10 +156,12 @@ class DataOptions(Options):
             "data.hub_path is empty: name a data set, or use data=files with data.train=PREFIX",
         )
         is_algorithm = self.tokenizer in ("bpe", *OTHER_ALGORITHMS)
-        require(
+        names = ", ".join(OTHER_ALGORITHMS)
+        require_value(
             is_algorithm or self.tokenizer.endswith(".json"),
-            f"{written('data.tokenizer', self.tokenizer)}: choose one of bpe, "
-            f"{', '.join(OTHER_ALGORITHMS)}, or name the tokenizer.json of a corpus",
+            "data.tokenizer",
+            self.tokenizer,
+            f"choose one of bpe, {names}, or name the tokenizer.json of a corpus",
         )
         changes_labels = self.lowercase or self.tokenizer == "characters"
         require(

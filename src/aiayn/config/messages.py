@@ -6,6 +6,7 @@ sees it.
 """
 
 import difflib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from aiayn.config.rules import (
     is_section,
     options_of,
     require,
+    require_value,
     written,
 )
 from aiayn.config.schema import Config
@@ -52,14 +54,13 @@ OTHER_NAMES = {
         "optim.peak"
     ),
     "optim.warmup_steps": (
-        "warmup_updates learning_rate_warmup_steps warmup learning_rate_warmup lr_warmup "
-        "warmup_ratio"
+        "learning_rate_warmup_steps warmup learning_rate_warmup lr_warmup warmup_ratio"
     ),
     "optim.beta1": "adam_beta1 adam_betas betas optimizer_betas",
     "optim.beta2": "adam_beta2",
     "optim.eps": "adam_eps adam_epsilon epsilon",
     "optim.weight_decay": "wd decay",
-    "optim.label_smoothing": "smoothing_factor label_smoothing_factor",
+    "optim.label_smoothing": "smoothing_factor",
     "optim.lr_scale": "factor noam_factor",
     "data.tokens_per_step": (
         "batch bs batch_size train_batch_size global_batch_size per_device_train_batch_size "
@@ -77,7 +78,7 @@ OTHER_NAMES = {
         "dim_vocabs"
     ),
     "data.max_length": (
-        "max_target_length max_seq_len max_source_positions src_seq_length max_sent_length "
+        "max_target_length max_seq_len max_source_positions src_seq_length "
         "max_source_length seq_len"
     ),
     "data": "dataset dataset.name",
@@ -89,12 +90,12 @@ OTHER_NAMES = {
         "data.dir data.root"
     ),
     "data.val": (
-        "dev validation validpref valid_data validation_file dev_file valid valid_sets dev_path"
+        "dev validation validpref valid_data validation_file dev_file valid_sets dev_path"
     ),
     "data.test": "testpref test_file test_data test_path test_set",
     "data.tokenizer": (
         "bpe bpe_codes spm sentencepiece subword_model src_subword_model tokenizer_path "
-        "tokenizer_name vocabs vocab_file"
+        "vocabs vocab_file"
     ),
     "data.num_workers": "dataloader_num_workers",
     "data.source": "dataset_name",
@@ -116,19 +117,19 @@ OTHER_NAMES = {
     ),
     "model.tie_embeddings": (
         "share_all_embeddings weight_tying weight_tying_type share_vocab shared_vocab "
-        "share_embeddings share_decoder_input_output_embed shared_embedding_and_softmax_weights"
+        "share_decoder_input_output_embed shared_embedding_and_softmax_weights"
     ),
     "model.dropout": (
         "dropout_prob dropout_rate drop embed_dropout transformer_dropout hidden_dropout_prob "
         "layer_prepostprocess_dropout"
     ),
-    "model.attention_dropout": "transformer_dropout_attention attention_probs_dropout_prob",
+    "model.attention_dropout": "transformer_dropout_attention",
     "model.positions": "model.pos position_encoding pos_encoding positional_encoding",
-    "model.max_positions": "model.max_len max_position_embeddings max_target_positions",
+    "model.max_positions": "model.max_len max_position_embeddings",
     "model": "arch architecture model_size model_type hparams_set",
     "trainer.max_steps": (
         "iterations max_iter max_updates steps train_steps training_steps max_update updates "
-        "after_batches num_steps total_steps max_iters"
+        "after_batches total_steps"
     ),
     "trainer.max_epochs": "train_epochs after_epochs epoch num_train_epochs",
     "trainer.devices": (
@@ -136,7 +137,7 @@ OTHER_NAMES = {
         "distributed_world_size worker_gpu"
     ),
     "trainer.accelerator": "device use_cuda use_cpu no_cuda cuda gpu cpu",
-    "trainer.precision": "fp16 bf16 amp dtype half memory_efficient_fp16 mixed_precision tf32",
+    "trainer.precision": "fp16 bf16 amp dtype half memory_efficient_fp16 tf32",
     "trainer.val_every": (
         "val_steps val_interval validation_steps evaluation_strategy eval_steps eval_interval "
         "evaluation_steps validation_freq valid_steps val_check_interval check_val_every_n_epoch "
@@ -151,7 +152,7 @@ OTHER_NAMES = {
         "disp_freq print_every"
     ),
     "trainer.average_last": (
-        "average avg_last keep_best_checkpoints keep_last keep_last_epochs keep_checkpoint "
+        "average keep_best_checkpoints keep_last keep_last_epochs keep_checkpoint "
         "save_total_limit avg_checkpoints save_top_k keep_last_params keep_checkpoint_max "
         "average_checkpoints n_avg"
     ),
@@ -162,17 +163,15 @@ OTHER_NAMES = {
     "trainer.best_metric": (
         "eval_metric metric_for_best_model best_checkpoint_metric early_stopping_metric monitor"
     ),
-    "trainer.gradient_clip_val": (
-        "gradient_clipping clip clip_norm grad_clip max_grad_norm clip_grad_norm"
-    ),
+    "trainer.gradient_clip_val": "clip clip_norm grad_clip max_grad_norm clip_grad_norm",
     "trainer.limit_train_steps": "limit_train_batches",
     "trainer.overfit_steps": "overfit_batches",
-    "trainer.num_nodes": "nodes nnodes num_machines",
+    "trainer.num_nodes": "nodes num_machines",
     "trainer.strategy": "ddp_backend ddp fsdp deepspeed",
     "trainer.compile": "torch_compile",
     "trainer.val_bleu_sentences": "eval_bleu predict_with_generate",
     "search.beam_size": "beams beam num_beams beam_width beam_search generation_num_beams",
-    "search.length_penalty": "len_penalty lenpen alpha beam_alpha length_alpha lp_alpha normalize",
+    "search.length_penalty": "lenpen alpha beam_alpha length_alpha lp_alpha normalize",
     "search.max_extra_tokens": (
         "max_output_length max_decode_length max_output_len max_len_b search.max_len "
         "search.max_length generation_max_length"
@@ -263,12 +262,10 @@ def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
     if isinstance(error, (ConfigKeyError, ConfigAttributeError)):
         return no_such_option(key, schema)
     reason = (error.msg or str(error)).strip().splitlines()[0]
-    if fraction := re.match("Value '(.+)' of type 'float' could not be converted to Int", reason):
-        number = float(fraction[1])
+    if typed := re.match("Value '(.+)' of type '(.+)' could not be converted to Int", reason):
+        number = float(typed[1]) if typed[2] == "float" else math.nan
         remedy = f"write {number:.0f}" if number.is_integer() else "choose one"
-        return f"{key}={fraction[1]}: must be a whole number; {remedy}"
-    if typed := re.match("Value '(.+)' of type '.+' could not be converted to Int", reason):
-        return f"{key}={typed[1]}: must be a whole number; choose one"
+        return f"{key}={typed[1]}: must be a whole number; {remedy}"
     return f"{key}: {reason}" if key and key not in reason else reason
 
 
@@ -284,10 +281,11 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
     for override in overrides:
         key, sign, text = override.lstrip("+").partition("=")
         require(len(key) <= MAX_NAME, f"{key:.60}...: no such option; --help lists them all")
-        require(
+        require_value(
             re.search(rf"\d{{{MAX_DIGITS},}}", text) is None,
-            f"{written(key, text)}: no option takes a number of {MAX_DIGITS} digits or more; write "
-            "a smaller one",
+            key,
+            text,
+            f"no option takes a number of {MAX_DIGITS} digits or more; write a smaller one",
         )
         require(
             not override.startswith("~"),
@@ -365,11 +363,10 @@ def refuse_repeated(overrides: Sequence[str], schema: type, sweep_flag: str | No
         for name, text in texts.items():
             values.setdefault(name, []).append(str(text))
     for key, repeated in values.items():
-        require(
-            len(repeated) == 1,
-            f"{key}: given {len(repeated)} times, {' and '.join(repeated)}; "
-            f"{_instead_of_repeating(key, repeated, schema, sweep_flag)}",
-        )
+        if len(repeated) > 1:
+            remedy = _instead_of_repeating(key, repeated, schema, sweep_flag)
+            repetition = f"given {len(repeated)} times, {' and '.join(repeated)}"
+            raise ConfigError(f"{key}: {repetition}; {remedy}")
 
 
 def _instead_of_repeating(

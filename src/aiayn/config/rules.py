@@ -214,41 +214,44 @@ def written(key: str, value: Any) -> str:
     return f"{key}={text}" if len(text) <= 100 else f"{key}={text[:60]}... ({len(text)} characters)"
 
 
+def require_value(holds: bool, key: str, value: Any, rule: str) -> None:
+    """Raises ConfigError for the value of an option that breaks a rule."""
+    if not holds:
+        raise ConfigError(f"{written(key, value)}: {rule}")
+
+
 def one_of(key: str, value: Any, choices: tuple[Any, ...]) -> None:
-    require(
-        value in choices, f"{written(key, value)}: choose one of {', '.join(map(str, choices))}"
-    )
+    names = ", ".join(map(str, choices))
+    require_value(value in choices, key, value, f"choose one of {names}")
 
 
 def at_least(key: str, value: float | None, least: float, most: float = MAX_COUNT) -> None:
     if value is not None:
-        shown = written(key, value)
-        require(least <= value < math.inf, f"{shown}: must be at least {least:g}, and finite")
-        require(value <= most, f"{shown}: must be at most {most}")
+        is_enough = least <= value < math.inf
+        require_value(is_enough, key, value, f"must be at least {least:g}, and finite")
+        require_value(value <= most, key, value, f"must be at most {most}")
 
 
 def fraction(key: str, value: float) -> None:
-    require(0 <= value < 1, f"{written(key, value)}: must be at least 0 and below 1")
+    require_value(0 <= value < 1, key, value, "must be at least 0 and below 1")
 
 
 def positive(key: str, value: float) -> None:
-    require(0 < value <= sys.float_info.max, f"{written(key, value)}: must be above 0 and finite")
+    is_finite = 0 < value <= sys.float_info.max
+    require_value(is_finite, key, value, "must be above 0 and finite")
 
 
 def valid_name(key: str, name: str) -> None:
     """Refuses names of runs that would leave their root, need quoting on a command line, or be too
     long for a folder.
     """
-    shown, parts = written(key, name), name.split("/")
+    parts = name.split("/")
     form = "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
     for part in parts:
-        require(part[:1].isalnum() and set(part) <= NAME_CHARACTERS, f"{shown}: {form}")
-    is_short = all(len(part) <= MAX_NAME for part in parts)
-    require(
-        is_short and len(name) <= MAX_PATH,
-        f"{shown}: must have at most {MAX_NAME} characters, with its folders {MAX_PATH}; choose a "
-        "shorter one",
-    )
+        require_value(part[:1].isalnum() and set(part) <= NAME_CHARACTERS, key, name, form)
+    length = f"must have at most {MAX_NAME} characters, with its folders {MAX_PATH}"
+    is_short = len(name) <= MAX_PATH and max(map(len, parts)) <= MAX_NAME
+    require_value(is_short, key, name, f"{length}; choose a shorter one")
 
 
 def language_code(key: str, code: str) -> None:
@@ -257,7 +260,7 @@ def language_code(key: str, code: str) -> None:
     """
     form = f"a code of at most {MAX_LANGUAGE} letters, digits, '-' and '_', such as en or pt-BR"
     is_code = re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]*", code) is not None
-    require(is_code and len(code) <= MAX_LANGUAGE, f"{written(key, code)}: a language is {form}")
+    require_value(is_code and len(code) <= MAX_LANGUAGE, key, code, f"a language is {form}")
 
 
 def path_or_paths(expected: str, key: str, value: Any, may_be_empty: bool = False) -> None:
@@ -265,10 +268,7 @@ def path_or_paths(expected: str, key: str, value: Any, may_be_empty: bool = Fals
     paths = [value] if isinstance(value, str) else value
     is_list = isinstance(paths, (list, tuple)) and (may_be_empty or len(paths) > 0)
     holds_paths = is_list and all(isinstance(path, str) and path for path in paths)
-    require(
-        holds_paths,
-        f"{key}={value}: must be {expected} or a list of them, {key}=[A,B]",
-    )
+    require_value(holds_paths, key, value, f"must be {expected} or a list of them, {key}=[A,B]")
 
 
 def tagged(name: str) -> tuple[str, str]:
@@ -299,10 +299,11 @@ def outputs_folder(typed: str | None) -> Path:
     """
     folder = typed or os.environ.get("AIAYN_OUTPUTS") or "outputs"
     name = "outputs" if typed else "AIAYN_OUTPUTS"
-    is_plain = all(letter.isalnum() or letter in "/._-+@~" for letter in folder)
-    require(
+    is_plain = re.fullmatch(r"[\w/.+@~-]+", folder) is not None
+    require_value(
         is_plain,
-        f"{name}={folder}: use letters, digits, '/', '.', '_' and '-', so that printed commands "
-        "need no quotes",
+        name,
+        folder,
+        "use letters, digits, '/', '.', '_' and '-', so that printed commands need no quotes",
     )
     return Path(folder).expanduser()

@@ -2,6 +2,7 @@
 intervals, its optimizer, and where its measurements go.
 """
 
+import re
 from typing import Literal, get_args
 
 from aiayn.config.rules import (
@@ -17,6 +18,7 @@ from aiayn.config.rules import (
     option_group,
     positive,
     require,
+    require_value,
 )
 
 # Lightning's names; tf32 is 32-true whose products tensor cores round to 10 bits.
@@ -31,9 +33,9 @@ LOGGERS = ("wandb", "tensorboard", "csv", "none")
 
 
 def _duration(key: str, value: str) -> None:
-    parts = value.split(":")
-    is_duration = len(parts) == 4 and all(part.isdecimal() and len(part) < 7 for part in parts)
-    require(is_duration, f"{key}={value}: write days, hours, minutes and seconds as DD:HH:MM:SS")
+    is_duration = re.fullmatch(r"\d{1,6}(:\d{1,6}){3}", value) is not None
+    form = "write days, hours, minutes and seconds as DD:HH:MM:SS"
+    require_value(is_duration, key, value, form)
 
 
 def _count_or_share(key: str, value: int | float) -> None:
