@@ -32,7 +32,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from aiayn.config import program
 from aiayn.config.compose import typed_keys
 from aiayn.config.messages import values_of
-from aiayn.config.rules import at_least, require
+from aiayn.config.rules import at_least, flatten, require
 from aiayn.errors import ConfigError, FailedJobsError
 from aiayn.sweep.jobs import SweepJob, asked_scores, check_texts, make_jobs
 from aiayn.sweep.runner import Processes, say, value_of_row
@@ -182,6 +182,8 @@ def checked_jobs(
             f"{key}: both fixed on the command line and searched by hydra.sweeper.params; leave "
             "one out"
         )
+    if config.hydra.sweeper.get("direction"):
+        _refuse_fixed_by_files(context, config, typed)
     jobs = make_jobs(
         lambda overrides: context.config_loader.load_sweep_config(config, overrides), batch, typed
     )
@@ -206,6 +208,35 @@ def checked_jobs(
         # Where a sweeper may write what it found
         config.hydra.sweep.dir = str(jobs[0].folder.parent)
     return jobs
+
+
+def _refuse_fixed_by_files(context: HydraContext, config: DictConfig, typed: Sequence[str]) -> None:
+    """Raises ConfigError for an option that a search varies although a chosen file sets it.
+
+    A row of Table 3 is defined by what its file sets, so no search may vary that. The command line
+    may search over what an experiment sets, as it may change it; hydra.sweeper.params, which is in
+    a file itself, may not.
+    """
+    loader: Any = context.config_loader  # of Hydra, whose abstract class has no repository
+    params: Any = OmegaConf.to_container(config.hydra.sweeper.get("params") or OmegaConf.create())
+    in_files = [f"{key}={value}" for key, value in params.items()]
+    parser, names = OverridesParser.create(), dict(config.hydra.runtime.choices)
+    chosen = {group: [str(names[group])] for group in ("ablation", "experiment")}
+    swept = []
+    for override in parser.parse_overrides([*typed, *in_files]):
+        if override.is_sweep_override():
+            swept.append(override.key_or_group)
+            if override.key_or_group in chosen and override.is_choice_sweep():
+                chosen[override.key_or_group] = list(override.sweep_string_iterator())
+    for group, searched in (("ablation", {*swept, *params}), ("experiment", {*params})):
+        for name in chosen[group]:
+            file = loader.repository.load_config(f"{group}/{name}")
+            settings: Any = OmegaConf.to_container(file.config) if file else {}
+            for key in sorted(searched & flatten(settings).keys()):
+                raise ConfigError(
+                    f"{key}: both fixed by {group}={name} and searched by "
+                    f"hydra/sweeper={names['hydra/sweeper']}; leave one out"
+                )
 
 
 def _distinct(jobs: Sequence[SweepJob]) -> list[SweepJob]:

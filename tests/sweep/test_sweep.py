@@ -1060,6 +1060,47 @@ def test_an_option_that_is_fixed_and_searched_is_refused(folder):
         assert "error: model.dropout: both fixed on the command line and searched" in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("rows", "searched", "reason"),
+    [
+        ("a_h4", "model.n_heads=choice(2,4)", "model.n_heads: both fixed by ablation=a_h4"),
+        ("a_h4,d_drop02", "model.dropout=interval(0,0.3)", "by ablation=d_drop02 and searched"),
+    ],
+)
+def test_an_option_that_a_row_of_table_3_fixes_and_a_search_varies_is_refused_at_the_defaults(
+    folder, rows, searched, reason
+):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
+    outcome = run_application(
+        "train.py", "-m", "hydra/sweeper=optuna", f"ablation={rows}", searched
+    )
+    assert outcome.code == 2
+    assert reason in outcome.err.split("\n")[-2]
+    assert "searched by hydra/sweeper=optuna; leave one out" in outcome.err
+    assert not (folder / "outputs").exists()
+
+
+def test_a_file_of_options_must_not_fix_what_its_own_search_varies_but_the_command_line_may_search(
+    folder, monkeypatch
+):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
+    (folder / "own/experiment").mkdir(parents=True)
+    (folder / "own/experiment/search.yaml").write_text(
+        "# @package _global_\nmodel: {dropout: 0.3}\n"
+        'hydra: {sweeper: {params: {model.dropout: "choice(0.1,0.2)"}}}\n'
+    )
+    (folder / "own/experiment/fixed.yaml").write_text(
+        "# @package _global_\nmodel: {dropout: 0.3}\n"
+    )
+    command = ("train.py", "-m", "-cd", "own", *SMALL, "hydra/sweeper=optuna")
+    outcome = run_application(*command, "experiment=search")
+    assert outcome.code == 2
+    assert "error: model.dropout: both fixed by experiment=search and searched" in outcome.err
+    monkeypatch.setattr(Processes, "run", lambda sweep: {sweep.jobs[0].name: 6})
+    outcome = run_application(*command, "experiment=fixed", "model.dropout=choice(0.1,0.2)")
+    assert outcome.code == 6, outcome.err
+
+
 def test_a_search_for_a_value_that_no_validation_measures_is_refused(folder):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper", reason="pip install 'aiayn[optuna]'")
     search = ("hydra/sweeper=optuna", "model.dropout=interval(0,0.3)")
