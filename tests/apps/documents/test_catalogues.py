@@ -1,8 +1,10 @@
 """Programs can read translated catalogues; `msgfmt` of gettext confirms it."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -246,3 +248,18 @@ def test_the_time_to_read_a_message_grows_with_its_length(flag, repeated):
     start = time.process_time()
     assert catalogue(f"{flag}|{repeated * (24_000 // len(repeated))}").pieces
     assert time.process_time() - start < 4  # a square would take far longer
+
+
+def test_a_message_is_read_alike_in_every_process() -> None:
+    """Both patterns of what is text match it; the order of a set differs between processes."""
+    message = 'the {{ x|default("<b>") }} cat'
+    code = (
+        "from aiayn.apps.localisation.formats import FORMATS\n"
+        f"[_, part, _] = FORMATS['python-brace'].pieces({message!r})\n"
+        "print(part.text, [tag.raw for tag in part.tags])"
+    )
+    for seed in "1234":
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", code]
+        printed = subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+        assert printed == """the cat [' {{ x|default("<b>") }} ']\n"""

@@ -151,7 +151,7 @@ class Reader(HTMLParser):
         # The name of what is kept, is open, and may end without a tag (an annotation, a paragraph,
         # an item of a list or table), and how many lists and tables are open in it
         self._implied, self._lists = "", 0
-        for pattern in {TEXT_TAG, hidden}:
+        for pattern in dict.fromkeys((TEXT_TAG, hidden)):
             text = pattern.sub(lambda match: "x" * len(match[0]), text)
         head, end, tail = text.rpartition(">")
         # Nothing after the last ">" is a tag; Python would look for an end from every "<" there.
