@@ -177,21 +177,14 @@ def read_xliff(content: bytes, path: Path) -> Iterator[XliffUnit]:
         raise DataError(
             f"{path}: not an XLIFF file, it begins with <{root.name:.40}>; check the file"
         )
-    waiting = [(root, False, "", ("", ""))]
+    waiting: list[tuple[Node, dict[str, str]]] = [(root, {})]
     while waiting:
-        node, is_kept, space, (src, tgt) = waiting.pop()
-        attributes = node.attributes
-        src = attributes.get("source-language") or attributes.get("srcLang") or src
-        tgt = attributes.get("target-language") or attributes.get("trgLang") or tgt
-        is_kept = attributes.get("translate", "no" if is_kept else "yes") == "no"
-        space = attributes.get("xml:space", space)
+        node, inherited = waiting.pop()
+        attributes = inherited | node.attributes
         if node.name not in UNITS:
-            waiting += [(child, is_kept, space, (src, tgt)) for child in reversed(node.children)]
+            waiting += [(child, attributes) for child in reversed(node.children)]
         elif source := node.child("source"):
-            unit = _xliff_unit(node, source, content, is_kept, (src, tgt))
-            if source.attributes.get("xml:space", space) == "preserve":
-                unit.source = list(_with_layout(unit.source))
-            yield unit
+            yield _xliff_unit(node, source, content, attributes)
 
 
 def _parse_xml(content: bytes, path: Path) -> Node:
@@ -241,37 +234,54 @@ def _parse_xml(content: bytes, path: Path) -> Node:
     return open_nodes[0].children[0]
 
 
-def _xliff_unit(
-    node: Node, source: Node, content: bytes, is_kept: bool, languages: tuple[str, str]
-) -> XliffUnit:
+def _xliff_unit(node: Node, source: Node, content: bytes, attributes: dict[str, str]) -> XliffUnit:
+    """Returns the unit of an element; `attributes` are its own and those of the elements around
+    it.
+    """
+    src, tgt = (
+        next(filter(None, map(attributes.get, names)), "")
+        for names in (("source-language", "srcLang"), ("target-language", "trgLang"))
+    )
     target = node.child("target")
     segments = node.child("seg-source") or source
+    tokens = list(_coded_tokens(segments, content))
+    if (attributes | source.attributes).get("xml:space") == "preserve":
+        tokens = list(_with_layout(tokens))
     state = (target.attributes.get("state") if target else None) or node.attributes.get("state")
-    translation = (
-        _text_without_codes(target, content) if target and state not in OPEN_STATES else ""
-    )
+    is_translated = target is not None and state not in OPEN_STATES
+    # The translation is written between these bytes and tags.
     if target is None:
+        start = stop = segments.end
         preceding = content[max(source.start - 200, 0) : source.start]
         blank = preceding[len(preceding.rstrip()) :].decode()
         name = source.tag.removesuffix("source") + "target"
-        span, tags = (segments.end, segments.end), (f"{blank}<{name}>", f"</{name}>")
+        opening, closing = f"{blank}<{name}>", f"</{name}>"
     elif target.inner == target.end:  # <target/>
-        opening = content[target.start : target.end].decode()
-        span, tags = (target.start, target.end), (f"{opening[:-2].rstrip()}>", f"</{target.tag}>")
+        start, stop = target.start, target.end
+        opening = content[start:stop].decode()[:-2].rstrip() + ">"
+        closing = f"</{target.tag}>"
     else:
-        span, tags = (target.inner, target.stop), ("", "")
-    tokens, text = list(_coded_tokens(segments, content)), _text_without_codes(source, content)
+        start, stop = target.inner, target.stop
+        opening = closing = ""
     # Only in the tags: a source may have such text in CDATA.
-    after_source = target.start if target else span[0]
-    opening_text = "".join(
+    after_source = target.start if target else start
+    before = "".join(
         (
             STATE.sub(r"\1translated", content[node.start : node.inner].decode()),
             content[node.inner : after_source].decode(),
-            STATE.sub(r"\1translated", content[after_source : span[0]].decode() + tags[0]),
+            STATE.sub(r"\1translated", content[after_source:start].decode() + opening),
         )
     )
-    span, tags = (node.start, span[1]), (opening_text, tags[1])
-    return XliffUnit(node.line, languages, tokens, text, translation, span, tags, is_kept)
+    return XliffUnit(
+        line=node.line,
+        languages=(src, tgt),
+        source=tokens,
+        text=_text_without_codes(source, content),
+        translation=_text_without_codes(target, content) if target and is_translated else "",
+        span=(node.start, stop),
+        tags=(before, closing),
+        is_kept=attributes.get("translate") == "no",
+    )
 
 
 def _text_without_codes(node: Node, content: bytes) -> str:
