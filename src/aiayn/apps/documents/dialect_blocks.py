@@ -1,5 +1,6 @@
 """Blocks of dialects of Markdown, as rules of its parser: code of MDX, short codes of Hugo over
-several lines and pictures as text, which stay unchanged; and the directives of MyST.
+several lines and pictures as text, which stay unchanged; directives of MyST; footnotes,
+definitions, notes and tabs, whose blocks are indented.
 """
 
 import re
@@ -42,12 +43,19 @@ DIRECTIVE_FENCE = re.compile(
     r"|grid-item-card|margin|quote|sidebar|solution|tab-item|tab-set|topic)\}(?P<rest>[^\n]*)"
 )
 DIRECTIVE_OPTION = re.compile(r"[ \t]*(?::[\w-]+:|\r?$)")
+# Begins a footnote, a definition, or a note or a tab of MkDocs; the blocks that belong to it are
+# indented.
+INDENTED = re.compile(
+    r"(?P<footnote>\[\^[^\[\]\s]{1,200}\]:[ \t]*)|(?P<definition>:[ \t]{1,3}(?=\S))"
+    r'|(?:(?:!!!|\?\?\?\+?)[ \t]|={3}[+!]?[ \t]+(?="))[^"\n]*(?:"(?P<title>[^"\n]*))?[^\n]*'
+)
 KEPT_BLOCK = "kept_block"  # type of the tokens of blocks that stay
 
 
 def add_rules(parser: MarkdownIt) -> None:
-    parser.block.ruler.before("code", KEPT_BLOCK, _kept_block)
     interrupted = ["paragraph", "reference", "blockquote", "list"]
+    parser.block.ruler.before("code", "indented", _indented, {"alt": interrupted})
+    parser.block.ruler.before("code", KEPT_BLOCK, _kept_block)
     parser.block.ruler.before("fence", "directive_fence", _directive_fence, {"alt": interrupted})
 
 
@@ -127,24 +135,56 @@ def _directive_fence(state: StateBlock, first: int, end: int, silent: bool) -> b
         return False
     if silent:
         return True
-    title = directive["rest"].strip()
-    if title and "{figure}" not in directive[0]:
-        token = state.push("inline", "", 0)
-        token.content, token.map, token.children = title, [first, first + 1], []
+    if "{figure}" not in directive[0]:
+        _push_title(state, first, directive["rest"].strip())
     start = first + 1
     while start < closing and DIRECTIVE_OPTION.match(
         state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start]
     ):
         start += 1
-    line_max = state.lineMax
-    state.lineMax = closing
-    state.level += 1
-    state.md.block.tokenize(state, start, closing)
-    state.level -= 1
-    state.lineMax, state.line = line_max, closing + 1
+    _parse_inside(state, start, closing)
+    state.line = closing + 1
     return True
 
 
 def _is_closing(state: StateBlock, line: int, fence: str) -> bool:
     text = state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]].rstrip()
     return text.startswith(fence) and not text.strip(fence[0])
+
+
+def _indented(state: StateBlock, first: int, end: int, silent: bool) -> bool:
+    """Parses a footnote, a note or a tab: the text indented below its line is not code."""
+    begin = state.bMarks[first]
+    note = INDENTED.match(state.src, begin + state.tShift[first], state.eMarks[first])
+    begins_line = state.src[begin - 1 : begin] in ("", "\n")
+    if state.is_code_block(first) or not note or (note["footnote"] and not begins_line):
+        return False
+    if silent:
+        return True
+    _push_title(state, first, note["title"])
+    begins_text = bool(note["footnote"] or note["definition"])
+    indent, last = state.sCount[first] + 4, end if begins_text else first + 1
+    while last < end and (state.isEmpty(last) or state.sCount[last] >= indent):
+        last += 1
+    # What follows the mark in its line is the first text of the block.
+    state.bMarks[first], state.tShift[first], state.sCount[first] = note.end(), 0, indent
+    outer_indent, state.blkIndent = state.blkIndent, indent
+    _parse_inside(state, first, last)
+    state.blkIndent = outer_indent
+    return True
+
+
+def _push_title(state: StateBlock, line: int, title: str | None) -> None:
+    """Adds the title of a block, which stands in its first line, as text of its own."""
+    if title:
+        token = state.push("inline", "", 0)
+        token.content, token.map, token.children = title, [line, line + 1], []
+
+
+def _parse_inside(state: StateBlock, first: int, end: int) -> None:
+    """Parses these lines as blocks in the current one."""
+    outer_end, state.lineMax = state.lineMax, end
+    state.level += 1
+    state.md.block.tokenize(state, first, end)
+    state.level -= 1
+    state.lineMax = outer_end

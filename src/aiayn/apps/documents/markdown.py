@@ -13,7 +13,6 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from markdown_it import MarkdownIt
-from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token as Mark
 
@@ -50,12 +49,6 @@ DIALECT = re.compile(
 )
 CONTENTS = re.compile(r"\[\[_?toc_?\]\]", re.IGNORECASE)
 ROLE = re.compile(r"\{[A-Za-z][\w:-]{0,60}\}")
-# Begins a footnote, a definition, or a note or a tab of MkDocs; the blocks that belong to it are
-# indented.
-INDENTED = re.compile(
-    r"(?P<footnote>\[\^[^\[\]\s]{1,200}\]:[ \t]*)|(?P<definition>:[ \t]{1,3}(?=\S))"
-    r'|(?:(?:!!!|\?\?\?\+?)[ \t]|={3}[+!]?[ \t]+(?="))[^"\n]*(?:"(?P<title>[^"\n]*))?[^\n]*'
-)
 # Lines that begin or end a note, a box, a tab or a formula, hold attributes, a comment, tags of
 # templates or options of a box, or stand for a table of contents; and the first line of an alert in
 # a quotation (`[!NOTE]`).
@@ -357,40 +350,11 @@ def _parser() -> MarkdownIt:
     parser.inline.ruler.before("escape", "formula", _formula)
     parser.inline.ruler.before("link", "dialect", _dialect)
     parser.inline.ruler.before("text", "unknown", _unknown)
-    interrupted = ["paragraph", "reference", "blockquote", "list"]
-    parser.block.ruler.before("code", "indented", _indented, {"alt": interrupted})
     add_rules(parser)
     names = parser.get_active_rules()["inline"]
     for name, rule in zip(names, parser.inline.ruler.getRules(""), strict=True):
         parser.inline.ruler.at(name, _noted(name, rule))
     return parser
-
-
-def _indented(state: StateBlock, first: int, end: int, silent: bool) -> bool:
-    """Parses a footnote, a note or a tab: the text indented below its line is not code."""
-    begin = state.bMarks[first]
-    note = INDENTED.match(state.src, begin + state.tShift[first], state.eMarks[first])
-    begins_line = state.src[begin - 1 : begin] in ("", "\n")
-    if state.is_code_block(first) or not note or (note["footnote"] and not begins_line):
-        return False
-    if silent:
-        return True
-    if note["title"]:
-        title = state.push("inline", "", 0)
-        title.content, title.map, title.children = note["title"], [first, first + 1], []
-    begins_text = bool(note["footnote"] or note["definition"])
-    indent, last = state.sCount[first] + 4, end if begins_text else first + 1
-    while last < end and (state.isEmpty(last) or state.sCount[last] >= indent):
-        last += 1
-    before = state.blkIndent, state.lineMax
-    state.blkIndent, state.lineMax = indent, last
-    # What follows the mark in its line is the first text of the block.
-    state.bMarks[first], state.tShift[first], state.sCount[first] = note.end(), 0, indent
-    state.level += 1
-    state.md.block.tokenize(state, first, last)
-    state.level -= 1
-    state.blkIndent, state.lineMax = before
-    return True
 
 
 def _formula(state: StateInline, silent: bool) -> bool:
