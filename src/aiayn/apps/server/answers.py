@@ -50,13 +50,12 @@ Encode = Callable[[list[str]], list[list[int]]]
 
 def keep_file(files: OrderedDict[str, bytes], address: str, content: bytes) -> None:
     """Adds a file to those that are kept, and removes the oldest ones that exceed MAX_FILES."""
-    # Names and entries count, too: empty files would otherwise gather without limit.
-    room = MAX_FILES - sum(len(name) + len(kept) + ENTRY for name, kept in files.items())
-    room -= len(address) + len(content) + ENTRY
-    while files and room < 0:
-        name, removed = files.popitem(last=False)
-        room += len(name) + len(removed) + ENTRY
     files[address] = content
+    # Names and entries count, too: empty files would otherwise gather without limit.
+    size = sum(len(name) + len(kept) + ENTRY for name, kept in files.items())
+    while size > MAX_FILES and len(files) > 1:
+        name, removed = files.popitem(last=False)
+        size -= len(name) + len(removed) + ENTRY
 
 
 @dataclass

@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import logging
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aiayn.apps.server.answers import Answers
-from aiayn.apps.server.batching import Batcher, QueueFullError
+from aiayn.apps.server.batching import Batcher
 from aiayn.apps.server.metrics import Metrics, observed
 from aiayn.apps.server.options import ServeOptions
 from aiayn.apps.server.requests import Fields, bearer, read_fields
@@ -42,12 +41,7 @@ FILES = {
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LATER = {"Retry-After": "1"}
 # Below, by their own handlers
-ANSWERED = (
-    HTTPException,
-    QueueFullError,
-    UserError,
-    ClientDisconnect,
-)
+ANSWERED = (HTTPException, UserError, ClientDisconnect)
 ENDINGS = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 log = logging.getLogger("aiayn.server")
@@ -120,7 +114,6 @@ def make_app(service: Service, run: str, options: ServeOptions, metrics: Metrics
         middleware=[counted, Middleware(_one_length), *([cors] if options.allow_origin else [])],
         exception_handlers={
             HTTPException: _refused,
-            QueueFullError: _too_busy,
             DataError: lambda _, error: _refusal(400, str(error)),
             ResourceError: lambda _, error: _refusal(503, str(error), LATER),
             UserError: lambda _, error: _refusal(500, str(error)),
@@ -217,12 +210,6 @@ async def while_connected(request: Request, work: Coroutine[None, None, T]) -> T
     finally:
         task.cancel()
         gone.cancel()
-
-
-def _too_busy(_: Request, error: Exception) -> Response:
-    assert isinstance(error, QueueFullError)
-    later = {"Retry-After": str(max(1, math.ceil(error.seconds)))}
-    return _refusal(503, "too much text is waiting; try again later", later)
 
 
 def _refused(_: Request, error: Exception) -> Response:

@@ -1,6 +1,7 @@
 """Dynamic batching: translates the lines of all waiting requests together."""
 
 import asyncio
+import math
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 from typing import TypeVar
+
+from starlette.exceptions import HTTPException
 
 from aiayn.search.translations import Translation
 
@@ -23,11 +26,12 @@ FORGET = 0.9  # share of the measured rate that a batch leaves to those before i
 MARGIN = 0.8  # share of the time limit that admitted text may take by the measured rate
 
 
-@dataclass(eq=False)
-class QueueFullError(Exception):
+class QueueFullError(HTTPException):
     """More text waits than can be translated in time; after `seconds` there is room again."""
 
-    seconds: float = 1.0
+    def __init__(self, seconds: float = 1.0):
+        later = {"Retry-After": str(max(1, math.ceil(seconds)))}
+        super().__init__(503, "too much text is waiting; try again later", later)
 
 
 @dataclass(eq=False)
