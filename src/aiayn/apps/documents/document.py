@@ -20,6 +20,7 @@ from xml.sax.saxutils import escape, quoteattr
 from aiayn.apps.documents.markup import (
     MESSAGE,
     Checked,
+    Edit,
     Part,
     Pieces,
     Reader,
@@ -104,7 +105,7 @@ class Document:
             self.leave("ICU message", "not translated", line)
         return is_message
 
-    def field(self, text: str, write: Callable[[str], str]) -> Pieces:
+    def field(self, text: str, write: Edit) -> Pieces:
         """Returns the pieces of a field that holds text; `write` escapes what is written into
         one.
         """

@@ -19,6 +19,7 @@ from markdown_it.token import Token as Mark
 from aiayn.apps.documents.dialect_blocks import KEPT_BLOCK, add_rules
 from aiayn.apps.documents.markup import (
     Checked,
+    Edit,
     Part,
     Pieces,
     Reader,
@@ -325,7 +326,7 @@ def _read(raw: str) -> str:
     return ESCAPED.sub(r"\1", re.sub(r"[ \t]*(?:\r\n?|\n)[ \t>]*", " ", raw))
 
 
-def _escape(special: set[str], tokens: list[Token]) -> Callable[[str], str]:
+def _escape(special: set[str], tokens: list[Token]) -> Edit:
     """Returns what writes a word or a punctuation mark so that it is text; an underline within a
     word is. What stands in the tokens as text, such as in `a[0]`, may stand in the translation.
     What is always escaped in them stays so, because a dialect may need it.

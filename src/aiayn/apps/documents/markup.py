@@ -14,6 +14,7 @@ from functools import partial
 from html.parser import HTMLParser
 from itertools import groupby, pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
 from aiayn.data.placeholders import CJK, PLACEHOLDER, TAG, has_letters
 
@@ -33,20 +34,27 @@ RAW_TEXT = "iframe noembed noframes textarea title xmp"  # tags in them are text
 EMPTY = "area base embed img input meta param source track"  # have no closing tag, and divide words
 VOID = f"{EMPTY} br col hr link wbr"
 RUBY = "rb rp rt rtc ruby"  # their closing tags may be missing
-# Elements that end, without a closing tag, where one of these begins, or where their list ends
-ENDED_BY = {
-    **dict.fromkeys(("dd", "dt"), ("dd", "dt")),
-    "li": ("li",),
-    "option": ("option", "optgroup"),
-    "tr": ("tr", "tbody", "thead", "tfoot"),
-    **dict.fromkeys(("td", "th"), ("td", "th", "tr", "tbody", "thead", "tfoot")),
-}
-LISTS = ("datalist", "dl", "menu", "ol", "select", "table", "ul")
+LISTS = "datalist dl menu ol select table ul"  # whose items may have no closing tags
 ANNOTATION = "rp rt rtc"  # how a word of the source is read: kept, and no word of the sentence
-BLOCK, IN_PARAGRAPH, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, ANNOTATION = (
+BLOCK, IN_PARAGRAPH, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, LISTS, ANNOTATION = (
     frozenset(names.split())
-    for names in (BLOCK, IN_PARAGRAPH, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, ANNOTATION)
+    for names in (BLOCK, IN_PARAGRAPH, KEPT, RAW_TEXT, EMPTY, VOID, RUBY, LISTS, ANNOTATION)
 )
+# Elements that may end without a closing tag, with the tags that end them: opening and closing ones
+ITEMS = {
+    "dd": "dd dt",
+    "dt": "dd dt",
+    "li": "li",
+    "option": "option optgroup",
+    "tr": "tr tbody thead tfoot",
+    "td": "td th tr tbody thead tfoot",
+    "th": "td th tr tbody thead tfoot",
+}
+ENDED_BY = {
+    "p": (BLOCK - IN_PARAGRAPH, BLOCK - IN_PARAGRAPH),
+    **dict.fromkeys(ANNOTATION, (RUBY | BLOCK, RUBY | BLOCK)),
+    **{name: (frozenset(tags.split()), LISTS.union(ITEMS)) for name, tags in ITEMS.items()},
+}
 # What a translation may not have more of: tags, placeholders, braces, which `str.format` refuses,
 # and where a parser begins a tag.
 MARK = re.compile(rf"{TAG.pattern}|{PLACEHOLDER.pattern}|[{{}}]|<(?=[A-Za-z_/!?])", re.DOTALL)
@@ -74,16 +82,26 @@ ENDS = {"<!--": "--!?>", "<![CDATA[": r"\]\]>", "<?": r"\?>", "": ">"}
 
 # Text, open, close, alone, keep (opens what is kept) or other; name; as it is written
 Token = tuple[str, str, str]
+Edit = Callable[[str], str]  # from a text to another: reads, escapes or checks it
 
 
 @dataclass
 class Tag:
     """A tag of a part, or an element without words with all its text."""
 
+    type: str  # as of tokens
     name: str
     raw: str  # with the blanks beside it
     offset: int  # before which character of the part's text it stands
-    partner: int  # the number of the other tag of its element, or its own
+    partner: int = -1  # the number of the other tag of its element, or its own
+
+
+class Kept(NamedTuple):
+    """An element that stays as it is, and the characters of a part that the model sees of it."""
+
+    start: int
+    stop: int
+    raw: str
 
 
 @dataclass(frozen=True)
@@ -93,9 +111,8 @@ class Part:
     text: str
     raw: str = ""  # as it is written, which stays if the translation is the text
     tags: list[Tag] = field(default_factory=list)
-    # Characters, and the element that replaces them
-    kept: list[tuple[int, int, str]] = field(default_factory=list)
-    escape: Callable[[str], str] = str  # writes text as the document has it
+    kept: list[Kept] = field(default_factory=list)
+    escape: Edit = str  # writes text as the document has it
 
 
 @dataclass(frozen=True)
@@ -103,7 +120,7 @@ class Checked:
     """Pieces whose translation is written as a whole, such as those of a message."""
 
     pieces: "Pieces"
-    accept: Callable[[str], str]  # is given the translation; returns what is written
+    accept: Edit  # is given the translation; returns what is written
     raw: str = ""  # is written instead if no translation differs from its text
 
 
@@ -176,11 +193,10 @@ class Reader(HTMLParser):
             or values.get("translate") == "no"
             or "notranslate" in values.get("class", "").split()
         ) and tag not in VOID
-        if self._implied in ENDED_BY and self._lists:
-            # An item in an item, which may have no closing tag either
+        if self._lists > 0:  # an item in an item, which may have no closing tag either
             self._event = ("open", "")
             return
-        if tag in ANNOTATION or (is_kept and (tag == "p" or tag in ENDED_BY)):
+        if is_kept and tag in ENDED_BY:
             self._implied, self._lists = tag, 0
         self._event = ("alone" if tag in EMPTY else "keep" if is_kept else "open", tag)
         if tag in RAW_TEXT:
@@ -191,7 +207,7 @@ class Reader(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         tag = tag.partition(".")[0]
-        is_inner = self._implied in ENDED_BY and self._lists > 0
+        is_inner = self._lists > 0
         if tag == self._implied and not is_inner:
             self._implied = ""
         self._end_implied(tag, is_opening=False)
@@ -201,17 +217,10 @@ class Reader(HTMLParser):
         """Closes an annotation of ruby, a paragraph or an item that this tag ends."""
         if not self._implied:
             return
-        if self._implied in ENDED_BY:
-            is_outer = not self._lists
-            is_end = is_outer and (
-                tag in ENDED_BY[self._implied] if is_opening else tag in (*LISTS, *ENDED_BY)
-            )
-            if tag in LISTS:
-                self._lists += 1 if is_opening else -1
-        elif self._implied == "p":
-            is_end = tag in BLOCK and tag not in IN_PARAGRAPH
-        else:
-            is_end = tag in RUBY or tag in BLOCK
+        opening, closing = ENDED_BY[self._implied]
+        is_end = not self._lists and tag in (opening if is_opening else closing)
+        if self._implied in ITEMS and tag in LISTS:
+            self._lists += 1 if is_opening else -1
         if is_end:
             self.tokens.append(("close", self._implied, ""))
             self._implied = ""
@@ -245,7 +254,7 @@ def html_text(raw: str) -> str:
     return html.unescape(re.sub("[ \t]+", " ", plain_text(raw)))
 
 
-def _as_spelled(raw: str, escape: Callable[[str], str]) -> Callable[[str], str]:
+def _as_spelled(raw: str, escape: Edit) -> Edit:
     """Returns `escape`, but for characters that this text writes as entities and never otherwise:
     these are written as they are there.
     """
@@ -274,9 +283,9 @@ def parse_markup(text: str, markup: bool = True, is_html: bool = False) -> Piece
 
 def read_parts(
     tokens: Iterable[Token],
-    read: Callable[[str], str] = plain_text,
-    escape: Callable[[str], str] = str,
-    edit_tag: Callable[[str], str] = str,
+    read: Edit = plain_text,
+    escape: Edit = str,
+    edit_tag: Edit = str,
 ) -> Pieces:
     """Returns what is between tokens that end a sentence as parts, and the rest as it is.
 
@@ -293,7 +302,7 @@ def read_parts(
     return pieces
 
 
-def _joined(tokens: Iterator[Token], edit_tag: Callable[[str], str]) -> Iterator[Token]:
+def _joined(tokens: Iterator[Token], edit_tag: Edit) -> Iterator[Token]:
     """Joins an element that stays as it is into one token, whose name is the words of it; cuts tags
     out of text.
 
@@ -323,74 +332,15 @@ def _joined(tokens: Iterator[Token], edit_tag: Callable[[str], str]) -> Iterator
             yield "other" if name in BLOCK else token_type, name, edit_tag(raw)
 
 
-def _part(tokens: list[Token], read: Callable[[str], str], escape: Callable[[str], str]) -> Pieces:
+def _part(tokens: list[Token], read: Edit, escape: Edit) -> Pieces:
     """Returns a part between the white space around it; what has no letters, or is a message, as it
     is.
     """
-    text, between = "", ""  # the kinds of the tags after the last word
-    tags: list[Tag] = []
-    kept: list[tuple[int, int, str]] = []
-    around: list[Tag] = []
-    names: Counter[str] = Counter()  # of those around
-    for token_type, name, raw in tokens:
-        words = (
-            read(raw)
-            if token_type == "text"
-            else read(name).strip()
-            if token_type == "kept"
-            else ""
-        )
-        after_code = between in ("kept", "keptclose")
-        ending = ENDING.match(words) if token_type == "text" and after_code else None
-        if ending and kept and kept[-1][1] == len(text):
-            start, _, kept_raw = kept[-1]
-            text, words = text + ending[0], words[len(ending[0]) :]
-            if between == "kept":
-                kept_raw += ending[0]
-            else:
-                tags[-1].raw, tags[-1].offset = tags[-1].raw + ending[0], len(text)
-            kept[-1] = (start, len(text), kept_raw)
-            if not words:
-                continue
-        between += "" if token_type == "text" else "alone" if raw[0] == "{" else token_type
-        if words:
-            # Words of two elements are two, as are those beside a tag alone or code, but
-            # `<b>S</b>ave` is one.
-            divides = re.search("close.*open|alone|kept", between) and TWO_WORDS.fullmatch(
-                text[-1:] + words[0]
-            )
-            if words[0] == " " and tags and tags[-1].offset == len(text):
-                tags[-1].raw += " "
-            if between and (divides or changes_marks(text, words)):
-                text += " "  # for the model, in the tag's place
-            if text[-1:] in ("", " "):  # without the tag between them two blanks are one
-                words = words.lstrip()
-            if token_type == "kept":
-                kept.append((len(text), len(text + words), raw))
-            text, between = text + words, "kept" * (token_type == "kept")
-            continue
-        tag = Tag(name, " " * (text[-1:] == " ") + raw, len(text), len(tags))
-        if (
-            token_type == "close" and names[name]
-        ):  # what was opened in an element and never closed is a tag alone
-            while (opening := around.pop()).name != name:
-                names[opening.name] -= 1
-            names[name] -= 1
-            if text[opening.offset :].strip():
-                opening.partner, tag.partner = tag.partner, opening.partner
-            else:  # without words it is one tag
-                opening.raw += "".join(
-                    empty_tag.raw.strip() for empty_tag in [*tags[opening.partner + 1 :], tag]
-                )
-                del tags[opening.partner + 1 :]
-                continue
-        elif token_type == "open":
-            around.append(tag)
-            names[name] += 1
-        tags.append(tag)
-    raw, text = "".join(raw for *_, raw in tokens), text.rstrip()
-    spans = [(0, 0), *((start, stop) for start, stop, _ in kept), (len(text), len(text))]
-    translatable = " ".join(text[stop:start] for (_, stop), (start, _) in pairwise(spans))
+    raw = "".join(raw for *_, raw in tokens)
+    text, tags, kept = _without_tags(tokens, read)
+    text = text.rstrip()
+    spans = [Kept(0, 0, ""), *kept, Kept(len(text), len(text), "")]
+    translatable = " ".join(text[left.stop : right.start] for left, right in pairwise(spans))
     if MESSAGE.search(translatable) or not has_letters(translatable):
         return [raw] if raw else []
     blanks = raw
@@ -401,4 +351,79 @@ def _part(tokens: list[Token], read: Callable[[str], str], escape: Callable[[str
             "".join(raw for token_type, _, raw in tokens if token_type == "text"), escape
         )
     front, back = len(raw) - len(blanks.lstrip()), len(blanks.rstrip())
-    return [raw[:front], Part(text, raw[front:back], tags, kept, escape), raw[back:]]
+    return [raw[:front], Part(text, raw[front:back], _paired(tags, text), kept, escape), raw[back:]]
+
+
+def _without_tags(tokens: list[Token], read: Edit) -> tuple[str, list[Tag], list[Kept]]:
+    """Returns the text of a part, its tags, which have no partners yet, and the elements in it that
+    stay as they are.
+    """
+    text, between = "", ""  # the types of the tokens after the last word
+    tags: list[Tag] = []
+    kept: list[Kept] = []
+    for token_type, name, raw in tokens:
+        words = ""
+        if token_type == "kept":
+            words = read(name).strip()
+        elif token_type == "text":
+            words = read(raw)
+            after_code = between in ("kept", "keptclose") and kept and kept[-1].stop == len(text)
+            if after_code and (ending := ENDING.match(words)):
+                text, words = text + ending[0], words[ending.end() :]
+                start, _, code = kept[-1]
+                if between == "kept":
+                    code += ending[0]
+                else:
+                    tags[-1].raw, tags[-1].offset = tags[-1].raw + ending[0], len(text)
+                kept[-1] = Kept(start, len(text), code)
+                if not words:
+                    continue
+        if token_type != "text":
+            between += "alone" if raw[0] == "{" else token_type
+        if not words:
+            tags.append(Tag(token_type, name, " " * (text[-1:] == " ") + raw, len(text)))
+            continue
+        if words[0] == " " and tags and tags[-1].offset == len(text):
+            tags[-1].raw += " "
+        # Words of two elements are two, as are those beside a tag alone or code, but `<b>S</b>ave`
+        # is one.
+        is_divided = re.search("close.*open|alone|kept", between) and TWO_WORDS.fullmatch(
+            text[-1:] + words[0]
+        )
+        if between and (is_divided or changes_marks(text, words)):
+            text += " "  # for the model, in the tag's place
+        if text[-1:] in ("", " "):  # without the tag between them two blanks are one
+            words = words.lstrip()
+        if token_type == "kept":
+            kept.append(Kept(len(text), len(text + words), raw))
+        text, between = text + words, "kept" * (token_type == "kept")
+    return text, tags, kept
+
+
+def _paired(unpaired: list[Tag], text: str) -> list[Tag]:
+    """Returns tags with the numbers of their partners; the tags of an element without words become
+    one.
+    """
+    tags: list[Tag] = []
+    around: list[Tag] = []
+    names: Counter[str] = Counter()  # of those around
+    for tag in unpaired:
+        tag.partner = len(tags)
+        if tag.type == "close" and names[tag.name]:
+            # What was opened in an element and never closed is a tag alone.
+            while (opening := around.pop()).name != tag.name:
+                names[opening.name] -= 1
+            names[tag.name] -= 1
+            if not text[opening.offset : tag.offset].strip():
+                inside = tags[opening.partner + 1 :]
+                opening.raw += "".join(inner.raw.strip() for inner in [*inside, tag])
+                if tag.offset == opening.offset and tag.raw.endswith(" "):
+                    opening.raw += " "
+                del tags[opening.partner + 1 :]
+                continue
+            opening.partner, tag.partner = tag.partner, opening.partner
+        elif tag.type == "open":
+            around.append(tag)
+            names[tag.name] += 1
+        tags.append(tag)
+    return tags

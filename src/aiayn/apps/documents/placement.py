@@ -18,14 +18,14 @@ A source with tags is translated without them, as a `Part`; `written` puts them 
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from aiayn.apps.documents.markup import MARK, MARK_LENGTH, Part, changes_marks
+from aiayn.apps.documents.markup import MARK, MARK_LENGTH, Edit, Part, changes_marks
 from aiayn.data.cleaning import composed
 from aiayn.data.placeholders import CJK, PLACEHOLDER, SCHEME
 
@@ -40,11 +40,12 @@ UNSPACED = f"{CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 # unit even where a tag was between it and the word before; a joiner is followed by a part of the
 # same emoji.
 UNIT = re.compile(
-    rf"({MARK.pattern})|[{UNSPACED}][{SIGNS}]*"
+    rf"(?P<mark>{MARK.pattern})|[{UNSPACED}][{SIGNS}]*"
     rf"|[^\W{UNSPACED}](?:(?!{SCHEME})[^\W{UNSPACED}]|[{SIGNS}])*"
     rf"|[^\w\s](?:[{SIGNS}]|(?<=\u200d)[^\w\s])*",
     re.DOTALL,
 )
+Unit = re.Match[str]
 BESIDE_NO_BLANK = re.compile(f"[{CJK}]")
 SURE = 0.2  # share of a word's attention below which a place is a guess
 OPENING, CLOSING = "([{«„", ".,;:!?)]}»“…،؛؟।"  # without a blank after and before them
@@ -65,6 +66,11 @@ class SentenceSubwords(NamedTuple):
     starts: np.ndarray  # (units,), the first subword of each
     stops: np.ndarray  # (units,), after its last one
     units_per_subword: np.ndarray  # (subwords,), how many units each subword is in
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Returns (units, ...): the sums of the values (subwords, ...) of each unit's subwords."""
+        sums = np.pad(values.cumsum(0), ((1, 0), (0, 0)))
+        return sums[self.stops] - sums[self.starts]
 
 
 class Word(NamedTuple):
@@ -118,14 +124,12 @@ def unit_weights(
     for row, column, (*_, subword_weights) in zip(rows, columns, attention, strict=True):
         if subword_weights is not None and weights.size:
             shared = np.asarray(subword_weights, float) / column.units_per_subword
-            by_unit = _range_sums(shared, row.starts, row.stops)
-            by_both = _range_sums(by_unit.T, column.starts, column.stops).T
-            weights[row.units, column.units] += by_both
+            weights[row.units, column.units] += column.sums(row.sums(shared).T).T
     return weights / weights.sum(1, keepdims=True).clip(1e-9)
 
 
 def _sentence_subwords(
-    pieces: list[str], subword_lengths: list[list[int]], spell: Callable[[str], str]
+    pieces: list[str], subword_lengths: list[list[int]], spell: Edit
 ) -> Iterator[SentenceSubwords]:
     """Yields the subwords of each sentence by unit; a blank belongs to the unit after it.
 
@@ -152,12 +156,6 @@ def _sentence_subwords(
             np.searchsorted(first, units, "right"),
             last - first + 1,
         )
-
-
-def _range_sums(values: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Returns the sums of rows between these numbers."""
-    sums = np.pad(values.cumsum(0), ((1, 0), (0, 0)))
-    return sums[stops] - sums[starts]
 
 
 def written(part: Part, text: str, weights: np.ndarray, placement_counts: Counter[str]) -> str:
@@ -244,57 +242,55 @@ def _restored_words(
         mass = weights[:, span.start : span.stop].sum(1)
         windows = sliding_window_view(np.append(names, [""] * count), count)[:-1]
         copies = (windows == source_names[span.start : span.stop]).all(1)
+        is_missing = not copies.any()
+        unit = source[span.start]
         # A stray brace or `<` stays where the model wrote it, and is not missed.
-        is_stray = not span.raw and not PLACEHOLDER.search(source[span.start][0])
-        is_new = not copies.any()
-        if is_new and is_stray:
+        is_stray = not span.raw and not PLACEHOLDER.search(unit[0])
+        if not is_missing:
+            start = int(np.where(copies, mass, -1).argmax())
+            stop, unit = start + count, units[start]
+            placement_counts["by_model"] += not is_stray
+        elif is_stray:
             continue
-        if is_new:
+        else:
             is_sure = mass.max(initial=0) >= SURE
-            placement_counts["by_alignment" if is_sure else "guessed"] += 1
             gain, start, stop = best_interval(mass - 0.5, (names != "") & ~is_wanted)
             if gain <= 0:
                 start = stop = int(mass.argmax()) if is_sure else len(units)
-        else:
-            placement_counts["by_model"] += not is_stray
-            start = int(np.where(copies, mass, -1).argmax())
-            stop = start + count
+            placement_counts["by_alignment" if is_sure else "guessed"] += 1
         names[start:stop] = ""
         begin = edges[start][0]
         end = edges[stop - 1][1] if start < stop else begin
         row = np.zeros(len(source))
         row[span.start : span.stop] = 1 / count
-        unit = source[span.start] if is_new else units[start]
-        yield Word(begin, end, span.raw or part.escape(unit[0]), row, is_new)
+        yield Word(begin, end, span.raw or part.escape(unit[0]), row, is_missing)
     for number, unit in enumerate(units):
-        if names[number] and not unit[1]:
+        if names[number] and not unit["mark"]:
             yield Word(*unit.span(), part.escape(unit[0]), weights[number], is_new=False)
-        placement_counts["removed"] += bool(names[number] and unit[1])
+        placement_counts["removed"] += bool(names[number] and unit["mark"])
 
 
-def _name(unit: re.Match[str]) -> str:
+def _name(unit: Unit) -> str:
     """Returns what copies of a unit have in common; of tags and what may begin one it is only
     `<`.
     """
-    return unit[0] if not unit[1] or PLACEHOLDER.search(unit[0]) else unit[0][0]
+    return unit[0] if not unit["mark"] or PLACEHOLDER.search(unit[0]) else unit[0][0]
 
 
-def _required(part: Part, source: list[re.Match[str]]) -> list[Required]:
+def _required(part: Part, source: list[Unit]) -> list[Required]:
     """Returns the elements that are kept, and then the placeholders outside of them."""
-    starts, stops = [start for start, *_ in part.kept], [stop for _, stop, _ in part.kept]
-    ranges = zip(_unit_ranges(source, starts, stops), part.kept, strict=True)
-    elements = [Required(*unit_range, raw) for unit_range, (*_, raw) in ranges]
-    inside = {unit for span in elements for unit in range(span.start, span.stop)}
+    starts, stops = [kept.start for kept in part.kept], [kept.stop for kept in part.kept]
+    ranges = _unit_ranges(source, starts, stops)
+    elements = [Required(*units, kept.raw) for units, kept in zip(ranges, part.kept, strict=True)]
+    inside = {unit for units in ranges for unit in range(*units)}
     return elements + [
         Required(number, number + 1, "")
         for number, unit in enumerate(source)
-        if unit[1] and number not in inside
+        if unit["mark"] and number not in inside
     ]
 
 
-def _unit_ranges(
-    units: list[re.Match[str]], starts: list[int], stops: list[int]
-) -> list[tuple[int, int]]:
+def _unit_ranges(units: list[Unit], starts: list[int], stops: list[int]) -> list[tuple[int, int]]:
     """Returns which units are in these ranges of characters, even in part: from the first to the
     one after the last.
     """
@@ -338,11 +334,12 @@ class TagPlacer:
             if tag.partner < number:  # placed with its opening tag
                 if tag.partner == parent:
                     around.pop()
-            elif tag.partner == number + 1 and self._put_into_word(number, parent, first):
-                pass
-            elif tag.partner > number and self._surround(
-                number, parent, sums[:, last] - sums[:, first]
-            ):
+                continue
+            has_no_tags = tag.partner == number + 1
+            if has_no_tags and self._put_into_word(number, parent, first):
+                continue
+            mass = sums[:, last] - sums[:, first]
+            if tag.partner > number and self._surround(number, parent, mass):
                 around.append(number)
             else:
                 beside.append((number, parent, first))
@@ -371,11 +368,11 @@ class TagPlacer:
                 return False
             copy = int(np.where(copies, self._weights[:, unit], -1).argmax())
         self._counts["by_alignment"] += 1
-        self._placed.append(PlacedTag(copy, start, number, number, opening.raw.strip(" ")))
-        if closing is not opening:
-            self._placed.append(PlacedTag(copy, stop, -number, number, closing.raw.strip(" ")))
-            self._divided[unit, parent], self._owners[copy] = copy, number
-            self._elements[number] = Element(copy, copy + 1, parent)
+        if closing is opening:
+            self._placed.append(PlacedTag(copy, start, number, number, opening.raw.strip(" ")))
+        else:
+            self._divided[unit, parent] = copy
+            self._enclose(number, Element(copy, copy + 1, parent), (copy, start), (copy, stop))
         return True
 
     def _surround(self, number: int, parent: int, mass: np.ndarray) -> bool:
@@ -386,16 +383,22 @@ class TagPlacer:
         gain, start, stop = best_interval(mass - 0.5, self._owners[:-1] == parent)
         if gain < -1:
             return False
-        self._elements[number] = Element(start, stop, parent)
-        self._owners[start:stop] = number
         self._counts["by_alignment" if gain > SURE - 0.5 else "guessed"] += 1
-        opening = self._tags[number]
-        raw, closing_raw = opening.raw.strip(" "), self._tags[opening.partner].raw.strip(" ")
-        self._placed += [
-            PlacedTag(start, 0, number, number, raw),
-            PlacedTag(stop, BEHIND, -number, number, closing_raw),
-        ]
+        self._enclose(number, Element(start, stop, parent), (start, 0), (stop, BEHIND))
         return True
+
+    def _enclose(
+        self, number: int, element: Element, begin: tuple[int, int], end: tuple[int, int]
+    ) -> None:
+        """Puts the two tags of an element before these (word, character)."""
+        self._elements[number] = element
+        self._owners[element.start : element.stop] = number
+        opening = self._tags[number]
+        closing = self._tags[opening.partner]
+        self._placed += [
+            PlacedTag(*begin, number, number, opening.raw.strip(" ")),
+            PlacedTag(*end, -number, number, closing.raw.strip(" ")),
+        ]
 
     def _put_beside(self, number: int, parent: int, unit: int) -> None:
         """Puts a tag, or an element without words, before or after a word of its parent."""
