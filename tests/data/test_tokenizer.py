@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from aiayn.data.cleaning import canonical, normalise
 from aiayn.data.encode import CachedTokenizer
 from aiayn.data.tokenizer import SPECIAL_IDS, Tokenizer
-from aiayn.errors import DataError
+from aiayn.errors import ConfigError, DataError
 
 TEXT = [
     "The house is small.",
@@ -110,6 +110,11 @@ def test_a_vocabulary_of_260_has_bytes_alone_and_leaves_no_room_for_symbols():
         assert copy.decode([ids]) == ["größer 😀"]
     with pytest.raises(DataError, match=r"bytes and symbols alone need 262; set .*=262 or more"):
         Tokenizer.train([TEXT], 260, symbols=["<2de>", "<2fr>"])
+
+
+def test_an_unknown_algorithm_is_refused_with_the_choices():
+    with pytest.raises(ConfigError, match=r"algorithm=wordpiece: .* bpe, characters, unigram"):
+        Tokenizer.train([TEXT], 300, algorithm="wordpiece")
 
 
 def test_characters_are_one_id_each_at_most_as_many_as_asked_for_and_others_are_bytes():

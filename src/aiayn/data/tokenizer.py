@@ -7,9 +7,9 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from aiayn.config.data import OTHER_ALGORITHMS, DataConfig, DataOptions
+from aiayn.config.rules import one_of
 from aiayn.config.stored import as_option
 from aiayn.config.tasks import TASKS
 from aiayn.data.cleaning import (
@@ -43,6 +44,13 @@ BYTE_OF_CHARACTER = dict(zip(_ALPHABET, _BYTES, strict=True))
 
 # They divide a text before merges of bytes make subwords of its parts.
 CHARACTER, BETWEEN_SPACES = r"[\s\S]", " ?[^ ]+"
+
+# By algorithm: the model, and what trains it.
+LEARNERS: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
+    "bpe": (models.BPE, trainers.BpeTrainer),
+    "characters": (models.BPE, trainers.BpeTrainer),
+    "unigram": (models.Unigram, partial(trainers.UnigramTrainer, unk_token="<unk>")),
+}
 
 # `cleaning.canonical` in the library's file format.
 CANONICAL: list[dict[str, Any]] = [
@@ -105,8 +113,10 @@ class Tokenizer:
         divided too. With `lowercase`, text is lower-cased before it is encoded, so decoding returns
         it in lower case.
 
-        Raises DataError, for `option`, if the text has too few distinct words.
+        Raises DataError, for `option`, if the text has too few distinct words, and ConfigError for
+        another algorithm.
         """
+        one_of("algorithm", algorithm, tuple(LEARNERS))
         pattern = BETWEEN_SPACES if pretokenized else None
         core = _untrained(CHARACTER if algorithm == "characters" else pattern, lowercase)
         texts = (list(map(canonical, batch)) for batch in batches)
@@ -116,12 +126,9 @@ class Tokenizer:
             "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),
             "show_progress": False,
         }
-        if algorithm == "unigram":
-            core.model = models.Unigram()
-            trainer = trainers.UnigramTrainer(unk_token="<unk>", **settings)
-        else:
-            trainer = trainers.BpeTrainer(**settings)
-        core.train_from_iterator(texts, trainer)
+        make_model, make_trainer = LEARNERS[algorithm]
+        core.model = make_model()
+        core.train_from_iterator(texts, make_trainer(**settings))
         _add_symbols(core, symbols)
         learned = core.get_vocab_size()
         if learned > vocab_size:
