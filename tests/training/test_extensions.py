@@ -33,7 +33,13 @@ from aiayn.errors import ConfigError, DivergedError, RefusedError, explain_own_c
 from aiayn.model.attention import attention
 from aiayn.model.layers import LayerPosition
 from aiayn.runs import checkpoints
-from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json, with_stored
+from aiayn.runs.run_folder import (
+    RunFolder,
+    find_checkpoint,
+    read_json,
+    saved_steps,
+    with_stored,
+)
 from aiayn.search.build import build_model
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.callbacks import monitors
@@ -492,7 +498,7 @@ def test_a_module_of_a_script_builds_its_model_in_commands_that_name_the_file(
         assert aiayn.load(run, accelerator="cpu", extensions=[file]).translate(["one"]) == expected
     assert "differs" not in caplog.text
     (tmp_path / "depth_of_mine.py").write_text("DEPTH = 1  # changed\n")
-    aiayn.load(run, accelerator="cpu", engine="torch", module=short)
+    aiayn.load(run, accelerator="cpu", module=short)
     assert "depth_of_mine.py differs from the file that the model was trained with" in caplog.text
 
 
@@ -806,6 +812,11 @@ class Manual(TranslationModule):
         self.automatic_optimization = False
 
 
+class ManualInAHook(TranslationModule):
+    def on_train_start(self):
+        self.automatic_optimization = False
+
+
 @pytest.mark.quick("Several-", "Manual-")
 @pytest.mark.parametrize(
     ("module", "message"),
@@ -822,6 +833,15 @@ def test_another_optimization_is_refused_in_a_line_before_anything_is_written(
     with pytest.raises(ConfigError, match=message):
         aiayn.train(*options(text, tmp_path, "", "name=run"), module=module)
     assert not (tmp_path / "run/config.yaml").exists()
+
+
+def test_a_hook_that_switches_to_manual_optimization_is_refused_in_a_line_before_the_first_step(
+    text, tmp_path
+):
+    message = "^ManualInAHook: manual optimization is not supported"
+    with pytest.raises(ConfigError, match=message):
+        aiayn.train(*options(text, tmp_path, "", "name=run"), module=ManualInAHook)
+    assert saved_steps(tmp_path / "run/checkpoints") == []
 
 
 @pytest.mark.parametrize(

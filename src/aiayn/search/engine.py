@@ -176,8 +176,8 @@ def _in_ctranslate2(choice: Choice, device: str, temporary: Path) -> FastTransla
 
 
 def _convert(choice: Choice, path: Path, temporary: Path) -> tuple[Path, dict[str, Any]]:
-    """Returns the folder of the converted model, a temporary one where none can be written, and its
-    settings.
+    """Returns the folder of the converted model and its settings: a temporary folder where none can
+    be written, and for a model that a user's code builds, which may have changed the next time.
 
     Raises _UnableError for a model that cannot be converted.
     """
@@ -188,7 +188,7 @@ def _convert(choice: Choice, path: Path, temporary: Path) -> tuple[Path, dict[st
     model = load_model(checkpoint)
     if reason := why_not_converted(model):
         raise _UnableError(f"CTranslate2 cannot express {reason}")
-    try:
-        return write_converted(path, checkpoint, model)
-    except OSError:  # a folder that only its owner may write, or a full disk
-        return write_converted(path, checkpoint, model, temporary / "model")
+    if checkpoint.config.model.parts is None:
+        with suppress(OSError):  # a folder that only its owner may write, or a full disk
+            return write_converted(path, checkpoint, model)
+    return write_converted(path, checkpoint, model, temporary / "model")

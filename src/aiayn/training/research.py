@@ -215,6 +215,15 @@ def refuse_unsupported(callbacks: Sequence[pl.Callback]) -> None:
             raise ConfigError(f"{type(callback).__name__} is not supported: {instead}")
 
 
+def refuse_manual_optimization(module: pl.LightningModule) -> None:
+    """Raises ConfigError for a module that steps its optimizer itself."""
+    if not module.automatic_optimization:
+        raise ConfigError(
+            f"{type(module).__name__}: manual optimization is not supported (accumulation, "
+            "clipping and resuming are by step); override training_loss and configure_optimizers"
+        )
+
+
 def _chosen(name: str, extensions: Sequence[Extension], from_caller: type | None) -> Any:
     """Returns the class of this name that an extension or the caller brings. Raises ConfigError for
     two of them.

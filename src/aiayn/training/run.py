@@ -16,7 +16,7 @@ from aiayn.config.extensions import own_code_explained
 from aiayn.config.schema import Config
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.preparation import infer_from_text
-from aiayn.errors import ConfigError, DivergedError, InterruptedRunError, counted
+from aiayn.errors import DivergedError, InterruptedRunError, counted
 from aiayn.hardware import choose_hardware, training_threads
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoint_folder import step_path
@@ -36,7 +36,7 @@ from aiayn.training.log_start import log_start
 from aiayn.training.loggers import RunArtifacts, close, make_loggers
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import check_shapes
-from aiayn.training.research import Research, research_of
+from aiayn.training.research import Research, refuse_manual_optimization, research_of
 from aiayn.training.resume import fill_as_stored, load_resume_state, run_lock, store_test
 from aiayn.training.start import (
     RunServices,
@@ -219,11 +219,7 @@ def make_module(run: RunSpec, source: Checkpoint | None) -> TranslationModule:
 
         module_class = GraphedModule
     module = module_class(run.config, run.corpus.tokenizer.vocab_size)
-    if not module.automatic_optimization:
-        raise ConfigError(
-            f"{module_class.__name__}: manual optimization is not supported (accumulation, "
-            "clipping and resuming are by step); override training_loss and configure_optimizers"
-        )
+    refuse_manual_optimization(module)
     module.compiles = run.form.why_not_compiled is None
     if run.config.model.parts and not run.checkpoint:
         check_shapes(module)

@@ -5,6 +5,7 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -21,6 +22,7 @@ from aiayn.training.callbacks.validate import Validate
 from aiayn.training.log_start import warn_of_unused_options
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import holds, prove, refuse_unequal_buffers
+from aiayn.training.research import refuse_manual_optimization
 from aiayn.training.start import RunServices, RunSpec
 
 log = logging.getLogger(__name__)
@@ -92,6 +94,14 @@ class CheckpointSaver(Checkpoint):
             for name, value in state.items():
                 if not isinstance(value, Tensor) or value.shape not in ((), weight.shape):
                     raise resumed.refusal(f"{name} differs in shape from its weight")
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """Raises ConfigError if a hook, such as `on_fit_start`, has switched to manual
+        optimization.
+        """
+        refuse_manual_optimization(pl_module)
 
     def on_train_batch_end(
         self,
