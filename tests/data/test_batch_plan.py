@@ -137,6 +137,38 @@ def test_little_of_a_step_is_padding(tokens, most, parts):
     assert plan.padding.mean() < most
 
 
+@pytest.mark.parametrize(("parts", "micro_batches"), [(1000, None), (4, 1000)])
+def test_a_thousand_micro_batches_a_step_delay_no_start(parts, micro_batches, monkeypatch):
+    counted = []
+    piece = BatchPlan._piece
+    monkeypatch.setattr(
+        BatchPlan, "_piece", lambda *arguments: counted.append(1) or piece(*arguments)
+    )
+    plan = make(
+        corpus_like_wmt(100_000),
+        tokens_per_step=8000,
+        parts=parts,
+        micro_batches=micro_batches,
+        max_tokens_per_device=16_384,
+    )
+    assert plan.steps_per_epoch > 300
+    assert 0 <= plan.padding.mean() < 0.1
+    assert len(counted) < 50_000  # of more than 300,000
+
+
+@given(st.integers(0, 60), st.integers(1, 5), st.integers(1, 9))
+def test_pieces_of_a_part_differ_by_a_pair_at_most_and_leave_none_out(n_pairs, parts, pieces):
+    plan = make(np.ones((1, 2), int), parts=parts)
+    pairs = [np.arange(n_pairs) + 100 * part for part in range(parts)]
+    batches = [plan._piece(pairs, parts * pieces, index) for index in range(parts * pieces)]
+    for part in range(parts):
+        cut = batches[part * pieces : (part + 1) * pieces]
+        assert np.concatenate(cut).tolist() == pairs[part].tolist()
+        assert [len(batch) for batch in cut] == [
+            len(batch) for batch in np.array_split(pairs[part], pieces)
+        ]
+
+
 @given(CORPORA, PARTS)
 def test_the_share_of_padding_is_what_a_count_over_all_micro_batches_gives(corpus, parts):
     plan = make(corpus, parts=parts)

@@ -35,6 +35,7 @@ from aiayn.data.corpus import PreparedCorpus
 from aiayn.errors import DataError, counted
 
 SAMPLED = 1000  # steps of an epoch from which padding and memory are estimated
+SAMPLED_BATCHES = 20_000  # about as many of their micro-batches at most
 SLOTS_UNIT = 128  # the number of token slots in a packed batch is a multiple of this
 SLOTS_SPARE = 1.01  # later epochs have other steps; their largest is within 1 % of the first one's
 BINS = 40  # bins of the histogram of padding, from 0 to 1
@@ -178,7 +179,10 @@ class BatchPlan:
             together = len(parts) // micro_batches
             return np.concatenate(parts[index * together : (index + 1) * together])
         pieces = micro_batches // len(parts)
-        return np.array_split(parts[index // pieces], pieces)[index % pieces]
+        part, piece = parts[index // pieces], index % pieces
+        size, n_longer = divmod(len(part), pieces)  # the first pieces have a pair more
+        start = piece * size + min(piece, n_longer)
+        return part[start : start + size + (piece < n_longer)]
 
     @property
     def n_slots(self) -> int:
@@ -198,12 +202,13 @@ class BatchPlan:
 
     def _sampled(self, micro_batches: int) -> np.ndarray:
         """Returns the tokens and the positions of the sides of micro-batches of up to `SAMPLED`
-        steps of the first epoch, without empty ones: (2, n, 2).
+        steps of the first epoch, about `SAMPLED_BATCHES` in all, without empty ones: (2, n, 2).
         """
         # The step with the longest pairs needs the most memory; there are few steps like it.
         longest = int(np.argmax(self._drawn(0)[2][-1]))
         steps = self.steps_per_epoch
-        spread = np.linspace(0, steps - 1, min(SAMPLED, steps), dtype=int)
+        count = min(SAMPLED, steps, max(1, SAMPLED_BATCHES // micro_batches))
+        spread = np.linspace(0, steps - 1, count, dtype=int)
         tokens, positions = [], []
         for step in {longest, *spread.tolist()}:
             parts = self.step(step)
