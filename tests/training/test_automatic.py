@@ -66,6 +66,16 @@ def test_more_parts_than_a_step_has_pairs_are_said(parts, is_said):
     assert len(lines) == is_said  # 9283 / 30 = 309.4 pairs a step
 
 
+@pytest.mark.parametrize(("count", "is_said"), [(308, False), (312, True)])
+def test_more_micro_batches_than_a_step_has_pairs_are_said(count, is_said):
+    options = infer_sizes(composed_options(*OPEN, f"data.micro_batches={count}"), lambda: 9283)
+    config = resolve.resolve(options, 9283, 30)
+
+    lines = [line for line in unusual_options(config, 9283, 30, 4000) if "empty" in line]
+
+    assert [line.partition(":")[0] for line in lines] == [f"data.micro_batches={count}"] * is_said
+
+
 @pytest.fixture
 def small(tmp_path, write_pairs, monkeypatch):
     """A configuration whose steps and dropout are left to the program, on text of 60 pairs, a step

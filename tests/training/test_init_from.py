@@ -27,6 +27,7 @@ from aiayn.sweep.jobs import is_from_source
 from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training.init_from import resolve_init_from, weights_sha256
 from aiayn.training.log_start import log_source
+from aiayn.training.resume import run_lock
 from aiayn.training.run import train
 
 
@@ -302,11 +303,26 @@ def test_a_source_that_is_not_finished_is_said_to_be(config, tmp_path, caplog):
     log_source(config, source)
     steps = f"after step 4 of {config.trainer.max_steps}"
     assert f"that run is not finished: these are its weights {steps}" in caplog.text
+    source.step = config.trainer.max_steps
+    log_source(config, source)
+    assert "that run is not averaged yet" in caplog.text
     caplog.clear()
     RunFolder(tmp_path).checkpoints.mkdir()
     RunFolder(tmp_path).averaged.touch()
     log_source(config, source)
-    assert "not finished" not in caplog.text
+    assert "that run is" not in caplog.text
+
+
+@pytest.mark.parametrize("step", [4, "last"])
+def test_a_source_that_still_runs_is_said_to_run(config, tmp_path, caplog, step):
+    config = replace(config, init_from=str(tmp_path / "source"))
+    step = config.trainer.max_steps if step == "last" else step
+    with run_lock(RunFolder(tmp_path / "source")):
+        log_source(config, SimpleNamespace(config=config, step=step, averaged=[]))
+    assert (
+        f"that run is still running: these are its weights after step {step} of "
+        f"{config.trainer.max_steps}"
+    ) in caplog.text
 
 
 def test_continuing_with_another_source_is_refused(child, parent, tmp_path):

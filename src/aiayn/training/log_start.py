@@ -16,6 +16,7 @@ from aiayn.errors import counted
 from aiayn.hardware import has_bfloat16
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.checkpoints import Checkpoint
+from aiayn.runs.continuation import is_in_use
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.module import TranslationModule
 from aiayn.training.start import RunSpec
@@ -134,10 +135,14 @@ def log_source(config: RunConfig, source: Checkpoint) -> None:
     averaged = ", averaged" if source.averaged else ""
     log.info("from     %s, step %d%s", config.init_from, source.step, averaged)
     path = Path(config.init_from or "").expanduser()
-    if config.init_from and path.is_dir() and not RunFolder(path).averaged.exists():
+    folder = RunFolder(path)
+    if config.init_from and path.is_dir() and not folder.averaged.exists():
+        max_steps = source.config.trainer.max_steps
+        ended = "not averaged yet" if source.step == max_steps else "not finished"
         log.warning(
-            "warning  that run is not finished: these are its weights after step %d of %d",
-            *(source.step, source.config.trainer.max_steps),
+            "warning  that run is %s: these are its weights after step %d of %d",
+            "still running" if is_in_use(folder) else ended,
+            *(source.step, max_steps),
         )
     theirs, ours = (
         f"{side.src_lang}-{side.tgt_lang}" for side in (source.config.data, config.data)
@@ -180,11 +185,15 @@ def unusual_options(
             f"trainer.val_every={trainer.val_every}: the run validates only at its last step "
             f"({trainer.max_steps})"
         )
-    if (pairs_per_step := pairs / steps_per_epoch) < config.data.parts_per_step:
-        lines.append(
-            f"data.parts_per_step={config.data.parts_per_step}: a step has about "
-            f"{pairs_per_step:.0f} pairs, so most micro-batches are empty; 4 is usual"
-        )
+    counts = {"parts_per_step": (config.data.parts_per_step, "4 is")}
+    if config.data.micro_batches != config.data.parts_per_step:
+        counts["micro_batches"] = (config.data.micro_batches or 0, "null is")
+    for name, (count, usual) in counts.items():
+        if (pairs_per_step := pairs / steps_per_epoch) < count:
+            lines.append(
+                f"data.{name}={count}: a step has about {pairs_per_step:.0f} pairs, so many "
+                f"micro-batches are empty; {usual} usual"
+            )
     if pairs < FEW_PAIRS and config.init_from is None and config.data.task == "translation":
         lines.append(
             f"{pairs:,} training pairs are few (expect about 15 BLEU from {FEW_PAIRS:,}): train on "
