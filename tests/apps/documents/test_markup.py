@@ -910,6 +910,13 @@ NO_LETTERS = [
     "HTTPS://A.B/C",
     "mailto:a@b.org",
     "a@b.org",
+    "example.com",
+    "www.example.org/path",
+    "docs.example.co.uk",
+    "example.com:8080/a?b=c",
+    "müller.de",
+    "example.at",
+    "example.com, example.org",
     "½ Ⅳ ①",
     "ℹ\ufe0f",
     "♪",
@@ -929,9 +936,16 @@ NO_LETTERS = [
         ("from v1.2 to v1.3-rc1", "v1.2|v1.3"),
         ("the 2nd of 10kg, 1.5 times, COVID19 on A4 and iPhone 15 v2", ""),
         ("TV55 SALE THIS WEEK ONLY, AB12 1984", ""),
+        ("see example.com, or (docs.example.co.uk).", "example.com|docs.example.co.uk"),
+        ("go to example.com/a?b=c.", "example.com/a?b=c"),
+        ("example.it/x and docs.example.it", "example.it/x|docs.example.it"),
+        ("a {sub}.example.com zone, a@b.org", "{sub}|example.com|a@b.org"),
+        ("the end.The next end.it was this way.so we, e.g.it", ""),
+        ("read notes.txt, setup.py, run.sh, index.html and archive.com.txt", ""),
+        ("about Node.js, Mr.Smith, the U.S.A., 3.14 and z.B. so", ""),
     ],
 )
-def test_versions_and_numbers_of_accounts_are_placeholders_but_words_with_digits_are_not(
+def test_codes_and_host_names_are_placeholders_but_sentence_ends_and_file_names_are_not(
     text, codes
 ):
     expected = codes.split("|") if codes else []
