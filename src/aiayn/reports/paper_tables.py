@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aiayn.config.search import SearchConfig
 from aiayn.config.stored import flatten, to_dict
@@ -101,16 +101,23 @@ def _lines(rows: Sequence[Row], groups: Sequence[Group]) -> list[Line]:
     lines = []
     others = [group for group in groups if group.evaluation("test")]
     for row in rows:
-        groups_of_row = [group for group in groups if row.is_of(_options(group))]
+        groups_of_row = [
+            group for group in groups if row.is_of(group.runs[0].options | _test_text(group))
+        ]
         others = [group for group in others if group not in groups_of_row]
         lines += [Line(row, group) for group in groups_of_row or [Group([], {})]]
     other = Row(name="other", options={}, printed=dict.fromkeys(rows[0].printed))
     return lines + [Line(other, group) for group in others]
 
 
-def _options(group: Group) -> Record:
-    test_set = getattr(group.evaluation("test"), "test_set", None)
-    return group.runs[0].options | {"test_set": test_set}
+def _test_text(group: Group) -> Record:
+    """Returns the text of a group's scores on a test set, and the step of the weights."""
+    evaluation = group.evaluation("test")
+    return {
+        "test_set": getattr(evaluation, "test_set", None),
+        "lines": getattr(evaluation, "lines", None),
+        "steps": getattr(evaluation or group.first, "step", None),
+    }
 
 
 def _fill(
@@ -139,14 +146,14 @@ def _fill(
 
 def _beside_published(row: Row, figures: Record) -> Record:
     """Returns what was measured, the paper's figures, and the differences measured - published."""
-    record = figures | {f"paper_{key}": printed for key, printed in row.printed.items()}
+    record = dict(figures)
     for key, printed in row.printed.items():
         measured = figures[key]
         if isinstance(measured, Sample):
             measured = measured.mean
-        record[f"{key}_difference"] = (
-            None if measured is None or printed is None else measured - printed
-        )
+        is_known = None not in (measured, printed)
+        record[f"paper_{key}"] = printed
+        record[f"{key}_difference"] = measured - printed if is_known else None
     return record
 
 
@@ -184,20 +191,16 @@ def _table_2_record(row: Row, group: Group) -> Record:
     evaluation = group.evaluation("test")
     options = run.options if run else row.options
     bleu = Metric(comparable_kind(options["data.tgt_lang"]), "test")
-    steps: Any = getattr(evaluation or run, "step", None)
-    figures = {
+    figures = _test_text(group) | {
         "bleu": group.sample(bleu),
-        "flops": run.flops(steps) if run else None,
-        "steps": steps,
         "averaged": len(evaluation.averaged) if evaluation else None,
     }
+    figures["flops"] = run.flops(figures["steps"]) if run else None
     return {
         "model": row.name,
         "text": f"{options['data.src_lang']}-{options['data.tgt_lang']}",
         **group.record(),
         **_beside_published(row, figures),
-        "test_set": getattr(evaluation, "test_set", None),
-        "lines": getattr(evaluation, "lines", None),
         "bleu_kind": bleu.name,
         "length_ratio": group.sample(bleu.ratio),
         "sacrebleu": group.sample(SACREBLEU),
@@ -366,18 +369,14 @@ TABLE_4_FOOTNOTE = (
 
 
 def _table_4_record(row: Row, group: Group) -> Record:
-    evaluation = group.evaluation("test")
-    brackets = getattr(evaluation, "brackets", None) or {}
+    brackets = getattr(group.evaluation("test"), "brackets", None) or {}
     figures = {name: group.sample(Metric(name, "test")) for name in BRACKET_KINDS}
     return {
         "parser": row.name,
         "training": row.training,
         **group.record(),
-        **_beside_published(row, figures),
-        "test_set": getattr(evaluation, "test_set", None),
-        "lines": getattr(evaluation, "lines", None),
+        **_beside_published(row, figures | _test_text(group)),
         "malformed": brackets.get("malformed"),
-        "steps": getattr(evaluation or group.first, "step", None),
     }
 
 
