@@ -1,7 +1,8 @@
 """Aligns the subwords of translations with those of their sources, by the decoder's attention."""
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, ResourceError, summary_of
 from aiayn.hardware import is_out_of_memory
 from aiayn.model.attention import MultiHeadAttention
+from aiayn.model.transformer import Transformer
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translator import evaluating
 
@@ -38,20 +40,40 @@ def alignment_weights(
     weights_of_line: list[Tensor | None] = [None for _ in outputs]
     pairs = np.array([number for number, ids in enumerate(outputs) if ids and src_ids[number]], int)
     lengths = [np.array([len(ids[number]) for number in pairs], int) for ids in (src_ids, outputs)]
-    with evaluating(translator.model), record_attention([layer]) as weights_of:
-        for batch in (pairs[rows].tolist() for rows in evaluation_batches(lengths, BATCH_TOKENS)):
-            # The decoder is causal, so what follows a shorter output does not matter.
-            src = translator.padded(src_ids, batch)
-            tgt_in = shift_right(translator.padded(outputs, batch))[:, :-1]
-            doing = (
-                f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split "
-                "them"
-            )
-            with explain_memory(doing):
-                model.decode(tgt_in, model.encode(src, source_mask(src)), source_mask(src))
-            for number, weights in zip(batch, weights_of(layer).mean(1), strict=True):
-                weights_of_line[number] = weights[: len(outputs[number]), : len(src_ids[number])]
+    for batch in (pairs[rows].tolist() for rows in evaluation_batches(lengths, BATCH_TOKENS)):
+        # The decoder is causal, so what follows a shorter output does not matter.
+        src = translator.padded(src_ids, batch)
+        tgt_in = shift_right(translator.padded(outputs, batch))[:, :-1]
+        doing = (
+            f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split them"
+        )
+        weights_of = attention_of_pass(model, [layer], src, tgt_in, doing)
+        for number, weights in zip(batch, weights_of(layer).mean(1), strict=True):
+            weights_of_line[number] = weights[: len(outputs[number]), : len(src_ids[number])]
     return weights_of_line
+
+
+def attention_of_pass(
+    model: Transformer, modules: list[MultiHeadAttention], src: Tensor, tgt_in: Tensor, doing: str
+) -> Callable[[MultiHeadAttention], Tensor]:
+    """Decodes tgt_in (B, T) after src (B, S) and returns a function that gives the weights of one
+    of these modules, (B, H, T, S).
+
+    Raises ResourceError, which says what was being done, where memory runs out, and what
+    `record_attention` raises.
+    """
+    # A compiled graph calls no attention module that could be recorded.
+    is_compiling = "torch._dynamo" in sys.modules
+    uncompiled = torch.compiler.set_stance("force_eager") if is_compiling else nullcontext()
+    mask = source_mask(src)
+    try:
+        with evaluating(model), uncompiled, record_attention(modules) as weights_of:
+            model.decode(tgt_in, model.encode(src, mask), mask)
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise ResourceError(f"out of memory {doing}") from error
+        raise
+    return weights_of
 
 
 def word_attention(
@@ -127,14 +149,3 @@ def record_attention(
     finally:
         for handle in handles:
             handle.remove()
-
-
-@contextmanager
-def explain_memory(doing: str) -> Iterator[None]:
-    """Turns an out-of-memory error into a ResourceError that says what was being done."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if is_out_of_memory(error):
-            raise ResourceError(f"out of memory {doing}") from error
-        raise

@@ -54,14 +54,11 @@ def explorer_page(
             f"{n_weights:,} weights, but a page shows at most {MAX_WEIGHTS:,}; give a shorter "
             "sentence"
         )
-    src = [readable(token) for token in maps.src]
-    tgt_in = [readable(token) for token in maps.tgt_in]
-    tgt_out = [readable(token) for token in maps.tgt_out]
-    encoder = _attention("Encoder self-attention", src, src, maps.encoder_self)
+    encoder = _attention("Encoder self-attention", maps.src, maps.src, maps.encoder_self)
     encoder["queriesTitle"] = "reads"
-    decoder = _attention("Decoder self-attention", tgt_out, tgt_in, maps.decoder_self)
+    decoder = _attention("Decoder self-attention", maps.tgt_out, maps.tgt_in, maps.decoder_self)
     decoder["keysTitle"] = "looks back at"
-    cross = _attention("Cross-attention", tgt_out, src, maps.cross)
+    cross = _attention("Cross-attention", maps.tgt_out, maps.src, maps.cross)
     scores = maps.translation.score, maps.translation.log_prob
     score, log_prob = (f"{number:.3f}".replace("-", "−") for number in scores)
     kinds = {"encoder": encoder, "decoder": decoder, "cross": cross}
@@ -89,9 +86,9 @@ def _attention(title: str, queries: list[str], keys: list[str], weights: Tensor)
     return {
         "title": title,
         "queriesTitle": "writes",
-        "queries": queries,
+        "queries": list(map(readable, queries)),
         "keysTitle": "looks at",
-        "keys": keys,
+        "keys": list(map(readable, keys)),
         "layers": layers,
         "heads": heads,
         "weights": _bytes(weights, 0.0, 1.0),

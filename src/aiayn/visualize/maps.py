@@ -1,21 +1,17 @@
 """Where the heads look while a sentence is translated: the attention weights of every layer."""
 
-import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from aiayn.data.batch import source_mask
 from aiayn.errors import ConfigError, DataError
 from aiayn.reports.drawing import readable
-from aiayn.search.alignment import explain_memory, record_attention
+from aiayn.search.alignment import attention_of_pass
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translations import Translation
-from aiayn.search.translator import evaluating
 from aiayn.token_ids import BOS_ID, EOS_ID
 
 MARKS = {"<s>": "start", "</s>": "end", "▁": "space"}  # tokens that are not words
@@ -58,31 +54,29 @@ def attention_maps(translator: LineTranslator, sentence: str) -> AttentionMaps:
     if not src_ids:
         raise DataError("the sentence is blank; give one with words")
     model = models[0]
-    src = torch.tensor([[*src_ids, EOS_ID]], device=translator.device)
-    tgt_in = torch.tensor([[BOS_ID, *best.tokens]], device=translator.device)
-    src_mask = source_mask(src)
+    source = [*src_ids, EOS_ID]
+    read = [BOS_ID, *best.tokens]
+    written = [*best.tokens, EOS_ID]
+    src = torch.tensor([source], device=translator.device)
+    tgt_in = torch.tensor([read], device=translator.device)
     encoder_self = [layer.self_attention for layer in model.encoder]
     decoder_self = [layer.self_attention for layer in model.decoder]
     cross = [layer.cross_attention for layer in model.decoder]
-    # A compiled graph calls no attention module that could be recorded.
-    is_compiling = "torch._dynamo" in sys.modules
-    uncompiled = torch.compiler.set_stance("force_eager") if is_compiling else nullcontext()
-    sizes = f"{src.numel()} and {tgt_in.numel()} subwords"
-    with (
-        explain_memory(f"with the attention between {sizes}; give a shorter text"),
-        evaluating(translator.model),
-        uncompiled,
-        record_attention([*encoder_self, *decoder_self, *cross]) as weights_of,
-    ):
-        model.decode(tgt_in, model.encode(src, src_mask), src_mask)
+    modules: list[Any] = [*encoder_self, *decoder_self, *cross]
+    doing = (
+        f"with the attention between {src.numel()} and {tgt_in.numel()} subwords; give a shorter "
+        "text"
+    )
+    weights_of = attention_of_pass(model, modules, src, tgt_in, doing)
 
     def stacked(modules: Sequence[Any]) -> Tensor:
         return torch.cat([weights_of(module) for module in modules])
 
+    tokenizer = translator.tokenizer
     return AttentionMaps(
-        src=translator.tokenizer.source.tokens([*src_ids, EOS_ID]),
-        tgt_in=translator.tokenizer.tokens([BOS_ID, *best.tokens]),
-        tgt_out=translator.tokenizer.tokens([*best.tokens, EOS_ID]),
+        src=tokenizer.source.tokens(source),
+        tgt_in=tokenizer.tokens(read),
+        tgt_out=tokenizer.tokens(written),
         encoder_self=stacked(encoder_self),
         decoder_self=stacked(decoder_self),
         cross=stacked(cross),
