@@ -79,6 +79,7 @@ def _search_text(search: Mapping[str, Any]) -> str:
 
 def _score_rows(evaluation: Evaluation) -> Rows:
     metrics, kinds = evaluation.metrics, task_of(evaluation.task).kinds
+    bleu_ratio = evaluation.length_ratio("sacrebleu")
     rows = []
     for metric in kinds:
         score, ratio = metrics[metric], evaluation.length_ratio(metric)
@@ -89,25 +90,31 @@ def _score_rows(evaluation: Evaluation) -> Rows:
         rows.append((metric, score_text))
     signature = evaluation.signatures.get("sacrebleu") or ""
     if tokens := tokens_by_script(evaluation.tgt_lang, signature):
-        by_script = f"{evaluation.tgt_lang} is not a known code; tok:{tokens} was chosen by script"
-        rows.append(("", f"        {by_script}"))
-    if evaluation.length_ratio("sacrebleu") == 0:
-        hint = "every translation is empty: the model has learned too little; train longer"
-        rows.append(("", f"        {hint}"))
-    if warning := short_outputs(evaluation.length_ratio("sacrebleu"), metrics.get("sacrebleu")):
-        rows.append(("", f"        {warning}"))
+        rows.append(
+            _note(f"{evaluation.tgt_lang} is not a known code; tok:{tokens} was chosen by script")
+        )
+    if bleu_ratio == 0:
+        rows.append(
+            _note("every translation is empty: the model has learned too little; train longer")
+        )
+    if warning := short_outputs(bleu_ratio, metrics.get("sacrebleu")):
+        rows.append(_note(warning))
     lost_by_case = (metrics.get("bleu_tokenized_lc") or 0) - (metrics.get("bleu_tokenized") or 0)
     if lost_by_case > CASE_WARNING_POINTS:
-        hint = "case costs much: for a model of lower-case text, use bleu_tokenized_lc"
-        rows.append(("", f"        {hint}"))
+        rows.append(_note("case costs much: for a model of lower-case text, use bleu_tokenized_lc"))
     for name, value in metrics.items():
         if value is not None and name not in (*METRIC_KINDS, *kinds):
             rows.append((name, f"{value:6.2f}  of an extension"))
     if evaluation.recomposed:
         sides = [f"{lines:,} {side}" for side, lines in evaluation.recomposed.items() if lines]
         unlike = f"scored in NFC, but {' and '.join(sides)} are not in NFC"
-        rows.append(("", f"        {unlike}: sacreBLEU's own command gives another score"))
+        rows.append(_note(f"{unlike}: sacreBLEU's own command gives another score"))
     return rows
+
+
+def _note(text: str) -> tuple[str, str]:
+    """Returns a row without a name or a number; the text is below those of the scores."""
+    return "", f"        {text}"
 
 
 def _paper_rows(evaluation: Evaluation) -> Rows:
@@ -123,14 +130,14 @@ def _paper_rows(evaluation: Evaluation) -> Rows:
     where = f"({evaluation.test_set}, {paper['table']})"
     return [
         ("paper", f"{paper['base']:6.2f} base, {paper['big']:.2f} big {where}"),
-        ("", f"        compare only {paper['kind']} with it: {paper['remark']}"),
+        _note(f"compare only {paper['kind']} with it: {paper['remark']}"),
     ]
 
 
 def _baseline_rows(baseline: Mapping[str, Any], system: Mapping[str, Any]) -> Rows:
     rows = [("baseline", f"{baseline['run']}")]
     rows += [
-        ("", f"        {key}={there} there, {system.get(key)} here")
+        _note(f"{key}={there} there, {system.get(key)} here")
         for key, there in baseline["differs"].items()
     ]
     for metric, tests in baseline["kinds"].items():
@@ -143,7 +150,7 @@ def _baseline_rows(baseline: Mapping[str, Any], system: Mapping[str, Any]) -> Ro
         rows.append((f" {metric}", text))
     samples = f"paired bootstrap of {baseline['n_samples']} samples"
     trials = f"paired randomisation of {baseline['n_trials']} trials"
-    return [*rows, ("", f"        {samples}, {trials}; p not corrected for the number of scores")]
+    return [*rows, _note(f"{samples}, {trials}; p not corrected for the number of scores")]
 
 
 def made_with(evaluation: Evaluation) -> dict[str, Any]:
