@@ -30,6 +30,7 @@ from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record
 
 BENCHMARKS = ROOT / "benchmarks/results"
+FIRST_SPLIT_INSTALLATION = "936b6d35"  # the first commit with two environments
 
 
 def table(columns: Sequence[Column], records: Sequence[Record]) -> str:
@@ -538,6 +539,29 @@ def _one_line() -> str:
     )
 
 
+def install() -> dict[str, str]:
+    """Return the table of what both installations hold, and held when they were one."""
+    rows = rows_of("install")
+    before, now = dict.fromkeys(row["at"] for row in rows)
+    titles = {before: f"before {FIRST_SPLIT_INSTALLATION}", now: "now"}
+    columns = [
+        Column("target"),
+        Column("at", "version"),
+        Column("packages"),
+        Column("mb", "MB", 0),
+        Column("mb_without_torch", "MB without torch", 0),
+        Column("seconds", decimals=0),
+        Column("cpu_s", "processor seconds", 0),
+    ]
+    records = [
+        row | {"at": titles[row["at"]], "target": f"`{row['target']}`"}
+        for target in ("make install", "make test")
+        for row in rows
+        if row["target"] == target
+    ]
+    return {"install": table(columns, records)}
+
+
 def _int8() -> str:
     """Return the list's point on int8: the time it saves and the lines it changes."""
     saved = []
@@ -813,6 +837,7 @@ PAGES: dict[Path, tuple[Blocks, ...]] = {
     ROOT / "README.md": (partial(readme, "README.md"),),
     ROOT / "README.zh-CN.md": (partial(readme, "README.zh-CN.md"),),
     ROOT / "docs/quickstart.md": (quickstart,),
+    ROOT / "docs/install.md": (install,),
     ROOT / "examples/en-de.md": (packed_model,),
     ROOT / "docs/results/table3-quarter.md": (table3_quarter.blocks, multi30k_quarter.blocks),
     ROOT / "docs/results/cross-check.md": (cross_check.blocks,),
