@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from aiayn.config.model import ModelConfig
-from aiayn.model.flops import forward_flops, n_parameters, training_flops
+from aiayn.model.flops import counted_parameters, forward_flops, n_parameters, training_flops
 from aiayn.model.transformer import Transformer
 
 
@@ -104,3 +104,15 @@ def test_the_papers_models_cost_what_was_worked_out_by_hand():
     assert training_flops(base, 37_000, 27, 27) / 27 == pytest.approx(by_hand, rel=0.01)
     assert training_flops(base, 37_000, 27, 27) / 27 > 1.005 * by_hand
     assert training_flops(big, 37_000, 27, 27) / 27 == pytest.approx(1.289e9, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (12_345, "12,345 parameters"),
+        (999_999, "999,999 parameters"),
+        (1_640_000, "1.6 M parameters"),
+    ],
+)
+def test_a_small_model_is_not_said_to_have_no_parameters(count, text):
+    assert counted_parameters(count) == text

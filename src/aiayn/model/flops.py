@@ -28,6 +28,11 @@ def n_parameters(config: ModelConfig, vocab_size: int, src_vocab_size: int | Non
     )
 
 
+def counted_parameters(count: int) -> str:
+    """Returns a number of parameters as text, in millions from one million on."""
+    return f"{count / 1e6:.1f} M parameters" if count >= 1e6 else f"{count:,} parameters"
+
+
 def forward_flops(config: ModelConfig, vocab_size: int, src_length: Any, tgt_length: Any) -> Any:
     """Returns the FLOPs of one forward pass over pairs of S source and T target tokens, end tokens
     included.

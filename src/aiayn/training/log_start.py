@@ -14,7 +14,7 @@ from aiayn.config.rules import default_values, listed, tagged
 from aiayn.config.training import OptimConfig
 from aiayn.errors import counted
 from aiayn.hardware import has_bfloat16
-from aiayn.model.flops import n_parameters, training_flops
+from aiayn.model.flops import counted_parameters, n_parameters, training_flops
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.continuation import is_in_use
 from aiayn.runs.run_folder import RunFolder
@@ -39,7 +39,7 @@ def log_start(
     log.info("run      %s, %s", folder, start)
     weights = sum(parameter.numel() for parameter in module.model.parameters())
     sizes = " and ".join(str(size) for size in (config.data.src_vocab_size, vocab_size) if size)
-    log.info("model    %.1f M parameters, vocabulary %s", weights / 1e6, sizes)
+    log.info("model    %s, vocabulary %s", counted_parameters(weights), sizes)
     count = plan.micro_batches
     *fewer, most = [str(devices) for devices in range(1, count + 1) if count % devices == 0]
     devices = f"{', '.join(fewer)} or {most}" if fewer else most

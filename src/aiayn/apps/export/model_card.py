@@ -9,6 +9,7 @@ from aiayn.config.data import DataConfig
 from aiayn.config.rules import Paths, listed, tagged
 from aiayn.config.tasks import METRIC_KINDS
 from aiayn.data.languages import tags_of_targets
+from aiayn.model.flops import counted_parameters
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.results import Evaluation
@@ -31,7 +32,7 @@ def model_card(
     tags = f" A text begins with the tag of its target: {tags}." if tags else ""
     began = " from the weights of another model" if checkpoint.config.init_from else ""
     missing_data_note = " The training data of that model is not listed here." if began else ""
-    parameters = sum(weight.numel() for weight in checkpoint.weights.values()) / 1e6
+    parameters = sum(weight.numel() for weight in checkpoint.weights.values())
     return f"""---
 {_header(corpus, name, evaluations, licence)}
 ---
@@ -39,7 +40,7 @@ def model_card(
 # {name}
 
 Translates {corpus.src_lang} to {", ".join(targets)}: a Transformer ("Attention Is All You Need")
-with {parameters:.1f} M parameters, {model.n_layers} + {model.decoder_layers} layers, d_model
+with {counted_parameters(parameters)}, {model.n_layers} + {model.decoder_layers} layers, d_model
 {model.d_model}, trained for {checkpoint.step:,} steps{began}; {weights}, in float32.{tags}
 
 ## How to load it
