@@ -218,10 +218,48 @@ def test_a_run_that_this_user_trained_may_name_text_anywhere_and_a_changed_one_m
     assert lines() == lines("val") == 5
     with pytest.raises(RefusedError, match="is outside this folder"):
         lines(data=replace(data, test=str(tmp_path / "other")))
+    (tmp_path / "mine.txt").write_text("private")
+    with pytest.raises(RefusedError, match="is outside this folder"):
+        lines(data=replace(data, src_lang="txt"))
     # Another user, or another machine
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(RefusedError, match="is outside this folder"):
         lines()
+
+
+def test_a_run_is_known_after_it_was_renamed_or_restored_in_its_place_and_a_copy_is_not(
+    place, tmp_path
+):
+    from aiayn.evaluation.test_set import read_test_set
+
+    for lang in ("en", "de"):
+        (tmp_path / f"mine.{lang}").write_bytes((place / f"dev.{lang}").read_bytes())
+    config = composed(
+        "data=files", "data.train=x", *(f"data.{s}={tmp_path}/mine" for s in ("val", "test"))
+    )
+    run, renamed = tmp_path / "outputs/run", tmp_path / "outputs/renamed"
+    run.mkdir(parents=True)
+    RunFolder(run).write_config(config)
+
+    def is_known(folder):
+        try:
+            read_test_set(EvaluateConfig(run=str(folder)), config.data)
+        except RefusedError:
+            return False
+        return True
+
+    assert is_known(run)
+    (tmp_path / "link").symlink_to(run)
+    assert is_known(tmp_path / "link")
+    # As what somebody else sends back, or an archive that is unpacked here
+    copy = shutil.copytree(run, tmp_path / "elsewhere/run")
+    assert not is_known(copy)
+    assert is_known(run.rename(renamed))
+    # The backup of a run, where that was
+    shutil.copytree(copy, run)
+    assert is_known(run)
+    RunFolder(copy).write_config(config)
+    assert is_known(copy), "a run that is continued with the same command is one's own"
 
 
 @pytest.mark.parametrize("lang", ["ssh/id_rsa", "../x", "e n", ".en", "en.gz", "", "-x"])

@@ -1,8 +1,10 @@
-"""Who trained a run: a signature over the paths of its text, by a key that only this user has on
-this machine.
+"""Who trained a run: signatures over its place and the files of its text, by a key that only this
+user has on this machine.
 
 A run that somebody else made may name any file, and evaluation copies what it reads into the run's
-folder. So stored paths that lead elsewhere are followed in one's own runs only.
+folder. So stored paths that lead elsewhere are followed in one's own runs only. A run is known by
+the path or by the inode of its folder: renaming or remounting it changes one of them. A copy, or
+what an archive held, has neither.
 """
 
 import hashlib
@@ -19,18 +21,29 @@ if TYPE_CHECKING:
     from aiayn.config.data import DataOptions
 
 
-def signature(data: "DataOptions") -> str:
-    """Returns this user's signature over the paths of the text. Raises OSError where no key can be
-    read or stored.
+def signatures(folder: Path, data: "DataOptions") -> list[str]:
+    """Returns this user's signatures over the text of a run in this folder, by its path and by its
+    inode. Raises OSError where no key can be read or stored.
     """
-    paths = json.dumps([data.source, data.hub_path, data.val, data.test])
-    return hmac.new(_key(), paths.encode(errors="backslashreplace"), hashlib.sha256).hexdigest()
+    # All that decides which files evaluation reads
+    text = [data.source, data.hub_path, data.hub_name, data.hub_revision, data.val, data.test]
+    text += [data.src_lang, data.tgt_lang]
+    key, marks = _key(), (os.path.realpath(folder), folder.stat().st_ino)
+    messages = (json.dumps([*text, mark]).encode(errors="backslashreplace") for mark in marks)
+    return [hmac.new(key, message, hashlib.sha256).hexdigest() for message in messages]
 
 
 def is_own(signed: Path, data: "DataOptions") -> bool:
-    """Returns whether the file holds this user's signature over the paths of the text."""
+    """Returns whether the file holds this user's signature over the text of the run that it is
+    in.
+    """
     try:
-        return hmac.compare_digest(read_regular(signed, 1000), signature(data).encode())
+        stored = read_regular(signed, 1000).split()
+        return any(
+            hmac.compare_digest(signature.encode(), candidate)
+            for signature in signatures(signed.parent, data)
+            for candidate in stored
+        )
     except OSError:
         return False
 

@@ -111,18 +111,18 @@ class RunFolder:
         return self.checkpoints.is_dir() or self.config.is_file()
 
     def write_config(self, config: "Config") -> None:
-        """Writes config.yaml, and signs the paths of the text as this user's."""
+        """Writes config.yaml, and signs the text that it names as this user's."""
         import yaml
 
         from aiayn.config.stored import to_dict
-        from aiayn.runs.owner import signature
+        from aiayn.runs.owner import signatures
 
         atomic_write(
             self.config, yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
         )
         # Without a home the paths stay unsigned, and `evaluate.py` asks for test=
         with suppress(OSError):
-            atomic_write(self.owner, signature(config.data))
+            atomic_write(self.owner, "\n".join(signatures(self.path, config.data)))
 
     def read_config(self) -> Record:
         """Returns config.yaml as stored. Raises RefusedError if it is missing or not the
