@@ -14,6 +14,7 @@ from applications import SMALL, composed_options, text_in
 
 from aiayn.config import resolve
 from aiayn.config.resolve import RunConfig, infer_sizes, open_options
+from aiayn.config.stored import filled
 from aiayn.errors import RefusedError
 from aiayn.hardware import Hardware
 from aiayn.runs.run_folder import RunFolder, saved_steps
@@ -21,7 +22,7 @@ from aiayn.training import log_start
 from aiayn.training.callbacks import monitors
 from aiayn.training.log_start import unusual_options
 from aiayn.training.module import TranslationModule
-from aiayn.training.resume import fill_as_stored
+from aiayn.training.resume import first_options
 from aiayn.training.run import train
 
 OPEN = ("data=files", "data.train=x", "data.val=x", "name=mine")
@@ -106,11 +107,11 @@ def test_settled_options_are_stored_and_a_run_continues_with_them(small, tmp_pat
     # As a run has them that began under other rules, or before there were any.
     stored["model"]["dropout"], stored["trainer"]["max_steps"] = 0.2, 70
     folder.config.write_text(yaml.safe_dump(stored))
-    settled = fill_as_stored(folder, small)
+    settled = filled(small, first_options(folder))
     assert (settled.model.dropout, settled.trainer.max_steps) == (0.2, 70)
 
     folder.config.unlink()  # its checkpoints hold them, too
-    settled = fill_as_stored(folder, small)
+    settled = filled(small, first_options(folder))
     assert (settled.model.dropout, settled.trainer.max_steps) == (0.3, 3)
     assert open_options(settled) == set()
 

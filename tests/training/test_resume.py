@@ -14,7 +14,7 @@ from aiayn.errors import RefusedError
 from aiayn.model.transformer import Transformer
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.continuation import check_unchanged
+from aiayn.runs.continuation import check_unchanged, read_options
 from aiayn.runs.run_folder import RunFolder
 from aiayn.training.resume import load_resume_state
 
@@ -42,18 +42,20 @@ def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_v
     started = config
     for key in NULLABLE if before == "null" else ():
         started = with_option(started, key, None)
-    RunFolder(tmp_path).write_config(started)
-    check_unchanged(RunFolder(tmp_path), started)
+    folder = RunFolder(tmp_path)
+    folder.write_config(started)
+    stored = read_options(folder)
+    check_unchanged(folder, started, stored)
     for key, old in flatten(to_dict(started)).items():
         now = with_option(
             started, key, "something else" if key != "extension" else {"x": "something else"}
         )
         key, old = ("extension.x", None) if key == "extension" else (key, old)
         if mutable_on_resume(key):
-            check_unchanged(RunFolder(tmp_path), now)
+            check_unchanged(folder, now, stored)
         else:
             with pytest.raises(RefusedError) as refused:
-                check_unchanged(RunFolder(tmp_path), now)
+                check_unchanged(folder, now, stored)
             assert (
                 f"({key}: {as_option(old)} -> something else); give a new run another name="
                 in str(refused.value)

@@ -120,13 +120,13 @@ def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def filled(options: Config, stored: Mapping[str, Any]) -> Config:
+def filled(options: Config, stored: Config) -> Config:
     """Returns the options; those that are open get the values that the run's first start inferred.
 
     Another `max_epochs` than the stored one infers the steps anew: they may have followed from
     that.
     """
-    values = stored_options(stored)
+    values = stored_options(to_dict(stored))
     if values["trainer.max_epochs"] not in (None, options.trainer.max_epochs):
         del values["trainer.max_steps"]
     return fill(options, values)

@@ -38,16 +38,11 @@ def is_in_use(folder: RunFolder) -> bool:
         return False
 
 
-def check_unchanged(folder: RunFolder, options: Config, stored: Config | None = None) -> None:
+def check_unchanged(folder: RunFolder, options: Config, stored: Config) -> None:
     """Raises RefusedError if an option that defines the training differs from the run's first
-    start.
-
-    stored: the options of that start; None: those of config.yaml, if there is one.
+    start, which stored these.
     """
-    if stored is None and not folder.config.exists():
-        return
-    changed = changed_options(to_dict(stored or read_options(folder)), options)
-    if changed:
+    if changed := changed_options(to_dict(stored), options):
         if "extensions_sha256" in changed:
             changed.pop("model.parts", None)  # their hashes are those of the files
         diff = "; ".join(f"{key}: {values}" for key, values in changed.items())
@@ -74,7 +69,7 @@ def check_typed_options(options: Config) -> None:
     known = replace(
         options, extensions_sha256=stored.extensions_sha256, given=stored.given, model=model
     )
-    check_unchanged(folder, filled(known, to_dict(stored)), stored)
+    check_unchanged(folder, filled(known, stored), stored)
 
 
 class ValidationHistory:

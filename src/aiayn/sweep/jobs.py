@@ -276,12 +276,12 @@ def _began_as(job: SweepJob, but: AbstractSet[str] = frozenset()) -> Config | No
     began with the same, `but` for some.
     """
     try:
-        stored = to_dict(read_options(RunFolder(job.folder)))
+        stored = read_options(RunFolder(job.folder))
         extensions = load_extensions(job.config.extensions)
         model = replace(job.config.model, parts=ids_of_builders(extensions))
         current = replace(job.config, extensions_sha256=ids_of_files(extensions), model=model)
         config = filled(current, stored)
-        changed = set(changed_options(stored, config)) - but
+        changed = set(changed_options(to_dict(stored), config)) - but
     except RefusedError:
         return None
     if job.config.init_from is not None:

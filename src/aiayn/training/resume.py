@@ -10,9 +10,8 @@ from typing import TextIO
 
 from filelock import lock_descriptor
 
-from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
-from aiayn.config.stored import filled, to_dict, too_late
+from aiayn.config.stored import to_dict, too_late
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.runs import checkpoint_folder
@@ -25,18 +24,14 @@ from aiayn.training.distributed.ranks import global_rank
 log = logging.getLogger(__name__)
 
 
-def fill_as_stored(folder: RunFolder, options: Config) -> Config:
-    """Returns the options; those that are open get the values that the run's first start inferred,
-    if there was one.
-
-    Raises RefusedError if the stored options cannot be read.
+def first_options(folder: RunFolder) -> Config | None:
+    """Returns the options of the run's first start, None for a new run. Raises RefusedError if they
+    cannot be read.
     """
-    if not open_options(options):
-        return options
     if folder.config.exists():
-        return filled(options, to_dict(read_options(folder)))
+        return read_options(folder)
     newest = checkpoint_folder.load_newest(folder.checkpoints)
-    return filled(options, to_dict(newest.checkpoint.config)) if newest else options
+    return newest.checkpoint.config if newest else None
 
 
 def load_resume_state(
@@ -51,7 +46,7 @@ def load_resume_state(
     if newest is None:
         return None
     checkpoint = newest.checkpoint
-    # config.yaml may be gone, and weights fit into a model with another number of heads as well.
+    # Weights fit into a model with another number of heads as well, should config.yaml differ.
     check_unchanged(folder, config, checkpoint.config)
     vocabulary = load_tokenizer(checkpoint)
     for difference, stored, current in (

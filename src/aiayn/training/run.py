@@ -14,6 +14,7 @@ import torch
 
 from aiayn.config.extensions import own_code_explained
 from aiayn.config.schema import Config
+from aiayn.config.stored import filled
 from aiayn.data.datamodule import TranslationDataModule
 from aiayn.data.preparation import infer_from_text
 from aiayn.errors import DivergedError, InterruptedRunError, counted
@@ -37,7 +38,7 @@ from aiayn.training.loggers import RunArtifacts, close, make_loggers
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import check_shapes
 from aiayn.training.research import Research, refuse_manual_optimization, research_of
-from aiayn.training.resume import fill_as_stored, load_resume_state, run_lock, store_test
+from aiayn.training.resume import first_options, load_resume_state, run_lock, store_test
 from aiayn.training.start import (
     RunServices,
     RunSpec,
@@ -127,8 +128,10 @@ def _train(
         from aiayn.training.init_from import resolve_init_from
 
         options, source = resolve_init_from(options, options.init_from, folder, chosen)
-    sized = infer_from_text(fill_as_stored(folder, options))
-    check_unchanged(folder, sized)
+    if stored := first_options(folder):
+        options = filled(options, stored)
+        check_unchanged(folder, options, stored)
+    sized = infer_from_text(options)
     check_size(sized.model, sized.data.vocab_size, hardware.accelerator, sized.data.src_vocab_size)
     form = step_form(sized, hardware, research)
     own_code = research.file_names
