@@ -65,16 +65,14 @@ def load_resume_state(
     return newest
 
 
-def store_test(folder: RunFolder, config: Config) -> None:
+def store_test(folder: RunFolder, stored: Config, config: Config) -> None:
     """Stores another data.test with a run that is finished, for `evaluate.py`, and names options
-    that have no effect any more.
-
-    Raises RefusedError if the stored options cannot be read.
+    that differ from the stored ones and have no effect any more.
     """
-    stored = read_options(folder) if folder.config.exists() else config
     if changed := too_late(to_dict(stored), config):
         log.warning("warning  %s has no effect on a finished run", changed)
-    if global_rank() == 0 and (stored is config or stored.data.test != config.data.test):
+    is_stored = folder.config.exists() and stored.data.test == config.data.test
+    if global_rank() == 0 and not is_stored:
         folder.write_config(replace(stored, data=replace(stored.data, test=config.data.test)))
 
 

@@ -154,12 +154,12 @@ def _train(
             display=Display(trainer.max_steps, trainer.enable_progress_bar),
         )
         with training_threads(run.config.model.d_model, hardware):
-            if run.is_finished:
+            if stored and run.is_finished:
                 log.info(
                     "already finished at step %d, by %s: %s",
                     *(run.start_step, run.end_reason, folder.path),
                 )
-                store_test(folder, run.config)
+                store_test(folder, stored, run.config)
             elif not run.is_trained:
                 _fit(run, services, datamodule, source)
             stop.enter_phase("after the last step")
