@@ -256,16 +256,16 @@ def test_answers_are_those_of_each_line_alone_whatever_shares_its_batch(translat
 
 
 class TimedModel:
-    """Takes a second of a clock of its own for every 10 subwords; a line of n words has n
-    subwords.
+    """Takes a second of a clock of its own for every 10 subwords, or another rate; a line of n
+    words has n subwords.
     """
 
-    def __init__(self):
-        self.now, self.batches = 0.0, []
+    def __init__(self, rate: float = 10.0):
+        self.now, self.rate, self.batches = 0.0, rate, []
 
     def n_best(self, lines: list[str], n: int) -> list[list[Translation]]:
         self.batches.append(lines)
-        self.now += sum(len(line.split()) for line in lines) / 10
+        self.now += sum(len(line.split()) for line in lines) / self.rate
         return [[Translation(line, 0.0, 0.0, [])] for line in lines]
 
 
@@ -295,6 +295,30 @@ def test_as_many_requests_are_answered_in_time_at_any_load_and_the_rest_is_refus
             assert await send(batcher, model, 10, 4) is not None, "there is room again"
 
     run(test)
+
+
+@pytest.mark.parametrize(("rate", "largest"), [(400, 450), (1_000, 900), (100_000, 1_800)])
+def test_a_short_request_behind_a_batch_of_long_lines_is_answered_after_two_of_about_a_second(
+    rate, largest
+):
+    model = TimedModel(rate)
+
+    async def test():
+        batcher = Batcher(10_000, time_limit=5, clock=lambda: model.now)
+        async with batcher.running():
+            await send(batcher, model, 10, 1)  # measures the rate
+            long = asyncio.create_task(send(batcher, model, 450, 64))
+            while len(model.batches) < 2:
+                await asyncio.sleep(0)
+            start = model.now  # of the batch that the short request comes in with, or its end
+            answered = await send(batcher, model, 10, 1)
+            assert answered is not None, "it can be answered in time"
+            assert answered - start <= 2 * max(1, 512 / rate)
+            long.cancel()
+
+    run(test)
+    sizes = [sum(len(line.split()) for line in batch) for batch in model.batches]
+    assert sizes[1] == largest
 
 
 def test_a_text_that_cannot_be_done_in_time_does_not_keep_short_ones_out(monkeypatch):

@@ -18,8 +18,9 @@ from aiayn.search.translations import Translation
 NBest = Callable[[list[str], int], list[list[Translation]]]
 T = TypeVar("T")
 
-# Translated at once; what comes in meanwhile waits that long.
-BATCH_LINES, BATCH_SUBWORDS = 64, 2048
+# Translated at once; what comes in meanwhile waits that long. A core takes about a second for
+# SMALL_BATCH subwords (examples/en-de.aiayn). If a second is enough for more, a batch may have more.
+BATCH_LINES, BATCH_SUBWORDS, SMALL_BATCH = 64, 2048, 512
 QUEUED_LINES = 64  # of a request that wait at once: a long text does not fill up the queue
 UNMEASURED = 8 * BATCH_SUBWORDS  # admitted before the first batch has shown how fast the model is
 FORGET = 0.9  # share of the measured rate that a batch leaves to those before it
@@ -97,6 +98,16 @@ class Batcher:
             len(request.lines) for request in self._requests if not request.answer.done()
         )
 
+    @property
+    def _rate(self) -> float:
+        """Returns the subwords translated in a second; 0 before the first batch."""
+        return self._subwords / self._seconds if self._seconds else 0.0
+
+    @property
+    def _batch_subwords(self) -> float:
+        """Returns how many subwords a batch may have: those of a second, within bounds."""
+        return min(max(SMALL_BATCH, self._rate), BATCH_SUBWORDS)
+
     def _check_room(self, count: int) -> None:
         if self.waiting + count > self._max_waiting:
             raise QueueFullError
@@ -115,8 +126,8 @@ class Batcher:
         # Requests get their turns, so a long one keeps a short one waiting no longer than another
         # short one does.
         size, key = sum(sizes), object()
-        rate = self._subwords / self._seconds if self._seconds else UNMEASURED / self._longest
-        share = max(size, BATCH_SUBWORDS)
+        rate = self._rate or UNMEASURED / self._longest
+        share = max(size, self._batch_subwords)
         waiting = sum(min(left, share) for left in self._left.values())
         if waiting and (waiting + size) / rate > self._longest:
             raise QueueFullError(waiting / rate)
@@ -191,7 +202,7 @@ class Batcher:
         batch: list[tuple[_Request, int, str, int]] = []
         # For another model, or a line that is too long for what is left
         others: list[_Request] = []
-        room = BATCH_SUBWORDS
+        room = self._batch_subwords
         while self._requests and len(batch) < BATCH_LINES:
             request = self._requests.popleft()
             if not request.lines or request.answer.done():  # nobody waits for the rest of it
