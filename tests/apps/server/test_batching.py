@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aiayn.apps.server import batching
-from aiayn.apps.server.batching import Batcher, QueueFullError
+from aiayn.apps.server.batching import SECOND_OF_A_CORE, Batcher, QueueFullError, cost
 from aiayn.errors import DataError
 from aiayn.search.translations import Translation
 
@@ -256,16 +256,16 @@ def test_answers_are_those_of_each_line_alone_whatever_shares_its_batch(translat
 
 
 class TimedModel:
-    """Takes a second of a clock of its own for every 10 subwords, or another rate; a line of n
-    words has n subwords.
+    """Takes a second of a clock of its own for every 10 subwords, or another rate, and some for
+    every batch; a line of n words has n subwords.
     """
 
-    def __init__(self, rate: float = 10.0):
-        self.now, self.rate, self.batches = 0.0, rate, []
+    def __init__(self, rate: float = 10.0, overhead: float = 0.0):
+        self.now, self.rate, self.overhead, self.batches = 0.0, rate, overhead, []
 
     def n_best(self, lines: list[str], n: int) -> list[list[Translation]]:
         self.batches.append(lines)
-        self.now += sum(len(line.split()) for line in lines) / self.rate
+        self.now += self.overhead + sum(len(line.split()) for line in lines) / self.rate
         return [[Translation(line, 0.0, 0.0, [])] for line in lines]
 
 
@@ -297,32 +297,42 @@ def test_as_many_requests_are_answered_in_time_at_any_load_and_the_rest_is_refus
     run(test)
 
 
-@pytest.mark.parametrize(("rate", "largest"), [(400, 450), (1_000, 900), (100_000, 1_800)])
-def test_a_short_request_behind_a_batch_of_long_lines_is_answered_after_two_of_about_a_second(
-    rate, largest
+@pytest.mark.parametrize(
+    ("rate", "measured", "largest"),
+    [(1_000, 1, 1), (2_500, 1, 1), (2_500, 64, 1), (100_000, 1, 1), (1_000_000, 64, 4)],
+)
+def test_a_short_request_behind_long_lines_is_answered_after_two_batches_of_about_a_second(
+    rate, measured, largest
 ):
-    model = TimedModel(rate)
+    # One short line takes much longer than its share of a batch would, which hides the rate.
+    model, size = TimedModel(rate, overhead=0.02), int(cost(450))
 
     async def test():
         batcher = Batcher(10_000, time_limit=5, clock=lambda: model.now)
         async with batcher.running():
-            await send(batcher, model, 10, 1)  # measures the rate
-            long = asyncio.create_task(send(batcher, model, 450, 64))
-            while len(model.batches) < 2:
+            for lines in (1, measured, 1):
+                await send(batcher, model, 10, lines)
+            model.batches.clear()
+            long = asyncio.create_task(send(batcher, model, size, 64))
+            while not model.batches:
                 await asyncio.sleep(0)
-            start = model.now  # of the batch that the short request comes in with, or its end
+            start = model.now
             answered = await send(batcher, model, 10, 1)
             assert answered is not None, "it can be answered in time"
-            assert answered - start <= 2 * max(1, 512 / rate)
+            assert answered - start <= 2 * (model.overhead + max(1, SECOND_OF_A_CORE / rate))
             long.cancel()
 
     run(test)
-    sizes = [sum(len(line.split()) for line in batch) for batch in model.batches]
-    assert sizes[1] == largest
+    assert len(model.batches[0]) == largest
+
+
+def test_long_lines_cost_more_than_short_ones_of_as_many_subwords():
+    assert 64 * cost(14) < SECOND_OF_A_CORE < 2 * cost(450)
+    assert cost(450) < SECOND_OF_A_CORE
 
 
 def test_a_text_that_cannot_be_done_in_time_does_not_keep_short_ones_out(monkeypatch):
-    monkeypatch.setattr(batching, "BATCH_SUBWORDS", 20)
+    monkeypatch.setattr(batching, "BATCH_COST", 20)
     model = TimedModel()
 
     async def test():
@@ -341,10 +351,10 @@ def test_a_text_that_cannot_be_done_in_time_does_not_keep_short_ones_out(monkeyp
     run(test)
 
 
-def test_a_batch_is_bounded_by_subwords_and_what_a_client_left_behind_is_not_translated(
+def test_a_batch_is_bounded_by_cost_and_what_a_client_left_behind_is_not_translated(
     monkeypatch,
 ):
-    monkeypatch.setattr(batching, "BATCH_SUBWORDS", 100)
+    monkeypatch.setattr(batching, "BATCH_COST", 100)
     model = Model()
 
     async def test():

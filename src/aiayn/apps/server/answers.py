@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from aiayn.apps.documents.document import READERS
 from aiayn.apps.documents.placement import Attention
 from aiayn.apps.documents.texts import CutSentences, Texts
-from aiayn.apps.server.batching import QUEUED_LINES, Batcher
+from aiayn.apps.server.batching import QUEUED_LINES, Batcher, cost
 from aiayn.apps.server.document_process import (
     MAX_HTML,
     MAX_TAGS,
@@ -168,7 +168,8 @@ class Answers:
             )
         sizes = [len(ids) for ids in await self._subwords(lines, translator, translator.source_ids)]
         state.lines, state.subwords = len(lines), sum(sizes)
-        translations = await self.batcher.n_best(translator.n_best, lines, n, sizes)
+        costs = list(map(cost, sizes))
+        translations = await self.batcher.n_best(translator.n_best, lines, n, costs)
         return [[best[min(k, len(best) - 1)] for best in translations] for k in range(n)]
 
     async def _attention(

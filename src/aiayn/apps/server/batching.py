@@ -2,8 +2,8 @@
 
 import asyncio
 import math
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,13 +18,18 @@ from aiayn.search.translations import Translation
 NBest = Callable[[list[str], int], list[list[Translation]]]
 T = TypeVar("T")
 
-# Translated at once; what comes in meanwhile waits that long. A core takes about a second for
-# SMALL_BATCH subwords (examples/en-de.aiayn). If a second is enough for more, a batch may have more.
-BATCH_LINES, BATCH_SUBWORDS, SMALL_BATCH = 64, 2048, 512
+# Translated at once, what takes about a second; what comes in meanwhile waits that long. One core
+# does 2,048 of cost in it (examples/en-de.aiayn), which is assumed before the first batch.
+BATCH_LINES, SECOND_OF_A_CORE, BATCH_COST = 64, 2048, 8192
 QUEUED_LINES = 64  # of a request that wait at once: a long text does not fill up the queue
-UNMEASURED = 8 * BATCH_SUBWORDS  # admitted before the first batch has shown how fast the model is
+UNMEASURED = 8 * SECOND_OF_A_CORE  # admitted before the first batch has shown how fast the model is
 FORGET = 0.9  # share of the measured rate that a batch leaves to those before it
 MARGIN = 0.8  # share of the time limit that admitted text may take by the measured rate
+
+
+def cost(subwords: int) -> float:
+    """Returns what a line costs, in subwords of short lines: each one attends to all before it."""
+    return subwords + subwords**2 / 128
 
 
 class QueueFullError(HTTPException):
@@ -39,7 +44,7 @@ class QueueFullError(HTTPException):
 class _Request:
     n_best: NBest  # belongs to the model that was served when the request came
     n: int  # translations of each line
-    lines: deque[tuple[int, str, int]]  # that no batch has taken yet: index, text, subwords
+    lines: deque[tuple[int, str, float]]  # that no batch has taken yet: index, text, cost
     translations: list[list[Translation]]  # of each line; empty until it is translated
     answer: asyncio.Future[list[list[Translation]]]
 
@@ -59,7 +64,7 @@ class Batcher:
     """Translates for many requests in one thread.
 
     While a model works on a batch, requests gather; the next batch takes their lines in turns, so
-    that a long text does not keep short ones waiting. A batch is bounded by lines and subwords, and
+    that a long text does not keep short ones waiting. A batch is bounded by lines and cost, and
     lines of clients that have left are dropped. Nobody waits for a batch to fill up. Other work is
     done between two batches.
     """
@@ -80,9 +85,9 @@ class Batcher:
         self._on_batch = on_batch
         self._longest = MARGIN * time_limit
         self._clock = clock
-        # Subwords of each admitted request that are still to be translated
-        self._left: Counter[object] = Counter()
-        self._subwords, self._seconds = 0.0, 0.0  # of the last batches, earlier ones counting less
+        # Cost of what is still to be translated of each admitted request
+        self._left: dict[object, float] = {}
+        self._cost, self._seconds = 0.0, 0.0  # of the last batches, earlier ones counting less
         self._requests: deque[_Request] = deque()
         self._calls = 0  # pieces of other work that are not done
         self._arrived = asyncio.Event()
@@ -100,45 +105,45 @@ class Batcher:
 
     @property
     def _rate(self) -> float:
-        """Returns the subwords translated in a second; 0 before the first batch."""
-        return self._subwords / self._seconds if self._seconds else 0.0
+        """Returns the cost of what is translated in a second; 0 before the first batch."""
+        return self._cost / self._seconds if self._seconds else 0.0
 
     @property
-    def _batch_subwords(self) -> float:
-        """Returns how many subwords a batch may have: those of a second, within bounds."""
-        return min(max(SMALL_BATCH, self._rate), BATCH_SUBWORDS)
+    def _batch_cost(self) -> float:
+        """Returns the most that several lines of a batch may cost: what is done in a second."""
+        return min(self._rate or SECOND_OF_A_CORE, BATCH_COST)
 
     def _check_room(self, count: int) -> None:
         if self.waiting + count > self._max_waiting:
             raise QueueFullError
 
     async def n_best(
-        self, n_best: NBest, lines: list[str], n: int, sizes: list[int]
+        self, n_best: NBest, lines: list[str], n: int, costs: Sequence[float]
     ) -> list[list[Translation]]:
         """Returns n_best(lines, n), the n best translations of every line. Cancelling it drops
         waiting lines.
 
-        sizes: the subwords of each line. A line's result must not depend on the lines beside it.
+        costs: of each line, see `cost`. A line's result must not depend on the lines beside it.
         Lines of one `n_best` share batches. Raises QueueFullError if there is no room or the text
         cannot be done in time, and what the translator raises for one of these lines by itself.
         """
         # What is refused costs nothing; what is admitted would miss its time limit if more was.
         # Requests get their turns, so a long one keeps a short one waiting no longer than another
         # short one does.
-        size, key = sum(sizes), object()
+        request_cost, key = sum(costs), object()
         rate = self._rate or UNMEASURED / self._longest
-        share = max(size, self._batch_subwords)
+        share = max(request_cost, self._batch_cost)
         waiting = sum(min(left, share) for left in self._left.values())
-        if waiting and (waiting + size) / rate > self._longest:
+        if waiting and (waiting + request_cost) / rate > self._longest:
             raise QueueFullError(waiting / rate)
-        self._left[key] = size
+        self._left[key] = request_cost
         translations: list[list[Translation]] = []
         try:
             for start in range(0, len(lines), QUEUED_LINES):
                 some = slice(start, start + QUEUED_LINES)
                 self._check_room(len(lines[some]))
                 answer = asyncio.get_running_loop().create_future()
-                waiting = deque(zip(count(), lines[some], sizes[some], strict=False))
+                waiting = deque(zip(count(), lines[some], costs[some], strict=False))
                 request = _Request(n_best, n, waiting, [[] for _ in waiting], answer)
                 self._requests.append(request)
                 self._arrived.set()
@@ -146,7 +151,7 @@ class Batcher:
                     translations += await answer
                 finally:
                     answer.cancel()
-                self._left[key] -= sum(sizes[some])
+                self._left[key] -= sum(costs[some])
         finally:
             del self._left[key]
         return translations
@@ -180,38 +185,38 @@ class Batcher:
             await self._arrived.wait()
             self._arrived.clear()
             while batch := self._next_batch():
-                requests, line_indices, texts, sizes = zip(*batch, strict=True)
+                requests, line_indices, texts, costs = zip(*batch, strict=True)
                 start, n = self._clock(), max(request.n for request in requests)
                 outcomes = await loop.run_in_executor(
                     self._thread, _translate, requests[0].n_best, list(texts), n
                 )
                 seconds = self._clock() - start
                 self._on_batch(len(batch), seconds)
-                if sum(sizes):
-                    self._subwords = FORGET * self._subwords + sum(sizes)
+                if sum(costs):
+                    self._cost = FORGET * self._cost + sum(costs)
                     self._seconds = FORGET * self._seconds + seconds
                 for request, line_index, outcome in zip(
                     requests, line_indices, outcomes, strict=True
                 ):
                     request.take(line_index, outcome)
 
-    def _next_batch(self) -> list[tuple[_Request, int, str, int]]:
+    def _next_batch(self) -> list[tuple[_Request, int, str, float]]:
         """Takes a line of each request for one model in turn until the batch is full or nothing
         waits.
         """
-        batch: list[tuple[_Request, int, str, int]] = []
-        # For another model, or a line that is too long for what is left
+        batch: list[tuple[_Request, int, str, float]] = []
+        # For another model, or a line that costs more than is left
         others: list[_Request] = []
-        room = self._batch_subwords
+        room = self._batch_cost
         while self._requests and len(batch) < BATCH_LINES:
             request = self._requests.popleft()
             if not request.lines or request.answer.done():  # nobody waits for the rest of it
                 continue
-            size = request.lines[0][2]
-            if batch and (request.n_best != batch[0][0].n_best or size > room):
+            line_cost = request.lines[0][2]
+            if batch and (request.n_best != batch[0][0].n_best or line_cost > room):
                 others.append(request)
                 continue
-            room -= size
+            room -= line_cost
             batch.append((request, *request.lines.popleft()))
             self._requests.append(request)
         self._requests.extendleft(reversed(others))
