@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
@@ -92,7 +92,9 @@ FORMULA = re.compile(
 )
 # A link by a name, which is its words
 NAMED = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]*)\]")
+# Why lines and blocks stay as they were
 IN_DIALECT = "in a dialect of Markdown left untranslated"
+WORDS_AS_MARKS = "left as it was, because words would have become marks"
 PAIRED = ("link", "em", "strong", "s")
 LINE_ENDS = ("softbreak", "hardbreak", "unknown", "option")
 UNMARKED = ("text", "text_special", "softbreak")  # tokens that are no mark-up
@@ -143,15 +145,11 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
                     Checked([unit], _finish, unit.raw) if isinstance(unit, Part) else unit
                     for unit in units
                 ]
-            leave_block = partial(
-                leave,
-                "block",
-                "left as it was, because words would have become marks",
-                begin,
-            )
-            marks_of = partial(_marks_of, parser, definitions, opening.markup == "-")
-            accept = partial(_accepted, marks_of, text[begin:end], leave_block)
-            block_pieces = [Checked(units, accept, text[begin:end])]
+            as_it_was = text[begin:end]
+            leave_block = partial(leave, "block", WORDS_AS_MARKS, begin)
+            is_underlined = opening.markup == "-"
+            block = Block(parser, definitions, as_it_was, is_underlined, leave_block)
+            block_pieces = [Checked(units, block.accepted, as_it_was)]
         pieces += [text[done:begin], *block_pieces]
         done = end
     return [*pieces, text[done:]]
@@ -162,40 +160,42 @@ def _is_tag(line: str) -> bool:
     return types in (["open", "text"], ["close", "text"])
 
 
-def _accepted(
-    marks_of: Callable[[str], Counter[str]],
-    as_it_was: str,
-    leave: Callable[[], None],
-    translation: str,
-) -> str:
-    """Returns the translation of a block, or the block as it was if the translation has marks that
-    the block has not, such as the picture `![x](y)` after a `[` that is text.
+class Block(NamedTuple):
+    """A paragraph, a heading or a cell as it was, and what its marks are read with."""
 
-    A link whose words are its name is written as it was: `[a]`, `[a][]` or `[a][a]`.
-    """
-    names = {tuple(" ".join(words.split()) for words in link) for link in NAMED.findall(as_it_was)}
+    parser: MarkdownIt
+    definitions: dict[str, Any]
+    as_it_was: str
+    is_underlined: bool  # a heading, by a line of hyphens
+    leave: Callable[[], None]  # is called if it stays as it was
 
-    def shorter(link: re.Match[str]) -> str:
-        words, name = (" ".join(group.split()) for group in link.groups())
-        if words != name or (words, name) in names:
-            return link[0]
-        return f"[{link[1]}][]" if (words, "") in names else f"[{link[1]}]"
+    def accepted(self, translation: str) -> str:
+        """Returns the translation of the block, or the block as it was if the translation has marks
+        that the block has not, such as the picture `![x](y)` after a `[` that is text.
 
-    translation = NAMED.sub(shorter, translation)
-    if marks_of(translation) <= marks_of(as_it_was):
-        return translation
-    leave()
-    return as_it_was
+        A link whose words are its name is written as it was: `[a]`, `[a][]` or `[a][a]`.
+        """
+        named = NAMED.findall(self.as_it_was)
+        names = {tuple(" ".join(words.split()) for words in link) for link in named}
 
+        def shorter(link: re.Match[str]) -> str:
+            words, name = (" ".join(group.split()) for group in link.groups())
+            if words != name or (words, name) in names:
+                return link[0]
+            return f"[{link[1]}][]" if (words, "") in names else f"[{link[1]}]"
 
-def _marks_of(
-    parser: MarkdownIt, definitions: dict[str, Any], is_underlined: bool, raw: str
-) -> Counter[str]:
-    """Returns how often each type of mark is in a block."""
-    [block] = parser.parseInline(raw, definitions)
-    marks = Counter(mark.type for mark in block.children or [] if mark.type not in UNMARKED)
-    # A bar above a line of hyphens makes a table of a heading.
-    return marks + Counter({"table": int(is_underlined and "|" in raw)})
+        translation = NAMED.sub(shorter, translation)
+        if self.marks(translation) <= self.marks(self.as_it_was):
+            return translation
+        self.leave()
+        return self.as_it_was
+
+    def marks(self, raw: str) -> Counter[str]:
+        """Returns how often each type of mark is in a text."""
+        [inline] = self.parser.parseInline(raw, self.definitions)
+        marks = Counter(mark.type for mark in inline.children or [] if mark.type not in UNMARKED)
+        # A bar above a line of hyphens makes a table of a heading.
+        return marks + Counter({"table": int(self.is_underlined and "|" in raw)})
 
 
 def _offsets(
