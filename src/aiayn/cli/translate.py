@@ -161,7 +161,7 @@ def translate(
     drawing = sampling.config(output.n_best, model.beam_size)
     for name in [f"--{name}" for name in ("markup", "paragraphs", "tsv") if getattr(output, name)]:
         output.require_one_translation(name, sampling.sample and name != "--tsv")
-    input_format = _kind(run, file, output, sampling.sample)
+    input_format = _input_format(run, file, output, sampling.sample)
     require(
         devices == 1 or input_format != "stream",
         f"--devices {devices}: only works with a FILE; leave it out to translate a stream",
@@ -210,7 +210,7 @@ def translate(
             )
 
 
-def _kind(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> str:
+def _input_format(run: Path, file: Path | None, output: OutputOptions, sample: bool) -> str:
     """Returns how FILE is read: stream, lines, document, or unknown if only the run's languages can
     tell.
 

@@ -141,9 +141,9 @@ def convert(files: list[Path], prefix: Path) -> Converted:
             if max(len(line.encode()) for line in lines) > MAX_LINE_BYTES:
                 converted.too_long += 1
                 continue
-            kinds = [event for event, _ in walk(tree)]
-            converted.words += kinds.count("leaf")
-            converted.constituents += kinds.count("open") - 1
+            events = [event for event, _ in walk(tree)]
+            converted.words += events.count("leaf")
+            converted.constituents += events.count("open") - 1
             sentences.append(lines[0] + "\n")
             linear.append(lines[1] + "\n")
     converted.trees = len(sentences)
