@@ -196,8 +196,11 @@ def translate(
             with show_progress(count) as progress_of:
                 for chunk in texts.column_chunks(chunks, output.tsv) if output.tsv else chunks:
                     on_batch = progress_of(lines_done, len(chunk.lines))
-                    how = (output, drawing, chunk, lines_done, counts, on_batch)
-                    write_lines(_translated(translator, *how))
+                    write_lines(
+                        _translated(
+                            translator, output, drawing, chunk, lines_done, counts, on_batch
+                        )
+                    )
                     lines_done += len(chunk.lines)
         if output.markup or any(counts.values()):
             total = counts.total() - counts["removed"]
@@ -290,16 +293,28 @@ def _write_document(
 
     source, target = translator.languages
     langs = source, target_language([output.tag or ""], target)
-    options = (output.markup, not output.reviewed, output.attributes)
-    document = parse_document(file, read_whole(file), langs, *options)
+    document = parse_document(
+        file,
+        read_whole(file),
+        langs,
+        markup=output.markup,
+        fuzzy=not output.reviewed,
+        attributes=output.attributes,
+    )
     parts_done, total = 0, len(document.parts)
     with show_progress(total) as progress_of:
         for group in document.groups(FILE_LINES):
             count = len(list(parts_of(group)))
             on_batch = progress_of(parts_done, count)
-            paragraphs = output.paragraphs or document.is_prose
-            how = (document.markup, paragraphs, on_batch, parts_done + 1, output.tag)
-            [text], text_counts = translate_texts(translator, [group], *how)
+            [text], text_counts = translate_texts(
+                translator,
+                [group],
+                markup=document.markup,
+                paragraphs=output.paragraphs or document.is_prose,
+                on_batch=on_batch,
+                first_line=parts_done + 1,
+                tag=output.tag,
+            )
             sys.stdout.buffer.write(document.encode(text))
             sys.stdout.buffer.flush()
             counts.update(text_counts)

@@ -111,7 +111,13 @@ def observed(app: ASGIApp, metrics: Metrics, paths: set[str], access_log: bool) 
                 client = _address((scope.get("client") or [""])[0])
                 log.info(
                     "client=%s method=%s path=%s status=%d seconds=%.3f lines=%d subwords=%d",
-                    *(client, method, path, status, seconds, lines, subwords),
+                    client,
+                    method,
+                    path,
+                    status,
+                    seconds,
+                    lines,
+                    subwords,
                 )
 
     return answer
