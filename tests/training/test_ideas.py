@@ -109,10 +109,18 @@ def assert_refused_at_the_first_step(idea: str, config: Config, folder: Path, me
     assert saved_steps(folder / idea / "checkpoints") == []
 
 
-@pytest.mark.parametrize("idea", slow_but(["multi_query"], ["multi_query", "latent"]))
+@pytest.mark.parametrize(
+    "idea", slow_but(["multi_query"], ["multi_query", "grouped_query", "latent"])
+)
 def test_heads_that_share_keys_and_values_are_cached_as_they_are(idea, config, plain, tmp_path):
     run = assert_works_as_itself(idea, config, plain, tmp_path)
-    assert (run / "attention.png").exists() == (idea == "multi_query")
+    assert (run / "attention.png").exists() == (idea != "latent")
+
+
+@pytest.mark.slow
+def test_relative_positions_with_values_are_searched_by_their_mask(config, plain, tmp_path):
+    run = assert_works_as_itself("relative_positions", config, plain, tmp_path)
+    assert not (run / "attention.png").exists(), "values by distance are no weights of values"
 
 
 @pytest.mark.slow
@@ -129,13 +137,17 @@ def test_heads_that_talk_and_layers_that_are_one_resume_and_are_searched_as_they
     assert_works_as_itself(idea, config, plain, tmp_path)
 
 
-@pytest.mark.parametrize("idea", ["geglu", "scale_norm"])
+@pytest.mark.parametrize(
+    "idea", slow_but(["geglu", "scale_norm"], ["geglu", "scale_norm", "swiglu"])
+)
 def test_other_sub_layers_and_norms_start_and_train_as_the_papers_do(idea, config, plain, tmp_path):
     run = assert_works_as_itself(idea, config, plain, tmp_path)
     model = load_model(checkpoints.load(RunFolder(run).last))
     model.reset_parameters()
-    back = model.decoder[1].feed_forward.back[1] if idea == "geglu" else None
-    if back is not None:  # Glorot's bound, divided by sqrt(2 N) at the end of a sub-layer
+    feed_forward = model.decoder[1].feed_forward
+    back = {"geglu": lambda: feed_forward.back[1], "swiglu": lambda: feed_forward.down}
+    if idea in back:  # Glorot's bound, divided by sqrt(2 N) at the end of a sub-layer
+        back = back[idea]()
         bound = (6 / (back.in_features + back.out_features)) ** 0.5 / 4**0.5
         assert 0.9 * bound < float(back.weight.abs().max().detach()) <= bound
 
@@ -149,7 +161,8 @@ def test_what_python_and_numpy_draw_while_training_is_drawn_again_after_a_kill(
 @pytest.mark.parametrize(
     "idea",
     slow_but(
-        ["wrong_alibi", "wrong_positions"], ["wrong_alibi", "wrong_positions", "wrong_convolution"]
+        ["wrong_alibi", "wrong_offsets", "wrong_positions"],
+        ["wrong_alibi", "wrong_offsets", "wrong_positions", "wrong_convolution"],
     ),
 )
 def test_what_takes_rows_for_positions_is_refused_at_the_first_step(idea, config, tmp_path):
