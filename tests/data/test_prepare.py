@@ -174,6 +174,22 @@ def test_a_second_start_reads_neither_text_nor_writes(config, monkeypatch):
     assert {p: p.stat().st_mtime_ns for p in first.folder.iterdir()} == before
 
 
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_link_leads_to_a_whole_corpus_or_is_refused_and_stays(config, is_missing, tmp_path):
+    folder, shared = prepare_corpus(config).folder, tmp_path / "shared"
+    folder.rename(shared)
+    folder.symlink_to(shared)
+    assert prepare_corpus(config).folder == folder
+    for file in shared.iterdir():
+        file.unlink()
+    if is_missing:
+        shared.rmdir()
+    with pytest.raises(DataError, match=f"{folder} is a symbolic link to no prepared corpus"):
+        prepare_corpus(config)
+    assert folder.is_symlink()
+    assert not is_missing or not shared.exists()
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -174,19 +174,27 @@ def test_a_copy_of_a_run_by_hard_links_does_not_change_the_original(tmp_path):
     assert (read_jsonl(original), read_jsonl(copied)) == ([{"step": 1}], [{"step": 1}, {"step": 2}])
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "extensions", "wandb", "tensorboard", "csv"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("checkpoints", "extensions", "wandb", "tensorboard", "csv"),
+        *("csv/from_step_0", "extensions/mine"),
+    ],
+)
 def test_a_folder_of_a_run_that_leads_elsewhere_is_refused_before_anything_is_written(
     name, tmp_path
 ):
     foreign, run = tmp_path / "foreign", tmp_path / "run"
     foreign.mkdir()
     (foreign / "step_1.optim").touch()  # would be removed, as one without a checkpoint
-    run.mkdir()
+    (run / name).parent.mkdir(parents=True)
     (run / name).symlink_to(foreign)
     with pytest.raises(RefusedError, match=f"{name}: is a symbolic link, which is not supported"):
         run_lock(RunFolder(run)).__enter__()
     assert [file.name for file in foreign.iterdir()] == ["step_1.optim"]
-    assert [file.name for file in run.iterdir()] == [name]
+    assert [file for file in run.rglob("*") if not file.is_dir() or file.is_symlink()] == [
+        run / name
+    ]
 
 
 def test_a_temporary_file_that_somebody_put_there_is_not_written_through(tmp_path, monkeypatch):

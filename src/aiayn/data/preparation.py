@@ -197,7 +197,8 @@ def _specify(config: DataOptions, tokenizer: Tokenizer | None) -> CorpusSpec:
 def _build(config: DataConfig, spec: CorpusSpec) -> PreparedCorpus:
     """Builds the corpus beside its folder and renames it; a build that is killed begins anew.
 
-    Raises DataError if a text no longer is what the settings identify. Every machine builds in a
+    Raises DataError if a text no longer is what the settings identify, and for a link in the place
+    of the folder. Every machine builds in a
     folder of its own, because locks of files may not work across machines.
     """
     target = spec.target
@@ -207,6 +208,11 @@ def _build(config: DataConfig, spec: CorpusSpec) -> PreparedCorpus:
         prepared = open_verified(target)
         if not isinstance(prepared, str):  # another process has built it while we waited
             return prepared
+        if target.is_symlink():
+            raise DataError(
+                f"data.folder={config.folder}: {target} is a symbolic link to no prepared corpus "
+                f"({prepared}); remove the link"
+            )
         if target.exists():
             log.warning("%s is damaged (%s): building it again", target, prepared)
         shutil.rmtree(work, ignore_errors=True)

@@ -90,6 +90,9 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
         return
     for name in (folder.checkpoints, folder.extensions, "wandb", "tensorboard", "csv"):
         refuse_link(folder.path / name)
+    # Lightning's logger empties the folder of this start, and copies of sources have folders
+    for path in (*folder.extensions.rglob("*"), *(folder.path / "csv").rglob("*")):
+        refuse_link(path)
     is_new = not folder.path.is_dir() or not any(folder.path.iterdir())
     with writing(folder.path, "make room or make it writable, or start in another folder"):
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
