@@ -108,12 +108,14 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
     from ctranslate2.specs import TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
 
     config = model.config
-    wide: dict[str, Any] = {"pre_norm": False}
+    shape: dict[str, Any] = {"pre_norm": False}
+    queries_scale = None  # CTranslate2's own
     if config.d_k != config.d_v or config.d_k * config.n_heads != config.d_model:
-        wide["head_dim"] = max(config.d_k, config.d_v)  # to which heads are padded with zeros
+        shape["head_dim"] = max(config.d_k, config.d_v)  # to which heads are padded with zeros
+        queries_scale = config.d_k**-0.5
     spec: Any = TransformerSpec(
-        TransformerEncoderSpec(len(model.encoder), config.n_heads, **wide),
-        TransformerDecoderSpec(len(model.decoder), config.n_heads, **wide),
+        TransformerEncoderSpec(len(model.encoder), config.n_heads, **shape),
+        TransformerDecoderSpec(len(model.decoder), config.n_heads, **shape),
     )
     for stack, layers, positions in (
         (spec.encoder, model.encoder, model.src_positions),
@@ -122,27 +124,8 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
         learned = isinstance(positions, LearnedPositions)
         table = positions.table if learned else sinusoids(POSITIONS, config.d_model)
         stack.position_encodings.encodings = _array(table)
-        for to, layer in zip(stack.layer, layers, strict=True):
-            attentions = [(to.self_attention, layer.self_attention, layer.norm_1)]
-            last_norm = layer.norm_2
-            if isinstance(layer, DecoderLayer):
-                attentions.append((to.attention, layer.cross_attention, layer.norm_2))
-                last_norm = layer.norm_3
-            for block, ours, norm in attentions:
-                q, k, v, o = _projections(ours)
-                fused = [torch.cat([q, k, v]), o]
-                if ours is not layer.self_attention:
-                    fused = [q, torch.cat([k, v]), o]
-                for linear, matrix in zip(block.linear, fused, strict=True):
-                    _put(linear, matrix)
-                _put_norm(block, norm)
-                if "head_dim" in wide:
-                    block.queries_scale = _array(torch.tensor(config.d_k**-0.5))
-            assert isinstance(layer.feed_forward, FeedForward)
-            w_1, w_2 = layer.feed_forward.w_1, layer.feed_forward.w_2
-            _put(to.ffn.linear_0, w_1.weight, w_1.bias)
-            _put(to.ffn.linear_1, w_2.weight, w_2.bias)
-            _put_norm(to.ffn, last_norm)
+        for layer_spec, layer in zip(stack.layer, layers, strict=True):
+            _put_layer(layer_spec, layer, queries_scale)
     sources = model.src_embedding or model.embedding
     for embeddings, ours in (
         (spec.encoder.embeddings[0], sources),
@@ -162,6 +145,30 @@ def write_ctranslate2(model: Transformer, tokenizer: Tokenizer, folder: Path) ->
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
+
+
+def _put_layer(spec: Any, layer: EncoderLayer | DecoderLayer, queries_scale: float | None) -> None:
+    """Sets the weights of a layer, whose queries are scaled by 1 / sqrt(d_k) where heads are
+    padded.
+    """
+    q, k, v, o = _projections(layer.self_attention)
+    blocks = [(spec.self_attention, [torch.cat([q, k, v]), o], layer.norm_1)]
+    last_norm = layer.norm_2
+    if isinstance(layer, DecoderLayer):
+        q, k, v, o = _projections(layer.cross_attention)
+        blocks.append((spec.attention, [q, torch.cat([k, v]), o], layer.norm_2))
+        last_norm = layer.norm_3
+    for block, matrices, norm in blocks:
+        for linear, matrix in zip(block.linear, matrices, strict=True):
+            _put(linear, matrix)
+        _put_norm(block, norm)
+        if queries_scale:
+            block.queries_scale = _array(torch.tensor(queries_scale))
+    assert isinstance(layer.feed_forward, FeedForward)
+    w_1, w_2 = layer.feed_forward.w_1, layer.feed_forward.w_2
+    _put(spec.ffn.linear_0, w_1.weight, w_1.bias)
+    _put(spec.ffn.linear_1, w_2.weight, w_2.bias)
+    _put_norm(spec.ffn, last_norm)
 
 
 def _put(linear: Any, weight: Tensor, bias: Tensor | None = None) -> None:
