@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from aiayn.config.stored import short_names
 from aiayn.config.tasks import FORCED_KINDS, TASKS
@@ -171,24 +172,26 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
         if group is base:
             record["baseline"] = True
         records.append(record)
+
+    def add(column: Column, values: list[Any]) -> None:
+        columns.append(column)
+        for record, value in zip(records, values, strict=True):
+            record[column.key] = value
+
     scores = {metric.key for metric in metrics if metric.split}
     for metric in metrics:
         key = metric.key
         if metric.split is None and key in scores:  # as val/f1 may be
             key += " (series)"
-        columns.append(Column(key, metric.title, metric.entry.decimals))
-        ratio = metric.ratio
-        has_ratio = any(group.sample(ratio) for group in groups)
-        if has_ratio:
-            columns.append(Column(ratio.key, "length ratio", 3))
+        decimals = metric.entry.decimals
+        add(Column(key, metric.title, decimals), [group.sample(metric) for group in groups])
+        ratios = [group.sample(metric.ratio) for group in groups]
+        if any(ratios):
+            add(Column(metric.ratio.key, "length ratio", 3), ratios)
         if base:
-            columns.append(Column(f"{key} difference", "difference", metric.entry.decimals))
-        for record, group in zip(records, groups, strict=True):
-            record[key] = group.sample(metric)
-            if has_ratio:
-                record[ratio.key] = group.sample(ratio)
-            if base:
-                record[f"{key} difference"] = differences.get(metric, {}).get(group.path)
+            of_metric = differences.get(metric, {})
+            column = Column(f"{key} difference", "difference", decimals)
+            add(column, [of_metric.get(group.path) for group in groups])
     return Table(TITLE, columns, records, after=remarks, name="groups", selected=records[:MANY])
 
 
