@@ -34,6 +34,8 @@ from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 log = logging.getLogger(__name__)
 
+SubwordIds = list[list[int]]  # those of each line
+
 SPECIAL_IDS = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID, "<unk>": UNK_ID}
 TOKEN = {number: token for token, number in SPECIAL_IDS.items()}
 
@@ -232,14 +234,14 @@ class Tokenizer:
         """Returns the SHA-256 of the canonical JSON, as hexadecimal digits."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    def encode(self, lines: list[str]) -> list[list[int]]:
+    def encode(self, lines: list[str]) -> SubwordIds:
         """Returns the subword ids of every line, without bos and eos. An empty line has none."""
         encodings = self._core.encode_batch_fast(
             list(map(canonical, lines)), add_special_tokens=False
         )
         return [encoding.ids for encoding in encodings]
 
-    def decode(self, ids: list[list[int]]) -> list[str]:
+    def decode(self, ids: SubwordIds) -> list[str]:
         """Returns the text of every row. Special ids are skipped; bytes that are not UTF-8 become
         U+FFFD.
         """

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aiayn.data.batch import shift_right, source_mask
 from aiayn.data.batch_plan import evaluation_batches
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import SubwordIds, Tokenizer
 from aiayn.errors import ConfigError, ResourceError, summary_of
 from aiayn.hardware import is_out_of_memory
 from aiayn.model.attention import MultiHeadAttention
@@ -24,7 +24,7 @@ BATCH_TOKENS = 4096  # padded subwords of a side at once; one pair may have more
 
 @torch.inference_mode()
 def alignment_weights(
-    translator: LineTranslator, src_ids: list[list[int]], outputs: list[list[int]]
+    translator: LineTranslator, src_ids: SubwordIds, outputs: SubwordIds
 ) -> list[Tensor | None]:
     """Returns for every pair how much each target subword attends to each source subword, (T, S);
     None if one is empty.

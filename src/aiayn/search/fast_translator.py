@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiayn.config.model import NARROW
 from aiayn.config.search import SearchConfig
-from aiayn.data.tokenizer import TOKEN, Tokenizer
+from aiayn.data.tokenizer import TOKEN, SubwordIds, Tokenizer
 from aiayn.errors import NonFiniteOutputError
 from aiayn.files import cores, read_regular, sha256
 from aiayn.runs.run_folder import MAX_JSON, read_checksum
@@ -127,7 +127,7 @@ class FastTranslator(LineTranslator):
         return self._torch
 
     def find(
-        self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
+        self, src_ids: SubwordIds, n: int, on_batch: Progress | None, first_line: int
     ) -> list[list[Hypothesis]]:
         extra = self.search.max_extra_tokens
         translations: list[list[Hypothesis]] = [[] for _ in src_ids]
@@ -157,7 +157,7 @@ class FastTranslator(LineTranslator):
                 translations[line] = hypotheses
         return [hypotheses[:n] for hypotheses in translations]
 
-    def _batches(self, lines: list[int], src_ids: list[list[int]]) -> Iterator[list[int]]:
+    def _batches(self, lines: list[int], src_ids: SubwordIds) -> Iterator[list[int]]:
         """Yields lines in batches of `batch_tokens`; the longest lines come first."""
         tokens = self.batch_tokens // self.search.beam_size
         while lines:
@@ -165,7 +165,7 @@ class FastTranslator(LineTranslator):
             yield lines[:size]
             lines = lines[size:]
 
-    def _results(self, batches: list[list[int]], src_ids: list[list[int]], first_line: int) -> Any:
+    def _results(self, batches: list[list[int]], src_ids: SubwordIds, first_line: int) -> Any:
         """Yields each batch of lines with the hypotheses of each line, best first; several are
         searched at a time.
         """
@@ -191,7 +191,7 @@ class FastTranslator(LineTranslator):
                 continue
             yield batch, self._ranked([src_ids[line] for line in batch], engine_results)
 
-    def _start(self, sources: list[list[int]]) -> list[Any]:
+    def _start(self, sources: SubwordIds) -> list[Any]:
         """Begins to search a batch, whose first source is the longest."""
         beams = self.search.beam_size
         # Hypotheses, until a search ends
@@ -210,9 +210,7 @@ class FastTranslator(LineTranslator):
             asynchronous=True,
         )
 
-    def _ranked(
-        self, sources: list[list[int]], engine_results: list[Any]
-    ) -> list[list[Hypothesis]]:
+    def _ranked(self, sources: SubwordIds, engine_results: list[Any]) -> list[list[Hypothesis]]:
         """Returns the hypotheses of each source, ranked by the run's own score."""
         # CTranslate2 leaves out the end of an output that it cuts at the limit.
         cut_sources, cut_outputs = [], []

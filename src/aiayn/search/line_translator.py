@@ -9,7 +9,7 @@ from aiayn.config.rules import require
 from aiayn.config.search import SearchConfig
 from aiayn.data.cleaning import normalise
 from aiayn.data.text_files import MAX_LINE_BYTES, SURROGATE
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import SubwordIds, Tokenizer
 from aiayn.errors import DataError, ResourceError, counted
 from aiayn.search.translations import Hypothesis, Translation
 
@@ -22,7 +22,7 @@ BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}
 Progress = Callable[[int, int], None]  # called with the number of lines done and of all lines
 
 
-def longest_first(ids: list[list[int]]) -> list[int]:
+def longest_first(ids: SubwordIds) -> list[int]:
     """Returns the numbers of the lines that have subwords, of the longest line first."""
     lines = [number for number, line in enumerate(ids) if line]
     return sorted(lines, key=lambda number: len(ids[number]), reverse=True)
@@ -49,7 +49,7 @@ class LineTranslator(ABC):
 
     @abstractmethod
     def find(
-        self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
+        self, src_ids: SubwordIds, n: int, on_batch: Progress | None, first_line: int
     ) -> list[list[Hypothesis]]:
         """Returns up to n hypotheses for the subwords of every line, best first; none for a line
         without subwords.
@@ -85,7 +85,7 @@ class LineTranslator(ABC):
         hypotheses_of_line = self.find(self.sources(lines, first_line), n, on_batch, first_line)
         return [self.to_text(hypotheses) or [Translation()] for hypotheses in hypotheses_of_line]
 
-    def source_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
+    def source_ids(self, lines: list[str], first_line: int = 1) -> SubwordIds:
         """Returns the subword ids of every line, without eos, after the normalisation of the
         training text.
 
@@ -93,11 +93,11 @@ class LineTranslator(ABC):
         """
         return self._encoded(self.tokenizer.source, lines, first_line)
 
-    def target_ids(self, lines: list[str], first_line: int = 1) -> list[list[int]]:
+    def target_ids(self, lines: list[str], first_line: int = 1) -> SubwordIds:
         """Returns the ids of lines of the target language; see `source_ids`."""
         return self._encoded(self.tokenizer, lines, first_line)
 
-    def _encoded(self, tokenizer: Tokenizer, lines: list[str], first_line: int) -> list[list[int]]:
+    def _encoded(self, tokenizer: Tokenizer, lines: list[str], first_line: int) -> SubwordIds:
         if isinstance(lines, str):
             raise DataError("the text is a single string: give a list of lines")
         for number, line in enumerate(lines, first_line):
@@ -109,7 +109,7 @@ class LineTranslator(ABC):
                 )
         return tokenizer.encode(list(map(normalise, lines)))
 
-    def sources(self, lines: list[str], first_line: int) -> list[list[int]]:
+    def sources(self, lines: list[str], first_line: int) -> SubwordIds:
         """Returns `source_ids`. Raises DataError if learned positions are too few for a line and
         its translation.
         """
@@ -119,7 +119,7 @@ class LineTranslator(ABC):
         return src_ids
 
     def refuse_long(
-        self, rows: list[list[int]], first_line: int, longest: int | None, remedy: str = ""
+        self, rows: SubwordIds, first_line: int, longest: int | None, remedy: str = ""
     ) -> None:
         """Raises DataError for a line of more than `longest` subwords, all that learned positions
         allow.

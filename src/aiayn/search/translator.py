@@ -15,7 +15,7 @@ from aiayn.config.extensions import Extension, constraint_of
 from aiayn.config.rules import one_of, require
 from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, SearchOverrides
 from aiayn.data.batch import pad_sources, source_mask
-from aiayn.data.tokenizer import Tokenizer
+from aiayn.data.tokenizer import SubwordIds, Tokenizer
 from aiayn.errors import ConfigError, DataError
 from aiayn.hardware import choose_device, is_out_of_memory
 from aiayn.kernels.accelerate import accelerate
@@ -82,7 +82,7 @@ class Translator(LineTranslator):
         return self
 
     def find(
-        self, src_ids: list[list[int]], n: int, on_batch: Progress | None, first_line: int
+        self, src_ids: SubwordIds, n: int, on_batch: Progress | None, first_line: int
     ) -> list[list[Hypothesis]]:
         def search(batch: list[int], src: Tensor, mask: Tensor) -> list[list[Hypothesis]]:
             of_lines = beam_search(self.model, src, mask, self.search, self.constraint)
@@ -158,19 +158,19 @@ class Translator(LineTranslator):
 
         return self.in_batches(src_ids, force, ScoredPair, first_line, on_batch, longer=longer)
 
-    def padded(self, ids: list[list[int]], batch: list[int]) -> Tensor:
+    def padded(self, ids: SubwordIds, batch: list[int]) -> Tensor:
         """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""
         return pad_sources([ids[number] for number in batch]).to(self.device)
 
     def in_batches(
         self,
-        src_ids: list[list[int]],
+        src_ids: SubwordIds,
         decode: Callable[[list[int], Tensor, Tensor], list[T]],
         blank: Callable[[], T],
         first_line: int,
         on_batch: Progress | None,
         beams: int = 1,
-        longer: list[list[int]] | None = None,
+        longer: SubwordIds | None = None,
     ) -> list[T]:
         """Returns what `decode` finds for each line; it gets the indices of a batch, their sources,
         and the mask of these. For blank lines: `blank()`. `longer`: the longer side of each pair.

@@ -36,6 +36,7 @@ from aiayn.apps.server.requests import (
 from aiayn.apps.server.service import Service
 from aiayn.data.languages import LANGUAGE_CODES, best_match, short_code, tags_of_targets
 from aiayn.data.text_files import SURROGATE
+from aiayn.data.tokenizer import SubwordIds
 from aiayn.errors import DataError
 from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translations import Translation
@@ -45,7 +46,7 @@ DOCUMENTS_AT_ONCE = 2  # that are read; others wait
 MAX_FILES = 64 << 20  # bytes of translated files that are kept; the oldest go first
 
 Answer = dict[str, object]
-Encode = Callable[[list[str]], list[list[int]]]
+Encode = Callable[[list[str]], SubwordIds]
 
 
 def keep_file(files: OrderedDict[str, bytes], address: str, content: bytes) -> None:
@@ -204,7 +205,7 @@ class Answers:
         if tag and lines[0].split()[0] not in translator.tokenizer.source.symbols:
             lines[0] = f"{tag} {lines[0]}"
 
-        def encode(lines: list[str]) -> list[list[int]]:
+        def encode(lines: list[str]) -> SubwordIds:
             return translator.source_ids(lines[:1]) + translator.target_ids(lines[1:], 2)
 
         src_ids, tgt_ids = await self._subwords(lines, translator, encode)
@@ -212,7 +213,7 @@ class Answers:
 
     async def _subwords(
         self, lines: list[str], translator: LineTranslator, encode: Encode
-    ) -> list[list[int]]:
+    ) -> SubwordIds:
         """Returns the subwords of lines. Raises DataError for invalid text, and 413 for a line that
         is too long.
         """
