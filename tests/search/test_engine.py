@@ -584,7 +584,9 @@ def test_a_broken_model_is_told_by_its_output(checkpoint, tmp_path):
         opened(stored(replace(checkpoint, weights=weights), tmp_path))[0].translate(["the old man"])
 
 
-def test_a_batch_that_does_not_fit_into_memory_is_halved(checkpoint, tmp_path, monkeypatch):
+def test_a_batch_that_does_not_fit_into_memory_is_halved_and_later_ones_begin_smaller(
+    checkpoint, tmp_path, monkeypatch, caplog
+):
     fast, _ = opened(stored(checkpoint, tmp_path))
     expected, start, sizes = fast.translate(lines(9)), fast._start, []
 
@@ -599,6 +601,10 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved(checkpoint, tmp_path, m
     monkeypatch.setattr(fast, "_start", small)
     assert fast.translate(lines(9)) == expected
     assert sizes[0] == 9
+    assert f"search.batch_tokens={fast.batch_tokens}" in caplog.text
+    sizes.clear()
+    assert fast.translate(lines(9)) == expected
+    assert max(sizes) < 9
 
 
 def test_several_processors_translate_as_one(checkpoint, tmp_path):

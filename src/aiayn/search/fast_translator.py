@@ -16,10 +16,9 @@ CTranslate2 differs from `beam_search` in four ways, for each of which this modu
 import json
 import math
 import os
-import re
 import sys
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,11 +132,20 @@ class FastTranslator(LineTranslator):
         translations: list[list[Hypothesis]] = [[] for _ in src_ids]
         limits = {line: len(src_ids[line]) + extra for line in longest_first(src_ids)}
         for_torch = [line for line, limit in limits.items() if limit >= self.positions]
-        batches = [*self._batches([*limits][len(for_torch) :], src_ids)]
+        groups = [[*limits][len(for_torch) :]]
         done = len(src_ids) - len(limits)
-        while batches:
+
+        def start(batch: list[int]) -> Callable[[], list[list[Hypothesis]]]:
+            sources = [src_ids[line] for line in batch]
+            futures = self._start(sources)
+            return lambda: self._ranked(sources, [future.result() for future in futures])
+
+        beams = self.search.beam_size
+        at_once = 2 * self.devices  # so few that an interrupt need not wait for many
+        while groups:
             again: dict[int, list[int]] = defaultdict(list)  # lines by their limit
-            for batch, batch_hypotheses in self._results(batches, src_ids, first_line):
+            batches = self.run_batches(groups, src_ids, start, first_line, beams, at_once)
+            for batch, batch_hypotheses in batches:
                 for line, hypotheses in zip(batch, batch_hypotheses, strict=True):
                     longest = max(len(hypothesis.tokens) for hypothesis in hypotheses)
                     if limits[batch[0]] > limits[line] <= longest:
@@ -149,47 +157,13 @@ class FastTranslator(LineTranslator):
                     done += 1
                 if on_batch:
                     on_batch(done, len(src_ids))
-            batches = [batch for lines in again.values() for batch in self._batches(lines, src_ids)]
+            groups = [*again.values()]
         if for_torch:
             sources = [src_ids[line] for line in for_torch]
             in_torch = self.in_torch().find(sources, n, None, first_line)
             for line, hypotheses in zip(for_torch, in_torch, strict=True):
                 translations[line] = hypotheses
         return [hypotheses[:n] for hypotheses in translations]
-
-    def _batches(self, lines: list[int], src_ids: SubwordIds) -> Iterator[list[int]]:
-        """Yields lines in batches of `batch_tokens`; the longest lines come first."""
-        tokens = self.batch_tokens // self.search.beam_size
-        while lines:
-            size = max(1, tokens // (len(src_ids[lines[0]]) + 1))
-            yield lines[:size]
-            lines = lines[size:]
-
-    def _results(self, batches: list[list[int]], src_ids: SubwordIds, first_line: int) -> Any:
-        """Yields each batch of lines with the hypotheses of each line, best first; several are
-        searched at a time.
-        """
-        running: deque[tuple[list[int], Any]] = deque()
-        waiting = deque(batches)
-        while waiting or running:
-            # So few that an interrupt need not wait for many
-            while waiting and len(running) < 2 * self.devices:
-                batch = waiting.popleft()
-                running.append((batch, self._start([src_ids[line] for line in batch])))
-            batch, futures = running.popleft()
-            try:
-                engine_results = [future.result() for future in futures]
-            except (RuntimeError, MemoryError) as error:
-                is_memory = isinstance(error, MemoryError) or re.search("memory|alloc", str(error))
-                if not is_memory:
-                    raise
-                line = batch[0]
-                if len(batch) == 1:
-                    raise self.out_of_memory(first_line + line, len(src_ids[line])) from error
-                half = len(batch) // 2
-                waiting.extendleft([batch[half:], batch[:half]])
-                continue
-            yield batch, self._ranked([src_ids[line] for line in batch], engine_results)
 
     def _start(self, sources: SubwordIds) -> list[Any]:
         """Begins to search a batch, whose first source is the longest."""

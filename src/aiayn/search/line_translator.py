@@ -1,9 +1,12 @@
 """Text to text around a search: what every engine does with lines before and after it searches."""
 
+import logging
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiayn.config.rules import require
 from aiayn.config.search import SearchConfig
@@ -18,6 +21,13 @@ if TYPE_CHECKING:
 
 # Padded subwords x beams at once, without search.batch_tokens
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}
+
+# How torch and CTranslate2 say that memory ran out, of a GPU or of the host
+OUT_OF_MEMORY = re.compile("(out of|enough) memory|alloc")
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]  # called with the number of lines done and of all lines
 
@@ -46,6 +56,8 @@ class LineTranslator(ABC):
     task: str = "translation"  # the run's data.task
     languages: tuple[str, str] = ("", "")  # source and target
     max_positions: int | None = None  # learned ones, if any
+
+    batch_tokens: int = field(init=False)  # padded subwords x beams at once
 
     @abstractmethod
     def find(
@@ -131,12 +143,53 @@ class LineTranslator(ABC):
                     f"learned positions allow at most {longest}; split the line{remedy}"
                 )
 
-    def out_of_memory(self, line: int, subwords: int) -> ResourceError:
-        """Returns the error for a line that does not fit into memory alone."""
-        return ResourceError(
-            f"out of memory with line {line} ({subwords} subwords) alone: split it, or lower "
-            f"search.beam_size (now {self.search.beam_size})"
-        )
+    def run_batches(
+        self,
+        groups: list[list[int]],
+        ids: SubwordIds,
+        start: Callable[[list[int]], Callable[[], T]],
+        first_line: int,
+        beams: int,
+        at_once: int = 1,
+    ) -> Iterator[tuple[list[int], T]]:
+        """Yields batches of lines, and what the function returns that `start` returns for each.
+
+        The lines of a batch are neighbours in one group, whose longest line comes first, so that a
+        lack of memory shows at once. A batch has `batch_tokens` padded positions x beams, and half
+        as many whenever memory runs out; up to `at_once` of them are started before one ends.
+        """
+        waiting = deque(deque(group) for group in groups if group)
+        running = deque[Any]()
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                lines = waiting[0]
+                width = len(ids[lines[0]]) + 1
+                size = max(1, self.batch_tokens // (width * beams))
+                batch = [lines.popleft() for _ in range(min(size, len(lines)))]
+                running.append((batch, start(batch)))
+                if not lines:
+                    waiting.popleft()
+            batch, finish = running.popleft()
+            try:
+                outputs = finish()
+            except (RuntimeError, MemoryError) as error:
+                if not (isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error))):
+                    raise
+                width = len(ids[batch[0]]) + 1
+                if len(batch) == 1:
+                    raise ResourceError(
+                        f"out of memory with line {first_line + batch[0]} ({width} subwords) "
+                        "alone: split it, or lower search.beam_size (now "
+                        f"{self.search.beam_size})"
+                    ) from error
+                self.batch_tokens = min(self.batch_tokens, len(batch) // 2 * width * beams)
+                log.warning(
+                    f"out of memory with {len(batch)} lines of {width} subwords: continuing "
+                    f"with search.batch_tokens={self.batch_tokens}"
+                )
+                waiting.appendleft(deque(batch))
+                continue
+            yield batch, outputs
 
     @property
     def longest_source(self) -> int | None:

@@ -2,10 +2,10 @@
 input's order.
 """
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -17,7 +17,7 @@ from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, Search
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import SubwordIds, Tokenizer
 from aiayn.errors import ConfigError, DataError
-from aiayn.hardware import choose_device, is_out_of_memory
+from aiayn.hardware import choose_device
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from aiayn.search.force_decode import ScoredPair
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -174,37 +172,26 @@ class Translator(LineTranslator):
     ) -> list[T]:
         """Returns what `decode` finds for each line; it gets the indices of a batch, their sources,
         and the mask of these. For blank lines: `blank()`. `longer`: the longer side of each pair.
-
-        A batch has `batch_tokens` padded positions x beams, and half as many whenever memory runs
-        out. The longest lines come first, so that this shows at once.
         """
         ids = longer or src_ids
         outputs = [blank() for _ in ids]
         order = longest_first(ids)
-        start, blanks = 0, len(ids) - len(order)
+        done = len(ids) - len(order)
+
+        def decode_batch(batch: list[int]) -> list[T]:
+            src = self.padded(src_ids, batch)
+            return decode(batch, src, source_mask(src))
+
+        batches = self.run_batches(
+            [order], ids, lambda batch: partial(decode_batch, batch), first_line, beams
+        )
         with evaluating(self.model):
-            while start < len(order):
-                width = len(ids[order[start]]) + 1
-                batch = order[start : start + max(1, self.batch_tokens // (width * beams))]
-                try:
-                    src = self.padded(src_ids, batch)
-                    decoded = decode(batch, src, source_mask(src))
-                except (RuntimeError, MemoryError) as error:
-                    if not is_out_of_memory(error):
-                        raise
-                    if len(batch) == 1:
-                        raise self.out_of_memory(first_line + batch[0], width) from error
-                    self.batch_tokens = len(batch) // 2 * width * beams
-                    log.warning(
-                        f"out of memory with {len(batch)} lines of {width} subwords: continuing "
-                        f"with search.batch_tokens={self.batch_tokens}"
-                    )
-                    continue
+            for batch, decoded in batches:
                 for number, output in zip(batch, decoded, strict=True):
                     outputs[number] = output
-                start += len(batch)
+                done += len(batch)
                 if on_batch:
-                    on_batch(blanks + start, len(ids))
+                    on_batch(done, len(ids))
         return outputs
 
 
