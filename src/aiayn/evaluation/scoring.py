@@ -41,6 +41,8 @@ from aiayn.data.cleaning import composed
 from aiayn.data.languages import SHORT, primary
 from aiayn.errors import ConfigError, DataError
 
+References = list[str] | list[list[str]]  # one text, or several
+
 # The tokenizers of BLEU that are not 13a: as sacreBLEU chooses them by language, and characters for
 # other languages that put no blanks between words.
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
@@ -71,7 +73,7 @@ STRAIGHT_QUOTES = str.maketrans(dict.fromkeys("„“”«»", '"') | dict.fromk
 
 def score(
     hypotheses: list[str],
-    references: list[str] | list[list[str]],
+    references: References,
     tgt_lang: str,
     kinds: Collection[str] = METRIC_KINDS,
 ) -> TaskScores:
@@ -198,7 +200,7 @@ class Output:
 
 
 def output(
-    hypotheses: list[str], references: list[str] | list[list[str]], tgt_lang: str, metric_name: str
+    hypotheses: list[str], references: References, tgt_lang: str, metric_name: str
 ) -> tuple[Output, str]:
     """Returns the output in one kind of score, and the signature of that kind. Raises as `score`
     does.
@@ -315,7 +317,7 @@ def _moses(lang: str) -> _Moses:
     return _Moses(new, old, sacremoses.MosesTokenizer(lang=lang), sacremoses.__version__)
 
 
-def _same_lines(hypotheses: list[str], references: list[str] | list[list[str]]) -> list[list[str]]:
+def _same_lines(hypotheses: list[str], references: References) -> list[list[str]]:
     """Returns hypotheses and references as lists, with one line per hypothesis each.
 
     Raises DataError unless the counts agree: sacreBLEU silently compares the lines of the shorter

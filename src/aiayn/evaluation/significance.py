@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from aiayn.config.tasks import METRIC_KINDS
-from aiayn.evaluation.scoring import Output, kind_applies, output
+from aiayn.evaluation.scoring import Output, References, kind_applies, output
 
 SEED = 12345  # sacreBLEU's
 BOOTSTRAP, RANDOMISATION = 1000, 10_000  # resamples, as sacreBLEU's defaults
@@ -26,7 +26,7 @@ TIE = 1e-9  # scores that differ by less are equal
 def compare_systems(
     baseline: list[str],
     system: list[str],
-    references: list[str] | list[list[str]],
+    references: References,
     tgt_lang: str,
     kinds: Sequence[str] = METRIC_KINDS,
     bootstrap: int = BOOTSTRAP,
