@@ -219,11 +219,9 @@ def _parse_xml(content: bytes, path: Path) -> Node:
     def refuse(*_: object) -> None:
         raise DataError(f"{path}: custom XML entities are not supported; remove their declarations")
 
-    parser.StartElementHandler, parser.EndElementHandler, parser.EntityDeclHandler = (
-        start,
-        end,
-        refuse,
-    )
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.EntityDeclHandler = refuse
     try:
         parser.Parse(content, True)
     except expat.ExpatError as error:
@@ -302,23 +300,21 @@ def _coded_tokens(node: Node, content: bytes) -> Iterator[Token]:
     for child in node.children:
         yield from _text_tokens(content[start : child.start].decode())
         attributes, start = child.attributes, child.end
-        opening, closing = (
-            content[child.start : child.inner].decode(),
-            content[child.stop : child.end].decode(),
-        )
-        if child.name not in PAIRED or child.inner == child.end:
-            pair_id = attributes.get("rid") or attributes.get("startRef") or attributes.get("id")
-            token_type, name = (
-                HALVES.get(child.name, "alone"),
-                f"{CODE}{pair_id}" if child.name in HALVES else child.name,
-            )
-            yield token_type, name, content[child.start : child.end].decode()
+        if child.name in PAIRED and child.inner < child.end:
+            is_segment = attributes.get("mtype") == "seg"
+            is_kept = attributes.get("mtype") == "protected" or attributes.get("translate") == "no"
+            begin = "other" if is_segment else "keep" if is_kept else "open"
+            yield begin, child.name, content[child.start : child.inner].decode()
+            yield from _coded_tokens(child, content)
+            end = "other" if is_segment else "close"
+            yield end, child.name, content[child.stop : child.end].decode()
             continue
-        is_segment = attributes.get("mtype") == "seg"
-        is_kept = attributes.get("mtype") == "protected" or attributes.get("translate") == "no"
-        yield "other" if is_segment else "keep" if is_kept else "open", child.name, opening
-        yield from _coded_tokens(child, content)
-        yield "other" if is_segment else "close", child.name, closing
+        raw = content[child.start : child.end].decode()
+        if child.name in HALVES:
+            pair_id = attributes.get("rid") or attributes.get("startRef") or attributes.get("id")
+            yield HALVES[child.name], f"{CODE}{pair_id}", raw
+        else:
+            yield "alone", child.name, raw
     yield from _text_tokens(content[start : node.stop].decode())
 
 
