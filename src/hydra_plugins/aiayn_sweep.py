@@ -146,7 +146,7 @@ def _values_of_range(ends: RangeSweep) -> list[str]:
     stays below 0.4.
     """
     start, stop, step = (Decimal(str(number)) for number in (ends.start, ends.stop, ends.step))
-    count = max(0, math.ceil((stop - start) / step)) if step else 0
+    count = max(0, math.ceil((stop - start) / step))
     values = [str(start + step * number) for number in range(count)]
     if ends.shuffle:
         random.shuffle(values)

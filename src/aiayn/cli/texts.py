@@ -78,7 +78,7 @@ def stream_chunks() -> Iterator[Chunk]:
 
 
 def _decoded(lines: list[bytes], lines_before: int) -> list[str]:
-    """Decodes lines after the first `done` lines, as `read_lines` does for files."""
+    """Decodes lines that come after `lines_before` others, as lines of files are decoded."""
     from aiayn.data.text_files import decode
 
     if not lines_before:

@@ -100,7 +100,7 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
 
 
 def _submit(row: SlurmRow, submission_folder: Path, options: Any) -> str:
-    """Returns the number of the submitted job. place is the folder of submitit's own files."""
+    """Returns the number of the submitted job; `submission_folder` gets submitit's own files."""
     import submitit
     from submitit.core.utils import FailedJobError
 
