@@ -54,15 +54,19 @@ def text(tmp_path_factory) -> Path:
 
 
 def options(text: Path, outputs: Path, *more: str) -> list[str]:
-    given = [*text_in(text, "el"), *SIZES, "model.tie_embeddings=decoder", f"outputs={outputs}"]
-    return [
+    typed = [
         *TWELVE_STEPS,
-        *given,
+        *text_in(text, "el"),
+        *SIZES,
+        "model.tie_embeddings=decoder",
+        f"outputs={outputs}",
         "trainer.max_steps=8",
         "data.max_length=60",
         "data.max_length_ratio=9",
         *more,
     ]
+    # Of a key that comes twice, the last value
+    return list({option.partition("=")[0]: option for option in typed}.values())
 
 
 @pytest.fixture(scope="module")
