@@ -18,7 +18,7 @@ from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.model import ModelOptions
 from aiayn.config.rules import options_of
 from aiayn.config.schema import Config
-from aiayn.config.stored import flatten, stored_options, to_dict
+from aiayn.config.stored import comparable, flatten, from_dict, to_dict
 from aiayn.reports import published
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -83,7 +83,7 @@ def base() -> Config:
 
 def changes(before: Config, after: Config) -> dict:
     """What differs, as {option: new value}."""
-    old, new = stored_options(to_dict(before)), stored_options(to_dict(after))
+    old, new = comparable(before), comparable(after)
     assert old.keys() == new.keys()
     return {key: new[key] for key in new if new[key] != old[key]}
 
@@ -252,9 +252,9 @@ ELSEWHERE |= {"trainer.compile", "trainer.precision"}
     "experiment", [name for name in GROUPS["experiment"] if (RESULTS / f"{name}.jsonl").exists()]
 )
 def test_an_experiment_has_the_options_that_its_published_scores_were_made_with(experiment):
-    now = stored_options(to_dict(composed_options(f"experiment={experiment}")))
+    now = comparable(composed_options(f"experiment={experiment}"))
     stored = [
-        stored_options(record["config"])
+        comparable(from_dict(Config, record["config"]))
         for record in read_study(RESULTS / f"{experiment}.jsonl").values()
     ]
     changes = [

@@ -12,7 +12,7 @@ from applications import TEXT, TINY, run_application, write_text
 
 import aiayn
 from aiayn.config.extensions import load_extension
-from aiayn.config.stored import changed_options, stored_config, to_dict
+from aiayn.config.stored import changed_options, stored_config
 
 ROTARY = """
 from dataclasses import dataclass
@@ -142,7 +142,7 @@ def test_a_run_stores_them_and_reading_them_again_imports_nothing(folder):
 
 
 def test_an_option_of_an_extension_that_changes_is_a_change_of_the_training(folder):
-    before = to_dict(aiayn.compose("extensions=[my/rotary.py]"))
+    before = aiayn.compose("extensions=[my/rotary.py]")
 
     now = aiayn.compose("extensions=[my/rotary.py]", "extension.rotary.base=500")
 

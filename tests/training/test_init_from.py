@@ -15,7 +15,7 @@ from applications import run_application, stopped_in
 
 from aiayn.config.compose import chosen_options, compose_training
 from aiayn.config.schema import Config
-from aiayn.config.stored import changed_options, to_dict
+from aiayn.config.stored import changed_options
 from aiayn.data.preparation import prepare_corpus
 from aiayn.data.text_files import read_lines
 from aiayn.data.tokenizer import Tokenizer
@@ -277,7 +277,7 @@ def test_the_kind_of_tokenizer_follows_the_source_and_several_machines_need_not_
         child, str(tmp_path / "unigram.ckpt"), RunFolder(tmp_path / "child"), ()
     )
     assert found.data.tokenizer == "unigram"
-    changed = changed_options(to_dict(found), child)
+    changed = changed_options(found, child)
     assert "data.tokenizer" in changed
     assert all(map(is_from_source, changed)), "a sweep takes it for the same run"
     assert replace(found, trainer=replace(found.trainer, num_nodes=2)).data == found.data

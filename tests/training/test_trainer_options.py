@@ -9,7 +9,7 @@ from applications import slow_but, stopped_in
 from pytorch_lightning.callbacks import Timer
 from pytorch_lightning.plugins import MixedPrecision
 
-from aiayn.config.stored import changed_options, to_dict
+from aiayn.config.stored import changed_options
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DivergedError
 from aiayn.runs import checkpoints
@@ -61,9 +61,9 @@ def plain(config, tmp_path_factory) -> dict[str, torch.Tensor]:
 def test_one_step_of_an_epoch_and_all_of_them_are_different_options(config):
     for name in ("limit_train_steps", "overfit_steps"):
         whole, one = (changed(config, **{name: value}) for value in (1.0, 1))
-        assert changed_options(to_dict(whole), one) == {f"trainer.{name}": "1.0 -> 1"}
-        assert changed_options(to_dict(one), whole) == {f"trainer.{name}": "1 -> 1.0"}
-    assert changed_options(to_dict(config), changed(config, overfit_steps=0)) == {}
+        assert changed_options(whole, one) == {f"trainer.{name}": "1.0 -> 1"}
+        assert changed_options(one, whole) == {f"trainer.{name}": "1 -> 1.0"}
+    assert changed_options(config, changed(config, overfit_steps=0)) == {}
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import ConfigError, DataError, DivergedError, RefusedError
 from aiayn.reports.runs import read_run
 from aiayn.runs import checkpoints
+from aiayn.runs.continuation import read_options
 from aiayn.runs.run_folder import RunFolder
 from aiayn.sweep.jobs import is_from_source
 from aiayn.token_ids import BOS_ID, EOS_ID
@@ -246,7 +247,7 @@ def test_a_run_that_starts_from_it_takes_both_vocabularies_over(run, text, tmp_p
         checkpoints.load(RunFolder(started).last).tokenizer
         == checkpoints.load(RunFolder(run).last).tokenizer
     )
-    changed = changed_options(RunFolder(started).read_config(), aiayn.compose(*left_out))
+    changed = changed_options(read_options(RunFolder(started)), aiayn.compose(*left_out))
     assert "data.src_vocab_size" in changed
     assert [key for key in changed if not is_from_source(key)] == [], (
         "a sweep takes it for the same run"

@@ -31,7 +31,7 @@ from aiayn.config.rules import (
     require_value,
 )
 from aiayn.config.schema import Config
-from aiayn.config.stored import from_dict, stored_options, to_dict
+from aiayn.config.stored import comparable, from_dict
 from aiayn.config.training import WANDB_MODES
 from aiayn.errors import ConfigError
 
@@ -207,7 +207,7 @@ def chosen_options(overrides: Iterable[str], options: Config) -> set[str]:
     if "model" in typed:
         return typed | {name for name in options_of(Config) if name.startswith("model.")}
     if typed & {"ablation", "experiment"}:
-        defaults, current = default_values("train"), stored_options(to_dict(options))
+        defaults, current = default_values("train"), comparable(options)
         changed = {key for key, value in current.items() if value not in (None, defaults[key])}
         return typed | {key for key in changed if key.startswith("model.")}
     return typed

@@ -105,19 +105,16 @@ def _is_bounded(value: Any) -> bool:
     return True
 
 
-def stored_options(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a run's stored options by dotted name, with those added since; sizes of heads that
-    follow are None.
-    """
-    absent = {key: option.metadata["absent"] for key, option in options_of(Config).items()}
-    options = {key: value for key, value in absent.items() if value is not MISSING} | flatten(tree)
-    d_model, n_heads = options["model.d_model"], options["model.n_heads"]
-    if isinstance(d_model, int) and isinstance(n_heads, int):
-        usual = d_model // max(1, n_heads)
-        for key in ("model.d_k", "model.d_v"):
-            if options[key] == usual:
-                options[key] = None
-    return options
+def comparable(options: Config) -> dict[str, Any]:
+    """Returns the options by dotted name; sizes of heads that follow from others are None."""
+    values = flatten(to_dict(options))
+    d_model, n_heads = values["model.d_model"], values["model.n_heads"]
+    are_known = isinstance(d_model, int) and isinstance(n_heads, int)
+    usual = d_model // n_heads if are_known else None
+    for key in ("model.d_k", "model.d_v"):
+        if values[key] == usual:
+            values[key] = None
+    return values
 
 
 def filled(options: Config, stored: Config) -> Config:
@@ -126,7 +123,7 @@ def filled(options: Config, stored: Config) -> Config:
     Another `max_epochs` than the stored one infers the steps anew: they may have followed from
     that.
     """
-    values = stored_options(to_dict(stored))
+    values = comparable(stored)
     if values["trainer.max_epochs"] not in (None, options.trainer.max_epochs):
         del values["trainer.max_steps"]
     return fill(options, values)
@@ -139,11 +136,11 @@ def stored_config(tree: Mapping[str, Any]) -> RunConfig:
     return run_config(from_dict(Config, tree))
 
 
-def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str]:
+def changed_options(stored: Config, options: Config) -> dict[str, str]:
     """Returns what defines the training and differs from stored options: {"model.d_k": "null ->
     64"}.
     """
-    was, is_now = stored_options(stored), stored_options(to_dict(options))
+    was, is_now = comparable(stored), comparable(options)
     follow = ["extension"]  # {}: its options follow one by one
     if was["optim.peak_lr"] or is_now["optim.peak_lr"]:
         follow.append("optim.lr_scale")
@@ -155,11 +152,11 @@ def changed_options(stored: Mapping[str, Any], options: Config) -> dict[str, str
     return changed
 
 
-def too_late(stored: Mapping[str, Any], options: Config) -> str:
+def too_late(stored: Config, options: Config) -> str:
     """Returns the options that differ from stored ones and that a finished run cannot follow; empty
     without any.
     """
-    was, is_now = stored_options(stored), stored_options(to_dict(options))
+    was, is_now = comparable(stored), comparable(options)
     changed = [key for key in UNTIL_THE_END if was[key] != is_now[key]]
     return "; ".join(f"{key}: {was[key]} -> {is_now[key]}" for key in changed)
 

@@ -11,7 +11,7 @@ from typing import Any
 from filelock import lock_descriptor
 
 from aiayn.config.schema import Config
-from aiayn.config.stored import changed_options, filled, from_dict, to_dict
+from aiayn.config.stored import changed_options, filled, from_dict
 from aiayn.config.training import TrainerOptions
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.files import write_json
@@ -42,7 +42,7 @@ def check_unchanged(folder: RunFolder, options: Config, stored: Config) -> None:
     """Raises RefusedError if an option that defines the training differs from the run's first
     start, which stored these.
     """
-    if changed := changed_options(to_dict(stored), options):
+    if changed := changed_options(stored, options):
         if "extensions_sha256" in changed:
             changed.pop("model.parts", None)  # their hashes are those of the files
         diff = "; ".join(f"{key}: {values}" for key, values in changed.items())

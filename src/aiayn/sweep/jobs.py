@@ -281,7 +281,7 @@ def _began_as(job: SweepJob, but: AbstractSet[str] = frozenset()) -> Config | No
         model = replace(job.config.model, parts=ids_of_builders(extensions))
         current = replace(job.config, extensions_sha256=ids_of_files(extensions), model=model)
         config = filled(current, stored)
-        changed = set(changed_options(to_dict(stored), config)) - but
+        changed = set(changed_options(stored, config)) - but
     except RefusedError:
         return None
     if job.config.init_from is not None:

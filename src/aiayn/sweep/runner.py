@@ -29,7 +29,7 @@ from aiayn.errors import (
     UserError,
     counted,
 )
-from aiayn.runs.continuation import is_in_use
+from aiayn.runs.continuation import is_in_use, read_options
 from aiayn.runs.run_folder import RunFolder, refuse_link, series
 from aiayn.signals import PARENT, exit_signal, handle_signals
 from aiayn.sweep.jobs import SweepJob, is_finished, is_scored, job_of_row
@@ -103,7 +103,7 @@ class Processes:
             "finished before"
         )
         for job in self.finished:
-            if changed := too_late(RunFolder(job.folder).read_config(), job.config):
+            if changed := too_late(read_options(RunFolder(job.folder)), job.config):
                 remedy = "remove its folder to train it again"
                 say(f"warning  {job.name}: {changed} has no effect on a finished run; {remedy}")
 

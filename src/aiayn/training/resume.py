@@ -11,7 +11,7 @@ from typing import TextIO
 from filelock import lock_descriptor
 
 from aiayn.config.schema import Config
-from aiayn.config.stored import to_dict, too_late
+from aiayn.config.stored import too_late
 from aiayn.data.corpus import PreparedCorpus
 from aiayn.errors import ConfigError, RefusedError, writing
 from aiayn.runs import checkpoint_folder
@@ -69,7 +69,7 @@ def store_test(folder: RunFolder, stored: Config, config: Config) -> None:
     """Stores another data.test with a run that is finished, for `evaluate.py`, and names options
     that differ from the stored ones and have no effect any more.
     """
-    if changed := too_late(to_dict(stored), config):
+    if changed := too_late(stored, config):
         log.warning("warning  %s has no effect on a finished run", changed)
     is_stored = folder.config.exists() and stored.data.test == config.data.test
     if global_rank() == 0 and not is_stored:
