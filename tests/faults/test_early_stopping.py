@@ -21,8 +21,8 @@ from faults.harness import (
 )
 
 from aiayn.runs import checkpoints
-from aiayn.runs.continuation import ValidationHistory
-from aiayn.runs.run_folder import RunFolder, find_checkpoint
+from aiayn.runs.continuation import ValidationHistory, end_reason
+from aiayn.runs.run_folder import RunFolder, find_checkpoint, read_json
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.finish import is_worse
 from aiayn.training.module import TranslationModule
@@ -91,6 +91,19 @@ def test_a_run_stops_after_patience_validations_without_a_better_one_and_keeps_t
     assert [record["step"] for record in measured(stopped) if "val/loss" in record] == [2, 4, 6, 8]
     assert checkpoints.load(stopped / "checkpoints/averaged.ckpt").averaged == [3, 6, 8]
     assert not (stopped / "checkpoints/step_4.ckpt").exists()
+
+
+def test_the_end_by_patience_is_stored_and_more_patience_lets_the_run_go_on(stopping, stopped):
+    folder, trainer = RunFolder(stopped), stopping.trainer
+    assert read_json(folder.end)["reason"] == "trainer.patience=2"
+
+    def ended_by(patience, without_validations):
+        changed = replace(trainer, patience=patience)
+        records = [] if without_validations else folder.read_metrics()
+        return end_reason(folder, changed, 8, ValidationHistory(changed, records))
+
+    assert ended_by(2, False) == ended_by(2, True) == "trainer.patience=2"
+    assert ended_by(3, False) is ended_by(3, True) is ended_by(None, True) is None
 
 
 def test_the_best_checkpoint_holds_the_weights_of_its_step_and_is_kept_when_others_are_removed(

@@ -22,6 +22,7 @@ from aiayn.reports.paper_tables import paper_tables
 from aiayn.reports.published import SECTION_23
 from aiayn.reports.runs import find_runs, read_run, read_runs
 from aiayn.reports.tables import Table
+from aiayn.runs.continuation import store_end
 from aiayn.runs.run_folder import RunFolder
 
 METRICS = ("sacrebleu", "bleu_tokenized", "bleu_tokenized_lc", "bleu_compound_split", "chrf", "ter")
@@ -293,6 +294,21 @@ def test_a_run_that_its_patience_ended_is_not_called_unfinished(tmp_path, config
     text = printed(str(tmp_path))
     assert f"- {tmp_path}/over: ended by trainer.patience=2: step 30 of 40" in text
     assert f"- {tmp_path}/going: unfinished: step 20 of 40" in text
+
+
+def test_which_values_of_a_metric_of_ones_own_are_better_is_not_guessed(tmp_path, configs):
+    trainer = replace(configs["base"].trainer, patience=2, val_every=10, best_metric="val/errors")
+    config = replace(configs["base"], trainer=trainer, extensions=["errors.py"])
+    for name, values in (("ended", (5, 6, 7)), ("going", (9, 8, 7))):  # lower is better
+        metrics = "".join(
+            json.dumps({"step": 10 * (n + 1), "val/ppl": 9.0, "val/errors": value}) + "\n"
+            for n, value in enumerate(values)
+        )
+        store(tmp_path / name, config, step=30, metrics=metrics)
+    store_end(RunFolder(tmp_path / "ended"), trainer, 30, "trainer.patience=2")
+    text = printed(str(tmp_path))
+    assert f"- {tmp_path}/ended: ended by trainer.patience=2: step 30 of 40" in text
+    assert f"- {tmp_path}/going: unfinished: step 30 of 40" in text
 
 
 def test_a_run_that_is_not_the_papers_is_said_to_be_not_comparable_and_why(sweep):

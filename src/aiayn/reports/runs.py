@@ -288,7 +288,9 @@ def _training_notes(run: MeasuredRun) -> list[str]:
         if any(run.folder.path.glob("not_finite_at_step_*.tsv")):
             end = "diverged"
         else:
-            validations = ValidationHistory(trainer, records)
+            # Only the run's own code knows which values of a metric of one's own are better.
+            is_known = trainer.best_metric in METRICS
+            validations = ValidationHistory(trainer, records if is_known else ())
             reason = end_reason(run.folder, trainer, run.step, validations)
             end = f"ended by {reason}" if reason else "unfinished"
         notes.append(f"{end}: step {run.step:,} of {trainer.max_steps:,}")

@@ -115,9 +115,7 @@ class ValidationHistory:
 
 
 def store_end(folder: RunFolder, trainer: TrainerOptions, step: int, reason: str) -> None:
-    """Stores that a callback or `max_time` ended the training, and the options that let it go
-    on.
-    """
+    """Stores what ended the training before its last step, and the options that let it go on."""
     limits = {"max_steps": trainer.max_steps, "max_time": trainer.max_time}
     write_json(folder.end, {"step": step, "reason": reason, **limits})
 
@@ -130,8 +128,11 @@ def end_reason(
     """
     if trainer.max_steps is not None and step >= trainer.max_steps:
         return f"trainer.max_steps={trainer.max_steps}"
+    patience = f"trainer.patience={trainer.patience}"
     if validations.is_out_of_patience():
-        return f"trainer.patience={trainer.patience}"
+        return patience
     end = {"step": step, "max_steps": trainer.max_steps, "max_time": trainer.max_time}
     stored = read_json(folder.end)
-    return str(stored.get("reason")) if stored.items() >= end.items() else None
+    reason = str(stored.get("reason"))
+    has_more_patience = reason.startswith("trainer.patience=") and reason != patience
+    return reason if stored.items() >= end.items() and not has_more_patience else None

@@ -159,11 +159,13 @@ class CheckpointSaver(Checkpoint):
             signal = stop.signal_of_any_rank()  # which may have interrupted that
         ends_early = stopping and not signal and not is_last
         # Before the step is saved: a kill between the two would let the run go on beyond its end.
-        if ends_early and trainer.is_global_zero and not validations.is_out_of_patience():
+        if ends_early and trainer.is_global_zero:
             callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
             timers = [callback for callback in callbacks if isinstance(callback, Timer)]
             is_over = any((timer.time_remaining() or 0.0) <= 0 for timer in timers)
             reason = f"trainer.max_time={settings.max_time}" if is_over else "a callback"
+            if validations.is_out_of_patience():
+                reason = f"trainer.patience={settings.patience}"
             self.services.writer.submit(store_end, self.services.folder, settings, step, reason)
         saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
         if saving:
