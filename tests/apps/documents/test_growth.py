@@ -3,12 +3,21 @@
 import time
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from aiayn.apps.documents.document import parse_document
+from aiayn.apps.localisation.readers import (
+    read_catalogue_pairs,
+    read_memory_pairs,
+    read_xliff_pairs,
+)
 from aiayn.errors import DataError
 
+XLIFF = '<xliff version="{}" source-language="en" target-language="de" srcLang="en" trgLang="de">'
+UNIT = XLIFF.format("1.2") + "<file><trans-unit>"
+# By the format, and what begins in it
 BEGINNINGS = {
     "md": "",
     "html": "",
@@ -18,9 +27,33 @@ BEGINNINGS = {
     "xliff": "<xliff><file><trans-unit><source>",
     "xlf": '<xliff xml:space="preserve"><file><trans-unit><source>',
     "jsonl": '{"en": "a"}\n{"en": "',
+    "csv": "en,de\n",
+    "tsv": "en\tde\n",
+    "txt": "",
+    "tmx": '<tmx version="1.4"><body>',
+    "tmx unit": '<tmx version="1.4"><body><tu>',
+    "tmx text": '<tmx version="1.4"><body><tu><tuv xml:lang="en"><seg>',
+    "po file": "",
+    "po c": '#, c-format\nmsgid "',
+    "po braces": '#, python-brace-format\nmsgid "',
+    "po mark-up": 'msgid "',
+    "xlf codes": f"{UNIT}<source>",
+    "xlf unit": f"{UNIT}<source>a</source>",
+    "xlf tag": XLIFF.format("1.2") + "<file><trans-unit ",
+    "xlf 2": XLIFF.format("2.0") + "<file>",
 }
 ENDINGS = {"xlf": "b</source></trans-unit></file></xliff>"}
-ENDINGS["xliff"] = ENDINGS["xlf"]
+ENDINGS |= {
+    **dict.fromkeys(("xliff", "xlf codes"), ENDINGS["xlf"]),
+    **dict.fromkeys(("po c", "po braces", "po mark-up"), '"\nmsgstr ""\n'),
+    "tmx": "</body></tmx>",
+    "tmx unit": "</tu></body></tmx>",
+    "tmx text": "</seg></tuv></tu></body></tmx>",
+    "xlf unit": "</trans-unit></file></xliff>",
+    "xlf tag": 'a=""><source>a</source></trans-unit></file></xliff>',
+    "xlf 2": "</file></xliff>",
+}
+READERS = {"tmx": read_memory_pairs, "po": read_catalogue_pairs, "xlf": read_xliff_pairs}
 REPEATED = {
     "md": [
         "[^",
@@ -72,15 +105,79 @@ REPEATED = {
     "xliff": ["<", "<x/>", "&lt;", " ", "<![CDATA[<target ]]>"],
     "xlf": [" ", "\t", "\n", " a", "\n a", "</source></trans-unit><trans-unit><source>a"],
     "jsonl": ["[", "{", '{"en": ', "null\n", '{"en": "a"}\n', "\\"],
+    "csv": [
+        '"',
+        '""',
+        '"a',
+        '"a\n',
+        ' "',
+        '",',
+        '","',
+        ",",
+        "a,\n",
+        '"a\n,',
+        "\r",
+        '"""\n',
+        '"a"""',
+    ],
+    "tsv": ['"', '"\t"', "a\t\n", "\r\n", '"a\n', "\t", '""\t"'],
+    "txt": ["a", "\n", "a. ", "a\n\n", "(", "A.B.", "\u4eca\u3002", "a.b"],
+    "tmx": [
+        "<tu>",
+        "<tu/>",
+        '<tu><tuv xml:lang="en"><seg>a</seg></tuv></tu>',
+        "a",
+        "<!-- -->",
+        "\n",
+    ],
+    "tmx unit": ['<tuv xml:lang="en"><seg>a</seg></tuv>', '<tuv xml:lang="en"/>', "<prop>a</prop>"],
+    "tmx text": [
+        "<ph/>",
+        "<ph>a</ph>",
+        " \n",
+        "a<it/>a",
+        "<hi>",
+        "<hi>a</hi>",
+        "<![CDATA[a]]>",
+        "&lt;",
+    ],
+    "po file": ["#, c-format\n", "# a\n", "#| a\n", "\n", 'msgid ""\n', 'msgctxt "a"\n', ' "a"\n'],
+    "po c": ["%", "%1$", "%%", "&", "_a", "<a", "a&b", "\\n"],
+    "po braces": ["{", "{{", "{a", "}", "{a[", "{:"],
+    "po mark-up": ["``a``", "`a <b>`_ ", "`a <", "**", "$(", "@a@", "&a", "<a>b</a>", ":a:`b`"],
+    "xlf codes": [
+        *('<bpt id="1">a</bpt>', '<ept id="1"/>', '<bx id="1"/>a', '<g id="1">', '<g id="1">a</g>'),
+        *(
+            "<mrk>a</mrk>",
+            "<ph>a</ph>",
+            "<!--a-->",
+            "<?a?>",
+            "&#10;",
+            '<bpt id="1"/>a<ept id="1"/>',
+        ),
+    ],
+    "xlf unit": ['<target state="new"/>', "<note>a</note>", '<note a=" state=">a</note>'],
+    "xlf tag": ['a="b" ', 'state="a" ', "state=", " ", "'"],
+    "xlf 2": [
+        *("<segment><source>a</source></segment>", "<unit/>", "<group>", "<note>a</note>"),
+        '<unit><segment><source>a<sc id="1"/>b<ec startRef="1"/></source></segment></unit>',
+    ],
 }
 
 
-def seconds(suffix: str, text: str) -> float:
-    text += ENDINGS.get(suffix, "")
-    start = time.process_time()
-    with suppress(DataError):
-        parse_document(Path(f"x.{suffix}"), text.encode(), ("en", "de"))
-    return time.process_time() - start
+def seconds(beginning: str, text: str) -> float:
+    """Returns how long the text takes as a document, and as text to train on."""
+    text += ENDINGS.get(beginning, "")
+    suffix = beginning.partition(" ")[0]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"x.{suffix}"
+        path.write_text(text, "utf-8")
+        start = time.process_time()
+        with suppress(DataError):
+            parse_document(path, text.encode(), ("en", "de"))
+        with suppress(DataError):
+            list(READERS[suffix](path, "en", "de") if suffix in READERS else ())
+        return time.process_time() - start
 
 
 @pytest.mark.parametrize(
