@@ -164,6 +164,14 @@ def test_a_translation_memory_gives_text_without_codes_of_each_units_first_varia
         ]
 
 
+@pytest.mark.parametrize(("good", "bad"), [(100, 19), (380, 20)])
+def test_fewer_than_20_broken_rows_or_at_most_a_twentieth_are_passed_on_to_be_dropped(
+    good, bad, tmp_path
+):
+    file = stored(tmp_path / "x.tsv", "a\tb\n" * good + "c\n" * bad)
+    assert read(file).count((b"a", b"b")) == good
+
+
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10 if n else "ha"}">' for n in range(9))
 REFUSED = {
     "x.tsv": [
