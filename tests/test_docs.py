@@ -2,6 +2,7 @@
 
 import ast
 import re
+import signal
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from applications import ROOT
 from test_imports import MODULES, WALLS
 
+from aiayn.errors import InterruptedRunError, UserError
+from aiayn.signals import exit_signal
 from aiayn.sweep.jobs import job_names
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -161,6 +164,15 @@ def test_every_promise_of_the_page_on_reliability_names_the_test_that_holds_it()
 
     assert len(rows) > 30
     assert [row for row in rows if not re.search(r"\| `tests/[\w/]+\.py::test_\w+` \|$", row)] == []
+
+
+def test_the_exit_codes_of_the_page_on_reliability_are_those_of_the_errors():
+    section = read(ROOT / "docs/reliability.md").split("## Exit codes")[1].split("\n## ")[0]
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
+    kinds = {kind.exit_code for kind in UserError.__subclasses__() if "exit_code" in vars(kind)}
+    ends = {InterruptedRunError("", exit_signal(number)).exit_code for number in signal.Signals}
+
+    assert codes == {0} | kinds | ends
 
 
 def test_contributing_names_every_room():
