@@ -61,11 +61,16 @@ def text(tmp_path_factory) -> Path:
     return folder
 
 
+def each_once(*typed: str) -> list[str]:
+    """Of a key that comes twice, the last value."""
+    return list({option.partition("=")[0]: option for option in typed}.values())
+
+
 def options(text: Path, outputs: Path, name: str, *more: str) -> list[str]:
     """Twelve steps; keys and queries have an even size, which rotary positions need."""
     files = [f"extensions=[{EXAMPLES}/{name}.py]"] if name else []
     sizes = ["model.d_model=16", "model.n_heads=2"]
-    return [
+    return each_once(
         *TWELVE_STEPS,
         *text_in(text),
         *sizes,
@@ -73,7 +78,7 @@ def options(text: Path, outputs: Path, name: str, *more: str) -> list[str]:
         f"outputs={outputs}",
         *files,
         *more,
-    ]
+    )
 
 
 def series(folder: Path) -> list[dict[str, float]]:
@@ -555,7 +560,7 @@ def test_a_bias_on_scores_may_be_learned_as_a_mask_of_factors():
 def test_a_run_is_not_continued_with_another_file_or_without_it(text, tmp_path):
     own = shutil.copy(EXAMPLES / "lion.py", tmp_path / "lion.py")
     given = options(text, tmp_path, "", f"extensions=[{own}]", "name=run")
-    aiayn.train(aiayn.compose(*given, "trainer.max_steps=2"))
+    aiayn.train(aiayn.compose(*each_once(*given, "trainer.max_steps=2")))
     with pytest.raises(RefusedError, match=r"extensions_sha256: .* -> \[\]"):
         aiayn.train(aiayn.compose(*options(text, tmp_path, "", "name=run")))
     with pytest.raises(RefusedError, match=r"extension\.lion\.scale: 0\.1 -> 1"):
@@ -575,10 +580,10 @@ def test_a_run_is_not_continued_with_another_file_or_without_it(text, tmp_path):
 @pytest.mark.slow
 def test_a_schedule_that_reads_the_last_step_is_not_continued_with_another(text, tmp_path):
     given = options(text, tmp_path, "cosine", "name=run", "optim.warmup_steps=2")
-    run = RunFolder(aiayn.train(aiayn.compose(*given, "trainer.max_steps=4")))
+    run = RunFolder(aiayn.train(aiayn.compose(*each_once(*given, "trainer.max_steps=4"))))
     before = run.config.read_bytes()
     with pytest.raises(RefusedError, match=r"the schedule gave step \d+ .*trainer\.max_steps"):
-        aiayn.train(aiayn.compose(*given, "trainer.max_steps=8"))
+        aiayn.train(aiayn.compose(*each_once(*given, "trainer.max_steps=8")))
     assert run.config.read_bytes() == before, "where max_steps is null the stored one decides"
 
 
@@ -772,7 +777,7 @@ def test_an_error_in_the_code_of_a_file_is_one_line_with_its_place_in_every_comm
         "    def build_model(cls, config, vocab_size):\n"
         "        return Own(config.model, vocab_size)\n"
     )
-    given = (*options(text, tmp_path, "", f"extensions=[{file}]"), "trainer.max_steps=1")
+    given = options(text, tmp_path, "", f"extensions=[{file}]", "trainer.max_steps=1")
     file.write_text(source.format(src="src"))
     assert run_application("train.py", *given, "name=run").code == 0
     file.write_text(source.format(src="self.no_such_name"))
@@ -1150,7 +1155,7 @@ def test_a_run_keeps_its_sources_and_runs_them_or_a_changed_file_with_a_warning(
     }
     (own / "norms/rms.py").write_text("from torch.nn import RMSNorm  # changed\n")
     with pytest.raises(RefusedError, match="extensions_sha256"):
-        aiayn.train(*given, "trainer.max_steps=2")
+        aiayn.train(*each_once(*given, "trainer.max_steps=2"))
     expected = aiayn.load(run, accelerator="cpu", extensions=[str(file)]).translate(["one"])
     assert "norms/rms.py differs from the file that the model was trained with" in caplog.text
 

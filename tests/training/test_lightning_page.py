@@ -24,13 +24,8 @@ def recipe(heading: str) -> str:
 def options(tmp_path):
     for seed, (split, count) in enumerate({"train": 60, "val": 5, "test": 5}.items()):
         write_pairs(tmp_path / split, count, seed)
-    return [
-        *TWELVE_STEPS,
-        *text_in(tmp_path),
-        "trainer.max_steps=2",
-        "trainer.log_every=1",
-        f"outputs={tmp_path}",
-    ]
+    lasting = [option for option in TWELVE_STEPS if not option.startswith("trainer.max_steps=")]
+    return [*lasting, *text_in(tmp_path), "trainer.max_steps=2", f"outputs={tmp_path}"]
 
 
 def written(tmp_path, code: str) -> str:
@@ -72,9 +67,7 @@ def test_the_notebook_the_trainer_and_the_search_of_the_page_run(options, tmp_pa
         and "micro_batches" not in option
         and "max_tokens" not in option
     ]
-    plain = aiayn.compose(
-        *text, "data.tokens_per_step=520", "model=tiny", "optim=adam", "trainer=default"
-    )
+    plain = aiayn.compose(*text, "model=tiny", "optim=adam", "trainer=default")
     monkeypatch.setattr(aiayn, "compose", lambda *arguments: plain)
     names: dict[str, Any] = {}
 
