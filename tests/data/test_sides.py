@@ -334,6 +334,26 @@ def test_pairs_in_a_third_language_are_counted_and_dropped_on_demand(tmp_path, c
     assert (report["kept"], report["dropped"]) == (270, {"wrong_language": 13})
 
 
+@pytest.mark.parametrize(("wrong", "is_refused"), [(25, True), (12, False), (0, False)])
+def test_each_small_file_that_is_mostly_in_a_third_language_is_refused(tmp_path, wrong, is_refused):
+    pytest.importorskip("py3langid", reason="py3langid is not installed (extra: text)")
+    right = list(zip(sentences("en"), sentences("de"), strict=True))
+    rows = list(zip(sentences("fr"), sentences("es"), strict=True))[:wrong] + right[: 25 - wrong]
+    names = [
+        write_lines(tmp_path / f"{n}", *map(list, zip(*right[:25], strict=True))) for n in range(5)
+    ]
+    names.append(write_lines(tmp_path / "odd", *map(list, zip(*rows, strict=True))))
+    val = prefix(tmp_path, "val", "en", "de", 1)
+    config = corpus(train=names, val=val, folder=str(tmp_path / "data"))
+    if is_refused:
+        with pytest.raises(
+            DataError, match=r"odd: most of its pairs are in (fr|es|\?|-)+, not in en-de; "
+        ):
+            check_text(config)
+        config = replace(config, drop_wrong_language=True)
+    check_text(config)
+
+
 @pytest.fixture
 def identifier(monkeypatch):
     """Stands for the library py3langid: it knows a language by a word, and is as sure as said."""

@@ -25,7 +25,13 @@ from aiayn.data.cleaning import (
     lacks_letters,
     pair_hash,
 )
-from aiayn.data.languages import TARGET_TAG, language_judge, primary, wrong_languages
+from aiayn.data.languages import (
+    SCRIPT_NAMES,
+    TARGET_TAG,
+    language_judge,
+    primary,
+    wrong_languages,
+)
 from aiayn.data.placeholders import CJK
 from aiayn.data.raw_text import RawText
 from aiayn.data.sources import PhrasebookText
@@ -49,6 +55,7 @@ EXCHANGED_SIDE, EXCHANGED_PAIR = 2.0, 1.5
 LIKE_PHRASEBOOK = 0.03  # share of words in common
 FEWEST_SWAPPED = 3  # pairs with both sides clearly in each other's language
 JOINED = 400  # characters of pairs that are judged as one until both sides are clear
+IDENTIFIED_PAIRS, FEWEST_FOREIGN = 200, 10  # given to the library, and refused from
 FOREIGN_PAIRS = 100  # below which words of one language differ as much as those of two
 SAME_LETTERS = 0.7  # likeness of trigrams that only texts of one language have
 UNSPACED = f"{CJK}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # each character counts as a word
@@ -125,6 +132,8 @@ def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
                     f"{config.src_lang}: exchange data.src_lang={config.src_lang} and "
                     f"data.tgt_lang={config.tgt_lang}"
                 )
+            if fault is None and not config.drop_wrong_language:
+                fault = _foreign(_without_symbols(profile.pairs, config), config)
             if fault:
                 raise DataError(
                     f"{text.option}: {fault}; correct the names of the files or of the columns, or "
@@ -158,6 +167,25 @@ def _without_symbols(pairs: Pairs, config: DataOptions) -> Pairs:
         for src, tgt in pairs
         if not TARGET_TAG.match(src) and src.partition(" ")[0] not in config.symbols
     ]
+
+
+def _foreign(pairs: Pairs, config: DataOptions) -> str | None:
+    """Returns what is wrong if the library, where it is installed, is sure that more than half of
+    the pairs have a side in a third language.
+    """
+    try:
+        languages = wrong_languages((config.src_lang, config.tgt_lang))
+    except ConfigError:
+        return None
+    # The library takes words that nobody speaks for rare languages.
+    third = {*SCRIPT_NAMES} - {primary(config.src_lang), primary(config.tgt_lang)}
+    sample = pairs[:IDENTIFIED_PAIRS]
+    names = Counter(languages(*pair) for pair in sample)
+    foreign = {name: names[name] for name in names if not third.isdisjoint(name.split("-"))}
+    if sum(foreign.values()) <= max(FEWEST_FOREIGN, len(sample) / 2):
+        return None
+    likeliest = max(foreign, key=foreign.__getitem__)
+    return f"most of its pairs are in {likeliest}, not in {config.src_lang}-{config.tgt_lang}"
 
 
 def _swap_judge(langs: tuple[str, str]) -> Callable[[Pairs], bool]:
