@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -15,6 +16,9 @@ from aiayn.errors import ConfigError
 # Schedulers announce the end of a job's time by SIGUSR1 or SIGTERM. Windows has only the first two.
 NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+# Seconds within which the same signal is still the first one: the kernel may send that of
+# PR_SET_PDEATHSIG once for each thread of the parent.
+SAME_SIGNAL = 0.5
 TERMINATION_SIGNALS = tuple(signal.Signals[name] for name in NAMES if hasattr(signal, name))
 
 
@@ -97,12 +101,13 @@ def on_second_signal(end: Callable[[int], None]) -> Iterator[None]:
     previous_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
     def watch() -> None:
-        seen = set()
-        while number := os.read(reading, 1):
-            if number[0] in seen:
-                end(number[0])
-            if number[0] in TERMINATION_SIGNALS:
-                seen.add(number[0])
+        first_seen: dict[int, float] = {}
+        while received := os.read(reading, 1):
+            number, now = received[0], time.monotonic()
+            is_again = number in first_seen and now - first_seen[number] >= SAME_SIGNAL
+            if is_again and number in TERMINATION_SIGNALS:
+                end(number)
+            first_seen.setdefault(number, now)
         os.close(reading)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -210,3 +210,21 @@ with handle_signals(lambda number, frame: None), on_second_signal(lambda number:
     assert (
         subprocess.run([sys.executable, "-c", code], timeout=120).returncode == signal.SIGTERM + 7
     )
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(3600, 0), (0, 7)])
+def test_signals_that_come_at_once_are_one_as_of_a_parent_that_dies_thread_by_thread(seconds, code):
+    row = f"""
+import os, signal, threading
+from aiayn import signals
+
+signals.SAME_SIGNAL = {seconds}
+with signals.handle_signals(lambda number, frame: None):
+    with signals.on_second_signal(lambda number: os._exit(7)):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+for thread in threading.enumerate():
+    if thread is not threading.current_thread():
+        thread.join()
+"""
+    assert subprocess.run([sys.executable, "-c", row], timeout=120).returncode == code
