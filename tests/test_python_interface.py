@@ -96,22 +96,6 @@ def test_an_impossible_option_is_a_config_error_in_python(option, line):
         aiayn.compose(option)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: aiayn.compose("model.dropout=0.1", "logger=none", "model.dropout=0.2"),
-        lambda: aiayn.train("model.dropout=0.1", "model={dropout: 0.2}"),
-        lambda: aiayn.compose("ablation=a_h4", "ablation=a_h1"),
-        lambda: aiayn.evaluate("run=a", "run=b"),
-    ],
-)
-def test_a_key_that_is_given_twice_is_refused_in_python_as_on_the_command_line(call):
-    with pytest.raises(
-        ConfigError, match=r"^(model.dropout|ablation|run): given 2 times, .*leave one out"
-    ):
-        call()
-
-
 def test_a_notebook_is_told_that_it_cannot_start_other_ranks(monkeypatch, tmp_path):
     from aiayn.config import program
 

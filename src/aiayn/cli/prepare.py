@@ -17,9 +17,12 @@ def prepare(
     Downloads and cleans the text, learns the vocabulary and encodes, on all cores of this machine.
     """
     from aiayn.config.compose import compose_training
+    from aiayn.config.messages import refuse_repeated
+    from aiayn.config.schema import Config
     from aiayn.data.preparation import check_text, infer_from_text, prepare_corpus
     from aiayn.errors import ConfigError
 
+    refuse_repeated(options or [], Config)
     composed = compose_training(options or [])
     if composed.init_from is not None:
         raise ConfigError(

@@ -18,7 +18,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.resolvers import oc
 
 from aiayn.config.extensions import check_extensions
-from aiayn.config.messages import hydra_errors_explained, refuse_overrides, refuse_repeated
+from aiayn.config.messages import hydra_errors_explained, refuse_overrides
 from aiayn.config.program import conf_folder
 from aiayn.config.resolve import check_open_model, open_options
 from aiayn.config.rules import (
@@ -278,7 +278,6 @@ def without_hydra(composed: DictConfig) -> DictConfig:
 
 def compose_training(overrides: Sequence[str], sources: Sources = Sources("train")) -> Config:
     """Returns the checked options of `train OVERRIDES`. Raises ConfigError."""
-    refuse_repeated(overrides, Config)
     with composition(sources, overrides, Config) as (composed, hydra):
         return resolve_options(composed, hydra.runtime.choices, overrides)
 
@@ -289,6 +288,5 @@ def compose_evaluation(
     """Returns the checked options of `evaluate OVERRIDES`. Raises ConfigError."""
     from aiayn.config.evaluate import EvaluateConfig
 
-    refuse_repeated(overrides, EvaluateConfig)
     with composition(sources, overrides, EvaluateConfig) as (composed, _):
         return check_config(composed, EvaluateConfig).with_run_folders()
