@@ -96,6 +96,11 @@ def test_an_impossible_option_is_a_config_error_in_python(option, line):
         aiayn.compose(option)
 
 
+def test_of_options_with_one_name_the_last_wins_in_python_so_that_a_list_can_be_varied():
+    options = ("data=phrasebook", "model=tiny", "logger=none", "model.dropout=0.1")
+    assert aiayn.compose(*options, "model.dropout=0.2").model.dropout == 0.2
+
+
 def test_a_notebook_is_told_that_it_cannot_start_other_ranks(monkeypatch, tmp_path):
     from aiayn.config import program
 
