@@ -118,7 +118,7 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
         "page.html": f"<p>{seven}</p><p>{first}</p>",
         "plain.po": Path("plain.po")
         .read_text()
-        .replace('"seven"\nmsgstr ""', f'"seven"\nmsgstr "{seven}"'),
+        .replace('msgid "seven"\nmsgstr ""', f'#, fuzzy\nmsgid "seven"\nmsgstr "{seven}"'),
         "plain.csv": f"en,fr,de\nseven,{seven},\n",
         "plain.en": f"{seven}\n\n",
     }.items():
