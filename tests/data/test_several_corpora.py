@@ -127,7 +127,7 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
     sentences = ["<2fr> Take it.", "<2fr> Now go home."]
     [found], _ = translate_texts(translator, ["<2fr> Take it. Now go home."], paragraphs=True)
     assert found == " ".join(translator.translate(sentences))
-    read = Texts(["<2de> one <b>two</b>"], "en", True, False, symbols=["<2de>"])
+    read = Texts(["<2de> one <b>two</b>"], "en", True, False, symbols=["<2de>"]).sentences
     [(_, lengths, attention)] = read.attend(translator, [Translation(tokens=tags)], read.marked)
     assert (sum(lengths), attention.shape) == (len(" one two"), (2, len(lengths)))
     with pytest.raises(RefusedError, match=r"data\.weights: \[3\.0, 0\.5\] -> null"):
