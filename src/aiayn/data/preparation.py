@@ -178,7 +178,7 @@ def _specify(config: DataOptions, tokenizer: Tokenizer | None) -> CorpusSpec:
         "src_vocab_size": config.src_vocab_size,
         # Versions of rules: raise one whenever it drops other pairs.
         "duplicates": config.drop_duplicates and 2,
-        "placeholders": config.drop_placeholder_mismatch and 4,
+        "placeholders": config.drop_placeholder_mismatch and 5,
         "languages": config.drop_wrong_language and 1,
         "letters": config.drop_without_letters and 1,
         "symbols": config.all_symbols,
