@@ -103,11 +103,11 @@ def on_second_signal(end: Callable[[int], None]) -> Iterator[None]:
     def watch() -> None:
         first_seen: dict[int, float] = {}
         while received := os.read(reading, 1):
-            number, now = received[0], time.monotonic()
-            is_again = number in first_seen and now - first_seen[number] >= SAME_SIGNAL
+            number, seconds = received[0], time.monotonic()
+            is_again = number in first_seen and seconds - first_seen[number] >= SAME_SIGNAL
             if is_again and number in TERMINATION_SIGNALS:
                 end(number)
-            first_seen.setdefault(number, now)
+            first_seen.setdefault(number, seconds)
         os.close(reading)
 
     threading.Thread(target=watch, daemon=True).start()

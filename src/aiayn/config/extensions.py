@@ -448,8 +448,8 @@ def sources_of(extensions: Sequence[Extension], classes: Sequence[type]) -> dict
     files = [
         {**extension.helpers, extension.path.name: extension.source} for extension in extensions
     ]
-    for own in [*files, *map(sources_of_class, classes)]:
-        for name, content in own.items():
+    for contents in [*files, *map(sources_of_class, classes)]:
+        for name, content in contents.items():
             require(
                 sources.setdefault(name, content) == content,
                 f"extensions: two different files are imported as {name}; rename one",
@@ -529,9 +529,9 @@ def warn_of_changed_files(ids: Sequence[str]) -> None:
     stored = {file_id.rpartition(":")[0]: file_id.rpartition(":")[2] for file_id in ids}
     ids_here = [ids_of_files([extension]) for extension in _imported_files.values()]
     ids_here += [ids_of_classes([cls]) for cls in _named_classes.values()]
-    for own, *helpers in ids_here:
-        if own.rpartition(":")[0] in stored:
-            for file_id in (own, *helpers):
+    for code_id, *helpers in ids_here:
+        if code_id.rpartition(":")[0] in stored:
+            for file_id in (code_id, *helpers):
                 name, _, sha256 = file_id.rpartition(":")
                 if stored.get(name, sha256) != sha256:
                     _warn_of_other_source(name, stored[name], file_id)

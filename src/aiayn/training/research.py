@@ -168,9 +168,9 @@ def _combined(
     for cls, base in ((module_class, TranslationModule), (data_class, TranslationDataModule)):
         if not (isinstance(cls, type) and issubclass(cls, base)):
             raise ConfigError(f"{cls!r:.80} is not a subclass of {base.__name__}; pass the class")
-    given = [*filter(None, (module, datamodule)), *map(type, callbacks)]
-    own = [cls for cls in given if not _is_library(cls)]
-    ids = list(dict.fromkeys([*ids_of_files(extensions), *ids_of_classes(own)]))
+    from_caller = [*filter(None, (module, datamodule)), *map(type, callbacks)]
+    own_classes = [cls for cls in from_caller if not _is_library(cls)]
+    ids = list(dict.fromkeys([*ids_of_files(extensions), *ids_of_classes(own_classes)]))
     return Research(
         extensions,
         module_class,
@@ -178,8 +178,8 @@ def _combined(
         callbacks,
         metrics_of(extensions),
         ids,
-        sources_of(extensions, own),
-        file_names(",".join(ids)) + [cls.__name__ for cls in given if _is_library(cls)],
+        sources_of(extensions, own_classes),
+        file_names(",".join(ids)) + [cls.__name__ for cls in from_caller if _is_library(cls)],
     )
 
 
