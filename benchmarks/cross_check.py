@@ -22,6 +22,7 @@ docs/results/cross-check.md anew from the files.
 import argparse
 import logging
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +47,6 @@ from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError, counted
 from aiayn.evaluation.scoring import score
-from aiayn.files import source_commit
 from aiayn.hardware import describe_machine
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import load
@@ -398,8 +398,8 @@ def train_recipe(config: Config, data: TranslationDataModule) -> Trained:
     return Trained(losses, translate, forward)
 
 
-def run(arm: str, options: Sequence[str]) -> dict[str, object]:
-    """Trains one arm, and scores its weights."""
+def run(arm: str, options: Sequence[str], commit: str) -> dict[str, object]:
+    """Trains one arm, and scores its weights. `commit` is that of the code."""
     config = aiayn.compose(*options)
     data = TranslationDataModule(config.data, seed=config.seed)
     data.setup("fit")
@@ -422,7 +422,7 @@ def run(arm: str, options: Sequence[str]) -> dict[str, object]:
         "val_ppl": validation_perplexity(trained.logits, data),
         "losses": means_of_tens(losses),
         "processor_seconds": round(seconds),
-        "commit": source_commit(),
+        "commit": commit,
         "machine": describe_machine(torch.device("cpu"), "32-true", torch.get_num_threads()),
     }
 
@@ -446,7 +446,7 @@ def smoothing_constant(smoothing: float, vocab_size: int) -> float:
     )
 
 
-def curves(options: Sequence[str]) -> dict[str, object]:
+def curves(options: Sequence[str], commit: str) -> dict[str, object]:
     """Losses of the first steps of both, without dropout and label smoothing: the same to
     rounding.
     """
@@ -470,7 +470,7 @@ def curves(options: Sequence[str]) -> dict[str, object]:
         "here": ours,
         "joeynmt": theirs,
         "largest_relative_difference": apart,
-        "commit": source_commit(),
+        "commit": commit,
     }
 
 
@@ -499,14 +499,21 @@ def read(text: str) -> dict[str, dict[int, dict]]:
 
 
 def keep(text: str, record: dict[str, object]) -> None:
-    """Adds a result to the file. Raises RefusedError for one of uncommitted code, which nobody
-    could make again.
-    """
-    if str(record["commit"]).endswith("-dirty"):
-        raise RefusedError(
-            f"{RESULTS}: {record['commit']} has uncommitted changes; commit them and run again"
-        )
+    """Adds a result to the file."""
     append_jsonl(RESULTS, [{"text": text, **record}])
+
+
+def committed_code() -> str:
+    """Returns the commit of the code. Raises RefusedError for uncommitted code, whose results
+    nobody could make again; results that this program has added are no code.
+    """
+    git = ["git", "-C", str(ROOT)]
+    but_results = f":(exclude){RESULTS.relative_to(ROOT)}"
+    changed = [*git, "status", "--porcelain", "--untracked-files=no", "--", ".", but_results]
+    if files := subprocess.run(changed, capture_output=True, text=True, check=True).stdout.split():
+        raise RefusedError(f"{files[-1]}: has uncommitted changes; commit them and run again")
+    described = [*git, "describe", "--always", "--abbrev=12", "--exclude=*"]
+    return subprocess.run(described, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def tables(runs_by_arm: dict[str, dict[int, dict]]) -> str:
@@ -603,12 +610,13 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
+    commit = committed_code() if chosen.curves or chosen.seeds else ""
     if chosen.curves:
-        keep("curves", curves([*EQUAL, *chosen.options]))
+        keep("curves", curves([*EQUAL, *chosen.options], commit))
     for seed in chosen.seeds:
         for arm in chosen.arms:
             if seed not in read(chosen.text)[arm]:
-                record = run(arm, [*EQUAL, f"seed={seed}", *chosen.options])
+                record = run(arm, [*EQUAL, f"seed={seed}", *chosen.options], commit)
                 keep(chosen.text, record)
                 print(
                     arm,
