@@ -85,7 +85,7 @@ def load_extensions(paths: Sequence[str]) -> list[Extension]:
     names = [extension.name for extension in extensions]
     for name in names:
         require(names.count(name) == 1, f"extensions: two files are called {name}.py; rename one")
-    sources_of(extensions, ())
+    sources_of(extensions, ())  # refuses two files with one path
     return extensions
 
 

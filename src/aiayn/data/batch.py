@@ -228,7 +228,7 @@ def pack(
         src=row(src, PAD_ID),
         tgt_in=row(tgt_in, PAD_ID),
         tgt_out=row(tgt, PAD_ID),
-        # 0 wslot a slot is empty: it starts with itself
+        # 0 where a slot is empty: it starts with itself
         src_position=slot - src_start,
         tgt_position=slot - tgt_start,
         src_start=src_start,

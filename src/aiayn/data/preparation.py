@@ -198,8 +198,8 @@ def _build(config: DataConfig, spec: CorpusSpec) -> PreparedCorpus:
     """Builds the corpus beside its folder and renames it; a build that is killed begins anew.
 
     Raises DataError if a text no longer is what the settings identify, and for a link in the place
-    of the folder. Every machine builds in a
-    folder of its own, because locks of files may not work across machines.
+    of the folder. Every machine builds in a folder of its own, because locks of files may not work
+    across machines.
     """
     target = spec.target
     target.parent.mkdir(parents=True, exist_ok=True)
