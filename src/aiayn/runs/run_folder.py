@@ -390,8 +390,8 @@ def refuse_link(path: Path) -> None:
 
 def drop_records_after(path: Path, step: int) -> None:
     """Drops the records of later steps: a run that resumes at `step` will write them again."""
-    steps = range(step + 1)
-    write_jsonl(path, [record for record in read_jsonl(path) if record.get("step") in steps])
+    records = [record for record in read_jsonl(path) if is_count(record.get("step"))]
+    write_jsonl(path, [record for record in records if record["step"] <= step])
 
 
 def series(records: list[Record], key: str) -> list[tuple[float, float]]:
