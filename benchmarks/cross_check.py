@@ -47,6 +47,7 @@ from aiayn.data.sources import text_of
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import RefusedError, counted
 from aiayn.evaluation.scoring import score
+from aiayn.files import source_commit
 from aiayn.hardware import describe_machine
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import load
@@ -507,13 +508,11 @@ def committed_code() -> str:
     """Returns the commit of the code. Raises RefusedError for uncommitted code, whose results
     nobody could make again; results that this program has added are no code.
     """
-    git = ["git", "-C", str(ROOT)]
     but_results = f":(exclude){RESULTS.relative_to(ROOT)}"
-    changed = [*git, "status", "--porcelain", "--untracked-files=no", "--", ".", but_results]
-    if files := subprocess.run(changed, capture_output=True, text=True, check=True).stdout.split():
+    changed = ["git", "status", "--porcelain", "--untracked-files=no", "--", ".", but_results]
+    if files := subprocess.check_output(changed, cwd=ROOT, text=True).split():
         raise RefusedError(f"{files[-1]}: has uncommitted changes; commit them and run again")
-    described = [*git, "describe", "--always", "--abbrev=12", "--exclude=*"]
-    return subprocess.run(described, capture_output=True, text=True, check=True).stdout.strip()
+    return str(source_commit()).removesuffix("-dirty")
 
 
 def tables(runs_by_arm: dict[str, dict[int, dict]]) -> str:
