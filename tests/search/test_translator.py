@@ -243,6 +243,15 @@ def test_a_line_for_which_memory_does_not_suffice_is_named_with_the_remedy(
         translator(tokenizer).translate(["the the the"])
 
 
+def test_another_error_that_speaks_of_an_allocation_is_raised_as_it_is(tokenizer, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("the allocation of ids is wrong")
+
+    monkeypatch.setattr(module, "beam_search", fail)
+    with pytest.raises(RuntimeError, match="^the allocation of ids is wrong$"):
+        translator(tokenizer).translate(["the the the"])
+
+
 def test_batches_are_halved_until_memory_suffices_and_the_text_stays_the_same(
     tokenizer, monkeypatch, caplog
 ):

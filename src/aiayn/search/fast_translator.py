@@ -16,6 +16,7 @@ CTranslate2 differs from `beam_search` in four ways, for each of which this modu
 import json
 import math
 import os
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable
@@ -164,6 +165,11 @@ class FastTranslator(LineTranslator):
             for line, hypotheses in zip(for_torch, in_torch, strict=True):
                 translations[line] = hypotheses
         return [hypotheses[:n] for hypotheses in translations]
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        # CTranslate2 has no type of its own for it.
+        says_so = re.search("memory|alloc", str(error)) is not None
+        return super().is_out_of_memory(error) or says_so
 
     def _start(self, sources: SubwordIds) -> list[Any]:
         """Begins to search a batch, whose first source is the longest."""

@@ -1,7 +1,6 @@
 """Text to text around a search: what every engine does with lines before and after it searches."""
 
 import logging
-import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 
 # Padded subwords x beams at once, without search.batch_tokens
 BATCH_TOKENS = {"cpu": 8192, "cuda": 65536}
-
-# How torch and CTranslate2 say that memory ran out, of a GPU or of the host
-OUT_OF_MEMORY = re.compile("(out of|enough) memory|alloc")
 
 T = TypeVar("T")
 
@@ -143,6 +139,10 @@ class LineTranslator(ABC):
                     f"learned positions allow at most {longest}; split the line{remedy}"
                 )
 
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        """Returns whether an error of this engine means that memory ran out."""
+        return isinstance(error, MemoryError)
+
     def run_batches(
         self,
         groups: list[list[int]],
@@ -173,7 +173,7 @@ class LineTranslator(ABC):
             try:
                 outputs = finish()
             except (RuntimeError, MemoryError) as error:
-                if not (isinstance(error, MemoryError) or OUT_OF_MEMORY.search(str(error))):
+                if not self.is_out_of_memory(error):
                     raise
                 width = len(ids[batch[0]]) + 1
                 if len(batch) == 1:

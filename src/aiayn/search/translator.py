@@ -17,7 +17,7 @@ from aiayn.config.search import PRECISIONS, SamplingConfig, SearchConfig, Search
 from aiayn.data.batch import pad_sources, source_mask
 from aiayn.data.tokenizer import SubwordIds, Tokenizer
 from aiayn.errors import ConfigError, DataError
-from aiayn.hardware import choose_device
+from aiayn.hardware import choose_device, is_out_of_memory
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
@@ -155,6 +155,9 @@ class Translator(LineTranslator):
             return pairs
 
         return self.in_batches(src_ids, force, ScoredPair, first_line, on_batch, longer=longer)
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        return is_out_of_memory(error)
 
     def padded(self, ids: SubwordIds, batch: list[int]) -> Tensor:
         """Returns the subwords of a batch's lines with eos, on the model's device: (B, S)."""
