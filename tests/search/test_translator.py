@@ -248,7 +248,7 @@ def test_another_error_that_speaks_of_an_allocation_is_raised_as_it_is(tokenizer
         raise RuntimeError("the allocation of ids is wrong")
 
     monkeypatch.setattr(module, "beam_search", fail)
-    with pytest.raises(RuntimeError, match="^the allocation of ids is wrong$"):
+    with pytest.raises(RuntimeError, match=r"^the allocation of ids is wrong$"):
         translator(tokenizer).translate(["the the the"])
 
 

@@ -112,7 +112,9 @@ def profile_of(lines: Iterable[str]) -> SideProfile:
 
 def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
     """Raises DataError if a side of the training or test text is like the other side of the
-    development text, or like neither, or if both sides of a text are in each other's language.
+    development text, or like neither, if both sides of a text are in each other's language, or if
+    most of its pairs are in a third one.
+
     Reads the first pairs of each; texts with a tag, whose languages differ, are left out. Warns of
     a table that is too small to judge, with its first pair, which may be names of columns.
     """
@@ -126,14 +128,15 @@ def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
             is_small = min(len(profile.pairs), len(dev.pairs)) < FEWEST_PAIRS
             is_judged = split != "val" and not is_small
             fault = next(_faults(profile, dev, config), None) if is_judged else None
-            if fault is None and is_swapped(_without_symbols(profile.pairs, config)):
+            pairs = _without_symbols(profile.pairs, config)
+            if fault is None and is_swapped(pairs):
                 fault = (
                     f"its source side is in {config.tgt_lang} and its target side in "
                     f"{config.src_lang}: exchange data.src_lang={config.src_lang} and "
                     f"data.tgt_lang={config.tgt_lang}"
                 )
             if fault is None and not config.drop_wrong_language:
-                fault = _foreign(_without_symbols(profile.pairs, config), config)
+                fault = _foreign(pairs, config)
             if fault:
                 raise DataError(
                     f"{text.option}: {fault}; correct the names of the files or of the columns, or "
