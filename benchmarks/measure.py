@@ -171,14 +171,16 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": median, "low": low, "high": high}
 
 
-def report(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
+def report(
+    name: str, rows: Sequence[Mapping[str, Any]], out: Path | None, precision: str = "32-true"
+) -> None:
     """Prints the machine and a Markdown table of the rows, which have the same keys.
 
     Writes both with command and commit to OUT/NAME.json: `--out benchmarks/results` is what the
     pages quote, and takes nothing from a working tree with uncommitted changes.
     """
     machine = describe_machine(
-        torch.device("cuda" if torch.cuda.is_available() else "cpu"), "32-true", 1
+        torch.device("cuda" if torch.cuda.is_available() else "cpu"), precision, 1
     )
     machine |= {"load": round(os.getloadavg()[0], 1)}
     for library in LIBRARIES:

@@ -215,7 +215,8 @@ def main(arguments: list[str] | None = None) -> None:
         }
         for name, quartiles in seconds.items()
     ]
-    report(f"train_step_{options.model}_{options.tokens}", rows, options.out)
+    name = f"train_step_{options.model}_{options.tokens}{'_bfloat16' * bf16}"
+    report(name, rows, options.out, "bf16-mixed" if bf16 else "32-true")
     draw_bars(options.out / "train_step.png", rows, "step of", "target tokens/s")
     widths = ", ".join(
         f"{len(batch.src)} x {batch.src.size(1)}+{batch.tgt_in.size(1)}" for batch in batches
