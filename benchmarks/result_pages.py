@@ -240,7 +240,7 @@ def steps() -> dict[str, str]:
 
 def _steps_hold() -> str:
     """Return the table of the lengths in a step and of the padding, by the number of parts."""
-    texts = {"steps_real": "captions", "steps_made_up": "4.5 M made-up pairs like WMT14's"}
+    texts = {"steps_real": "captions", "steps_made_up": "4.5 M generated pairs like WMT14's"}
     columns = [
         Column("text"),
         Column("tokens", "tokens a step"),
@@ -401,7 +401,7 @@ def manuals() -> dict[str, str]:
     ]
     about = (
         f"{' and '.join(same_words)} of the elements enclose the same words as in the reference. "
-        "Elements cannot match where the translation has other words."
+        "They cannot match where the translation has other words."
     )
     return {
         "markup": table(columns, markup),
