@@ -59,6 +59,8 @@ ENDED_BY = {
 # and where a parser begins a tag.
 MARK = re.compile(rf"{TAG.pattern}|{PLACEHOLDER.pattern}|[{{}}]|<(?=[A-Za-z_/!?])", re.DOTALL)
 MARK_LENGTH = 200  # characters searched on each side of a joint; longer marks are rare
+# In the word that one of more than 50 characters begins with
+LONG_MARK = re.compile(r"(?<!\S)[^\s({<@./:&]*[({<@./:&]")
 # In text: tags of templates, of itstool (`<_:media-1/>`), times of words in subtitles
 # (`<00:01.500>`), and tags of HTML that is shown instead of used. Those of templates may have
 # anything in them, and stand in tags:
@@ -153,6 +155,8 @@ def changes_marks(left: str, right: str) -> bool:
     `a`.
     """
     left, right = left[-MARK_LENGTH:], right[:MARK_LENGTH]
+    long_mark = LONG_MARK.search(left)
+    left = left[long_mark.start() if long_mark else -50 :]
     return MARK.findall(left + right) != MARK.findall(left) + MARK.findall(right)
 
 
