@@ -95,7 +95,8 @@ def test_a_run_stops_after_patience_validations_without_a_better_one_and_keeps_t
 
 def test_the_end_by_patience_is_stored_and_more_patience_lets_the_run_go_on(stopping, stopped):
     folder, trainer = RunFolder(stopped), stopping.trainer
-    assert read_json(folder.end)["reason"] == "trainer.patience=2"
+    stored = {"reason": "trainer.patience=2", "limits": {"patience": 2, "best_metric": "val/loss"}}
+    assert read_json(folder.end) == {"step": 8} | stored
 
     def ended_by(patience, without_validations):
         changed = replace(trainer, patience=patience)

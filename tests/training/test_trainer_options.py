@@ -1,5 +1,7 @@
 """Lightning's Trainer options, under their own names, in a run of ours."""
 
+import os
+import signal
 from dataclasses import replace
 
 import pytest
@@ -11,7 +13,7 @@ from pytorch_lightning.plugins import MixedPrecision
 
 from aiayn.config.stored import changed_options
 from aiayn.data.tokenizer import Tokenizer
-from aiayn.errors import ConfigError, DivergedError
+from aiayn.errors import ConfigError, DivergedError, InterruptedRunError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder, read_json, read_jsonl
 from aiayn.token_ids import EOS_ID, PAD_ID
@@ -194,6 +196,46 @@ def test_a_run_that_dies_while_it_saves_its_early_end_does_not_train_beyond_it(
     assert "stopped at step 4 by a callback" in caplog.text
     assert [checkpoints.load(path).step for path in (ended.last, ended.best)] == [4, 4]
     assert read_json(ended.validated)["best"]["step"] == 4
+
+
+def test_an_end_between_two_steps_or_at_a_start_is_saved_validated_and_stored(
+    config, tmp_path, caplog
+):
+    class Stop(pl.Callback):
+        def on_train_epoch_end(self, trainer, module) -> None:
+            trainer.should_stop = trainer.current_epoch == 0
+
+    settings = changed(config, checkpoint_every=100)
+    ended = RunFolder(train(settings, tmp_path, callbacks=[Stop()]))
+    step = read_json(ended.corpus)["steps_per_epoch"]
+    assert [checkpoints.load(path).step for path in (ended.last, ended.best)] == [step, step]
+    assert read_json(ended.end)["reason"] == "a callback"
+    over = changed(settings, max_time="00:00:00:00")
+    for _ in range(2):
+        train(over, tmp_path, callbacks=[Stop()])
+    assert f"already finished at step {step}, by trainer.max_time=00:00:00:00" in caplog.text
+    validated = [record["step"] for record in ended.read_metrics() if "val/loss" in record]
+    assert validated == [step]
+
+
+def test_a_signal_in_the_validation_of_an_early_end_does_not_let_the_run_go_on(
+    config, tmp_path, monkeypatch, caplog
+):
+    class Stop(pl.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index) -> None:
+            trainer.should_stop = batch.number == 6
+
+    def signalled(self, batch, index):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    settings = changed(config, checkpoint_every=100)
+    with monkeypatch.context() as patch:
+        patch.setattr(TranslationModule, "validation_step", signalled)
+        with pytest.raises(InterruptedRunError):
+            train(settings, tmp_path, callbacks=[Stop()])
+    ended = RunFolder(train(settings, tmp_path, callbacks=[Stop()]))
+    assert "stopped at step 4 by a callback" in caplog.text
+    assert [checkpoints.load(path).step for path in (ended.last, ended.best)] == [4, 4]
 
 
 @pytest.mark.slow

@@ -114,10 +114,14 @@ class ValidationHistory:
         return sum(step > best for step in self.values) >= self.patience
 
 
-def store_end(folder: RunFolder, trainer: TrainerOptions, step: int, reason: str) -> None:
-    """Stores what ended the training before its last step, and the options that let it go on."""
-    limits = {"max_steps": trainer.max_steps, "max_time": trainer.max_time}
-    write_json(folder.end, {"step": step, "reason": reason, **limits})
+def store_end(
+    folder: RunFolder, trainer: TrainerOptions, step: int, reason: str, limits: Iterable[str]
+) -> None:
+    """Stores what ended the training before its last step, and the values of the options that let
+    it go on.
+    """
+    values = {name: getattr(trainer, name) for name in limits}
+    write_json(folder.end, {"step": step, "reason": reason, "limits": values})
 
 
 def end_reason(
@@ -128,11 +132,11 @@ def end_reason(
     """
     if trainer.max_steps is not None and step >= trainer.max_steps:
         return f"trainer.max_steps={trainer.max_steps}"
-    patience = f"trainer.patience={trainer.patience}"
     if validations.is_out_of_patience():
-        return patience
-    end = {"step": step, "max_steps": trainer.max_steps, "max_time": trainer.max_time}
+        return f"trainer.patience={trainer.patience}"
     stored = read_json(folder.end)
-    reason = str(stored.get("reason"))
-    has_more_patience = reason.startswith("trainer.patience=") and reason != patience
-    return reason if stored.items() >= end.items() and not has_more_patience else None
+    limits = stored.get("limits")
+    if stored.get("step") != step or not isinstance(limits, dict):
+        return None
+    is_same = all(getattr(trainer, name, None) == value for name, value in limits.items())
+    return str(stored.get("reason")) if is_same else None

@@ -125,13 +125,14 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     folder, settings = services.folder, run.config.trainer
     saved_checkpoints = saved_steps(folder.checkpoints)
     if not saved_checkpoints:
+        if settings.max_time is None:
+            raise ConfigError("a callback ended the training before its first step")
         raise ConfigError(
             f"trainer.max_time={settings.max_time}: ran out before the first step; raise it"
         )
     newest = saved_checkpoints[-1]
     if newest < settings.max_steps:
-        max_time = f"trainer.max_time={settings.max_time}"  # over before a step of this start
-        reason = end_reason(folder, settings, newest, services.validations) or max_time
+        reason = end_reason(folder, settings, newest, services.validations) or "a callback"
         limit, is_option, _ = reason.partition("=")
         log.info(
             "stopped at step %d by %s; to continue, set another %s",

@@ -160,7 +160,7 @@ def _train(
                     *(run.start_step, run.end_reason, folder.path),
                 )
                 store_test(folder, stored, run.config)
-            elif not run.is_trained:
+            else:
                 _fit(run, services, datamodule, source)
             stop.enter_phase("after the last step")
             finish(run, services, datamodule)

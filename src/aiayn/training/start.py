@@ -85,14 +85,6 @@ class RunSpec:
         """Returns the optimizer steps of an epoch."""
         return self.config.trainer.steps_of_epoch(self.plan.steps_per_epoch)
 
-    @property
-    def is_trained(self) -> bool:
-        """Returns whether no step is left. At the last one a signal may have cut off its
-        validation.
-        """
-        at_end = self.start_step == self.config.trainer.max_steps
-        return self.is_finished or (self.end_reason is not None and not at_end)
-
     def translator(self, module: TranslationModule) -> Translator:
         """Translates with the model in training, greedily."""
         search = replace(self.config.search, beam_size=1)

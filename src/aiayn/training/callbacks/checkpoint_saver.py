@@ -49,6 +49,7 @@ class CheckpointSaver(Checkpoint):
     services: RunServices
     validate: Validate
     is_asked: bool = False  # to stop, by another callback
+    ended_at: int | None = None  # the step at which this start ends, for whatever reason
     state_saved: float = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
     weights_at_end: Tensor | None = None  # sums of each, at the last step
 
@@ -72,14 +73,21 @@ class CheckpointSaver(Checkpoint):
                 warn_of_unused_options(self.run.config.optim, trainer.optimizers[0])
             if self.run.checkpoint:
                 checkpoint_folder.remove_after(folder, step)
-        if (best := validations.best_step) is None:
-            return
-        if best == step or checkpoint_folder.step_path(folder, best).exists():
+        best = validations.best_step
+        if best is not None and (
+            best == step or checkpoint_folder.step_path(folder, best).exists()
+        ):
             self._save_best(trainer, best, saved=step > 0)
             # The loader's workers are forked next, and a fork copies no thread.
             self.services.writer.wait()
-        if validations.is_out_of_patience():
+        if self.run.end_reason is not None:
+            self.ended_at = step
+        if self.run.end_reason is not None or validations.is_out_of_patience():
             trainer.should_stop = True
+        if trainer.should_stop and self._is_early_end(step):  # such as by the Timer of max_time
+            self._store_early_end(trainer, translation_module(pl_module), step)
+            self._save_best(trainer, step, saved=True)
+            self.services.writer.wait()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Raises RefusedError for counters of another step, and for a restored state that differs
@@ -122,13 +130,19 @@ class CheckpointSaver(Checkpoint):
             self.on_step_end(trainer, module, batch, trainer.global_step)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Saves the last step again if another callback has changed its weights in this hook, as
-        some averages do, and no file holds them.
+        """Saves the step at which a callback has ended the training between two steps, as at the
+        end of an epoch. Saves the last step again if another callback has changed its weights in
+        this hook, as some averages do, and no file holds them.
         """
         module, step = translation_module(pl_module), trainer.global_step
+        folder = self.services.folder.checkpoints
+        if trainer.should_stop and self._is_early_end(step):
+            self._store_early_end(trainer, module, step)
+            self._save(trainer, checkpoint_folder.step_path(folder, step), with_state=True)
+            self._save_best(trainer, step, saved=True)
         if self.weights_at_end is None:
             return
-        path = checkpoint_folder.step_path(self.services.folder.checkpoints, step)
+        path = checkpoint_folder.step_path(folder, step)
         is_lost = trainer.is_global_zero and not torch.equal(self.weights_at_end, sums_of(module))
         if is_lost:
             self.services.writer.wait()
@@ -152,30 +166,47 @@ class CheckpointSaver(Checkpoint):
         if step == 1:
             self._prove(trainer, module, batch)
         stop, validations = self.services.stop, self.services.validations
-        is_last, signal = step == settings.max_steps, stop.signal_of_any_rank()
-        stopping = bool(signal or validations.is_out_of_patience() or trainer.should_stop)
-        if stopping and not signal and not is_last:
-            self.validate.validate_end(trainer, module, step)
-            signal = stop.signal_of_any_rank()  # which may have interrupted that
-        ends_early = stopping and not signal and not is_last
-        # Before the step is saved: a kill between the two would let the run go on beyond its end.
-        if ends_early and trainer.is_global_zero:
-            callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-            timers = [callback for callback in callbacks if isinstance(callback, Timer)]
-            is_over = any((timer.time_remaining() or 0.0) <= 0 for timer in timers)
-            reason = f"trainer.max_time={settings.max_time}" if is_over else "a callback"
-            if validations.is_out_of_patience():
-                reason = f"trainer.patience={settings.patience}"
-            self.services.writer.submit(store_end, self.services.folder, settings, step, reason)
+        is_last = step == settings.max_steps
+        is_end = is_last or validations.is_out_of_patience() or trainer.should_stop
+        if is_end and not is_last:
+            self._store_early_end(trainer, module, step)
+        signal = stop.signal_of_any_rank()
+        stopping = bool(signal or is_end)
         saving = stopping or due(step, settings.checkpoint_every, settings.max_steps)
         if saving:
             with self.services.clock.paused():
-                with_state = self._saves_state(trainer, last=stopping or is_last)
+                with_state = self._saves_state(trainer, last=stopping)
                 self._save(trainer, checkpoint_folder.step_path(folder, step), with_state)
         self._save_best(trainer, step, saving)
-        if not signal and (stopping or is_last):
-            self.weights_at_end = sums_of(module)
-        trainer.should_stop = stopping
+        if stopping:
+            self.ended_at, trainer.should_stop = step, True
+            self.weights_at_end = None if signal else sums_of(module)
+
+    def _is_early_end(self, step: int) -> bool:
+        """Returns whether a training that stops at this step has an end that is not stored yet."""
+        return self.ended_at != step and 0 < step < self.run.config.trainer.max_steps
+
+    def _store_early_end(self, trainer: pl.Trainer, module: TranslationModule, step: int) -> None:
+        """Validates a step at which the training ends before its last one, and stores what ended it
+        and which options let it go on.
+
+        Before the step is saved: a kill between the two would let the run go on beyond its end. A
+        validation that a signal cuts off is repeated by the next start.
+        """
+        settings, services = self.run.config.trainer, self.services
+        if not services.stop.signal_of_any_rank():
+            self.validate.validate_end(trainer, module, step)
+        self.ended_at = step
+        if not trainer.is_global_zero:
+            return
+        callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+        timers = [callback for callback in callbacks if isinstance(callback, Timer)]
+        reason, limits = "a callback", ("max_steps", "max_time")
+        if services.validations.is_out_of_patience():
+            reason, limits = f"trainer.patience={settings.patience}", ("patience", "best_metric")
+        elif any((timer.time_remaining() or 0.0) <= 0 for timer in timers):
+            reason = f"trainer.max_time={settings.max_time}"
+        services.writer.submit(store_end, services.folder, settings, step, reason, limits)
 
     def _saves_state(self, trainer: pl.Trainer, last: bool) -> bool:
         """Returns whether the optimizer's state is saved now, the same on all ranks; `last`: it is

@@ -117,13 +117,14 @@ class Validate(StepCallback):
     plateaus: list[LRSchedulerConfig] = field(default_factory=list)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Repeats a validation that an interruption cut off; with `init_from`, validates the
-        initial weights.
+        """Repeats a validation that an interruption cut off, also at the end of a training; with
+        `init_from`, validates the initial weights.
         """
         step, folder = self.run.start_step, self.services.folder
         if trainer.is_global_zero and folder.samples.exists():
             drop_records_after(folder.samples, step)
-        if not (step or self.run.config.init_from) or not self._is_due(step):
+        is_due = self._is_due(step) or (self.run.end_reason and self.settings.limit_val_batches)
+        if not is_due or not (step or self.run.config.init_from):
             return
         if any(
             record["step"] == step and "val/loss" in record for record in read_jsonl(folder.metrics)
@@ -158,7 +159,8 @@ class Validate(StepCallback):
         """Validates the step at which a callback or `max_time` ends the training, unless that is
         done.
         """
-        if self.settings.limit_val_batches > 0 and not self._is_due(step):
+        is_done = self._is_due(step) or step in self.services.validations.values
+        if self.settings.limit_val_batches > 0 and not is_done:
             with self.services.clock.paused(), suppress(ValidationInterrupted):
                 self._validate(trainer, module, step)
 
