@@ -25,6 +25,7 @@ from aiayn.apps.documents.document import parse_document
 from aiayn.apps.documents.markup import parse_markup
 from aiayn.apps.documents.texts import translate_texts
 from aiayn.apps.server import answers as module
+from aiayn.apps.server import document_process
 from aiayn.apps.server.app import make_app, while_connected
 from aiayn.apps.server.batching import Batcher, QueueFullError
 from aiayn.apps.server.metrics import Metrics, _address
@@ -130,6 +131,24 @@ def test_html_that_takes_too_long_is_refused_in_words(translator, monkeypatch, s
         answer = http.post("/translate", json=PAIR | {"q": html, "format": "html"})
     assert answer.status_code in (400, 413)
     assert says in answer.json()["error"]
+
+
+def test_long_texts_are_translated_as_short_ones_in_another_process(translator, monkeypatch):
+    html = ["<p>the&nbsp;<b>old</b> house &amp; cat", "x"]
+    asked = [{"q": "the old house.\n\n1984"}, {"q": html, "format": "html", "alternatives": 1}]
+    works = []
+
+    async def in_process(limiter, work, *arguments):
+        works.append(work)
+        return await document_process.in_process(limiter, work, *arguments)
+
+    monkeypatch.setattr(module, "in_process", in_process)
+    with client(translator) as http:
+        as_short_ones = [posted(http, **fields) for fields in asked]
+        assert not works
+        monkeypatch.setattr(module, "MAX_HTML", 1)
+        assert [posted(http, **fields) for fields in asked] == as_short_ones
+    assert len(works) == 2 + 3  # to cut, and to join the best and the second translations
 
 
 def test_html_within_the_limits_is_translated_however_odd(translator):
@@ -342,6 +361,7 @@ def as_json(**fields) -> bytes:
         (413, "longer than 5,000 bytes", b" " * 5001),
         (413, "sentence 2 has", as_json(q="a\n" + "xy " * 20)),
         (413, "13 sentences; at most 12", as_json(q="a\n" * 13)),
+        (413, "13 texts; at most 12", as_json(q=[""] * 13)),
     ],
 )
 def test_what_cannot_be_translated_is_refused_in_words(http, status, says, body):
@@ -764,16 +784,18 @@ def test_a_variant_with_a_tag_of_its_own_is_that_variant(translator, target, tag
         assert http.post("/attention", json=asked).json()["source"] == [*tags, "the"]
 
 
-def test_a_document_that_takes_too_long_is_ended_and_health_answers_meanwhile(translator):
+def test_a_document_or_text_that_takes_too_long_is_ended_and_health_answers_meanwhile(translator):
     hostile = [("a.md", b"![" * 200_000), ("b.md", b"${" * 200_000), ("c.md", b"[a](" * 100_000)]
     with (
         client(translator, time_limit=1, max_body=2_000_000) as http,
-        ThreadPoolExecutor(3) as pool,
+        ThreadPoolExecutor(4) as pool,
     ):
         uploads = [
             pool.submit(http.post, "/translate_file", data=PAIR, files={"file": file})
             for file in hostile
         ]
+        many_tags = PAIR | {"format": "html", "q": ["<b>a</b> " * 400] * 500}
+        uploads.append(pool.submit(http.post, "/translate", json=many_tags))
         seconds = []
         while not all(upload.done() for upload in uploads):
             start = perf_counter()

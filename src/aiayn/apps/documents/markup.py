@@ -268,7 +268,11 @@ def _as_spelled(raw: str, escape: Edit) -> Edit:
         for entity in ENTITY.findall(raw)
         if (character := html.unescape(entity)) not in plain
     }
-    return lambda text: "".join(spelled.get(character) or escape(character) for character in text)
+    return partial(_spelled, spelled, escape)  # unlike a function in a function it can be pickled
+
+
+def _spelled(spelled: dict[str, str], escape: Edit, text: str) -> str:
+    return "".join(spelled.get(character) or escape(character) for character in text)
 
 
 def parse_markup(text: str, markup: bool = True, is_html: bool = False) -> Pieces:

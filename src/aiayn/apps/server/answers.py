@@ -18,7 +18,9 @@ from aiayn.apps.server.batching import QUEUED_LINES, Batcher, cost
 from aiayn.apps.server.document_process import (
     MAX_HTML,
     MAX_TAGS,
+    T,
     as_upload,
+    check_count,
     in_process,
     read_upload,
     write_upload,
@@ -42,7 +44,7 @@ from aiayn.search.line_translator import LineTranslator
 from aiayn.search.translations import Translation
 
 ENTRY = 1000  # bytes that a kept file takes besides its content and name
-DOCUMENTS_AT_ONCE = 2  # that are read; others wait
+PROCESSES = 2  # that read documents and long texts; others wait
 MAX_FILES = 64 << 20  # bytes of translated files that are kept; the oldest go first
 
 Answer = dict[str, object]
@@ -70,7 +72,7 @@ class Answers:
     options: ServeOptions
     batcher: Batcher
     metrics: Metrics
-    processes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(DOCUMENTS_AT_ONCE))
+    processes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(PROCESSES))
     # Translated ones, by their secret addresses
     files: OrderedDict[str, bytes] = field(default_factory=OrderedDict)
 
@@ -107,17 +109,25 @@ class Answers:
         sentences each.
         """
         translator = self.service.served.translator
-        lines = texts_of(fields)
+        lines = texts_of(fields, self.options.max_waiting)
         n = 1 + alternatives_of(fields, translator.search.beam_size - 1)
         is_html, target = fields.get("format") == "html", _target_of(fields, translator)
-        texts = await asyncio.to_thread(
-            _cut, lines, translator, is_html, _targets(translator)[target]
+        length = sum(map(len, lines))
+        texts = await self._apart(
+            length,
+            _cut,
+            lines,
+            translator.languages[0],
+            is_html,
+            translator.tokenizer.source.symbols,
+            _targets(translator)[target],
+            self.options.max_waiting,
         )
         columns = []
         for best in await self._searched(translator, texts.sentences, n, state):
             attention = await self._attention(translator, texts.sentences, best)
-            column, placement_counts = await asyncio.to_thread(
-                texts.restore, [translation.text for translation in best], attention
+            column, placement_counts = await self._apart(
+                length, texts.restore, [translation.text for translation in best], attention
             )
             self.metrics.on_markup(placement_counts)
             columns.append(column)
@@ -141,7 +151,9 @@ class Answers:
         target = _target_of(fields, translator)
         langs = (translator.languages[0], target)
         document = as_upload(name, content, langs, _targets(translator)[target])
-        sentences = await in_process(self.processes, read_upload, document)
+        sentences = await in_process(
+            self.processes, read_upload, document, self.options.max_waiting
+        )
         [best] = await self._searched(translator, sentences, 1, state)
         attention = await self._attention(translator, sentences, best)
         translated, placement_counts, remarks = await in_process(
@@ -153,20 +165,24 @@ class Answers:
         answer: Answer = {"translatedFileUrl": f"{state.base_url}download_file/{quote(address)}"}
         return answer | ({"remarks": remarks} if remarks else {})
 
+    async def _apart(self, length: int, work: Callable[..., T], *arguments: object) -> T:
+        """Returns work(*arguments), computed beside the server's own thread: for texts of more than
+        MAX_HTML characters in another process, because threads keep each other waiting and cannot
+        be ended. Raises as `in_process` does.
+        """
+        if length > MAX_HTML:
+            return await in_process(self.processes, work, *arguments)
+        return await asyncio.to_thread(work, *arguments)
+
     async def _searched(
         self, translator: LineTranslator, sentences: CutSentences, n: int, state: State
     ) -> list[list[Translation]]:
         """Returns the best translation of every sentence, the second of every sentence, and so on
         to the n-th.
 
-        A sentence with fewer translations has its last one there. Raises 413 for more sentences
-        than are translated at once, and what `_subwords` raises.
+        A sentence with fewer translations has its last one there. Raises what `_subwords` raises.
         """
-        lines, most = sentences.lines, self.options.max_waiting
-        if len(lines) > most:
-            raise HTTPException(
-                413, f"{len(lines)} sentences; at most {most} are allowed at once: send less text"
-            )
+        lines = sentences.lines
         sizes = [len(ids) for ids in await self._subwords(lines, translator, translator.source_ids)]
         state.lines, state.subwords = len(lines), sum(sizes)
         costs = list(map(cost, sizes))
@@ -187,7 +203,7 @@ class Answers:
 
     async def detect(self, fields: Fields, state: State) -> list[Answer]:
         """Answers LibreTranslate's POST /detect with the run's only source language."""
-        texts_of(fields)
+        texts_of(fields, self.options.max_waiting)
         return _detected(self.service.served.translator)
 
     async def attention(self, fields: Fields, state: State) -> Answer:
@@ -237,9 +253,11 @@ def _word_attention(translator: LineTranslator, src_ids: list[int], tgt_ids: lis
     return word_attention(translator, src_ids, tgt_ids)
 
 
-def _cut(texts: list[str], translator: LineTranslator, is_html: bool, tag: str) -> Texts:
-    """Cuts texts for this translator into sentences. Raises DataError for what is not text, 413 for
-    HTML too large.
+def _cut(
+    texts: list[str], language: str, is_html: bool, symbols: list[str], tag: str, most: int
+) -> Texts:
+    """Cuts texts into sentences. Raises DataError for what is not text, 413 for HTML too large and
+    for more than `most` sentences.
     """
     for number, text in enumerate(texts, 1):
         if SURROGATE.search(text):
@@ -252,10 +270,9 @@ def _cut(texts: list[str], translator: LineTranslator, is_html: bool, tag: str) 
                 413,
                 f"an HTML text may have at most {limits}; send it in parts, or as a list of texts",
             )
-    symbols = translator.tokenizer.source.symbols
-    return Texts(
-        texts, translator.languages[0], is_html, True, is_html=is_html, symbols=symbols, tag=tag
-    )
+    cut = Texts(texts, language, is_html, True, is_html=is_html, symbols=symbols, tag=tag)
+    check_count(cut.sentences, most)
+    return cut
 
 
 def _targets(translator: LineTranslator) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""Reads and writes an uploaded document in a process of its own, which can be ended at any time."""
+"""Reads and writes documents and long texts in a process of its own, which can be ended at any
+time.
+"""
 
 import os
 from collections import Counter
@@ -47,20 +49,36 @@ async def in_process(limiter: CapacityLimiter, work: Callable[..., T], *argument
     Raises what `work` raises, 413 if memory runs out, ResourceError if the process is ended.
     """
     try:
-        return await to_process.run_sync(work, *arguments, cancellable=True, limiter=limiter)
+        return await to_process.run_sync(
+            _nicely, work, *arguments, cancellable=True, limiter=limiter
+        )
     except MemoryError:
-        raise HTTPException(413, "the document needs too much memory; send it in parts") from None
+        raise HTTPException(413, "the text needs too much memory; send it in parts") from None
     except BrokenWorkerProcess as error:
-        raise ResourceError(
-            "the process that read the document was killed; send a smaller document"
-        ) from error
+        raise ResourceError("the process that read the text was killed; send less text") from error
 
 
-def read_upload(document: Upload) -> CutSentences:
+def _nicely(work: Callable[..., T], *arguments: object) -> T:
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(max(0, 5 - os.nice(0)))  # the server's own process comes first
+    return work(*arguments)
+
+
+def check_count(sentences: CutSentences, most: int) -> None:
+    """Raises 413 for more sentences than are translated at once."""
+    if (count := len(sentences.lines)) > most:
+        raise HTTPException(
+            413, f"{count} sentences; at most {most} are allowed at once: send less text"
+        )
+
+
+def read_upload(document: Upload, most: int) -> CutSentences:
     """Returns the sentences of a document. Raises DataError for one that cannot be read, 413 for
-    too many tags in a part.
+    more than `most` sentences or too many tags in a part.
     """
-    return _parsed(document)[1].sentences
+    sentences = _parsed(document)[1].sentences
+    check_count(sentences, most)
+    return sentences
 
 
 def write_upload(
@@ -73,8 +91,6 @@ def write_upload(
 
 
 def _parsed(upload: Upload) -> tuple[Document, Texts]:
-    if hasattr(os, "nice"):  # not on Windows
-        os.nice(max(0, 5 - os.nice(0)))  # the server's own process comes first
     document = parse_document(Path(upload.name), upload.content, upload.langs)
     for part in document.parts if document.markup else []:
         if len(part.text) > MAX_HTML or len(part.tags) + len(part.kept) > MAX_TAGS:

@@ -1,5 +1,6 @@
 """Reads requests: JSON, or a form and the query string, as LibreTranslate's clients send them."""
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -32,13 +33,14 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     read = partial(parse_qsl, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     try:
         if content_type == "application/json":
-            fields = json.loads(body.decode(), object_pairs_hook=_once)
+            # Many small parts take long: not in the server's own thread
+            fields = await asyncio.to_thread(json.loads, body.decode(), object_pairs_hook=_once)
             if not isinstance(fields, dict):
                 raise HTTPException(400, "the request must be a JSON object")
             return fields
         query = request.scope["query_string"].decode()
         if content_type in ("application/x-www-form-urlencoded", ""):
-            pairs = read(f"{query}&{body.decode()}")
+            pairs = await asyncio.to_thread(read, f"{query}&{body.decode()}")
         elif content_type == "multipart/form-data":
 
             async def receive() -> Message:
@@ -101,15 +103,19 @@ async def _body(request: Request, most: int) -> bytes:
     return bytes(body)
 
 
-def texts_of(fields: Fields) -> list[str]:
+def texts_of(fields: Fields, most: int) -> list[str]:
     """Returns the texts of `q`, which is one or a list of them. Raises 400 for anything else, and
-    for nothing.
+    for nothing, and 413 for more than `most`.
     """
     q = fields.get("q")
     values = q if isinstance(q, list) else [q]
     texts = [text for text in values if isinstance(text, str)]
     if not q or len(texts) < len(values):
         raise HTTPException(400, "q must be a text, or a list of texts, and not empty")
+    if len(texts) > most:
+        raise HTTPException(
+            413, f"{len(texts)} texts; at most {most} are allowed at once: send fewer"
+        )
     return texts
 
 
