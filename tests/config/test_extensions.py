@@ -70,11 +70,11 @@ def test_an_experiment_of_ones_own_may_name_extensions_and_their_options(folder)
     [
         (
             ["extension.rotary.bse=5"],
-            "extension.rotary.bse: no such option; it has base, interleaved, fraction",
+            "extension.rotary.bse: no such option; choose one of base, interleaved, fraction",
         ),
         (
             ["extension.rotary.q=5"],
-            "extension.rotary.q: no such option; it has base, interleaved, fraction",
+            "extension.rotary.q: no such option; choose one of base, interleaved, fraction",
         ),
         (["extension.rotary.base=high"], "extension.rotary.base=high: must be of type float"),
         (

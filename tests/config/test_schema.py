@@ -568,7 +568,7 @@ def test_runs_that_are_named_alone_are_found_below_outputs(tmp_path, monkeypatch
 
     assert (found.run, found.baseline, found.ensemble) == ("all/a", "here", ["all/b", "all/a"])
     assert compose_evaluation(["run=a"]).run == "outputs/a"
-    assert compose_evaluation(["run=nowhere"]).run == "nowhere"
+    assert compose_evaluation(["run=nowhere"]).run == "outputs/nowhere"
 
 
 def nested(depth: int, width: int = 1) -> list:

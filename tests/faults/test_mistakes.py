@@ -84,8 +84,8 @@ MISTAKES = [
     ("train.py checkpoint_dir=x", "checkpoint_dir:", "did you mean name?"),
     ("train.py dropout_prob=0.1", "dropout_prob:", "did you mean model.dropout?"),
     ("train.py finetune_from=x", "finetune_from:", "did you mean init_from?"),
-    ("train.py lr_scheduler=x", "lr_scheduler:", "as in the paper, unless a file"),
-    ("train.py optim.name=sgd", "optim.name:", "as in the paper, unless a file"),
+    ("train.py lr_scheduler=x", "lr_scheduler:", "extensions=FILE, a file of your own"),
+    ("train.py optim.name=sgd", "optim.name:", "the paper's is used"),
     ("train.py bucket_size=9", "bucket_size:", "--help lists them all"),
     ("train.py resume=true", "resume:", "the same command resumes a run"),
     (
@@ -237,7 +237,7 @@ MISTAKES = [
         "unrecognized arguments: --experimental-rerun",
     ),
     ("train.py --output_dir x", "--output_dir", "options are written key=value"),
-    ("train.py --learning_rate=5e-5", "--learning_rate", "options have no dashes"),
+    ("train.py --learning_rate=5e-5", "--learning_rate", "did you mean optim.peak_lr?"),
     ("train.py paths.output_dir=x", "paths.output_dir:", "did you mean name?"),
     ("train.py callbacks=early_stopping", "callbacks", "--help lists"),
     ("train.py -m hydra.sweep.dir=here", "hydra.sweep.dir", "set outputs=, name= or sweep="),
@@ -269,7 +269,7 @@ MISTAKES = [
         "hydra/launcher=processes:",
         "in sweeps of train; leave it out",
     ),
-    ("evaluate.py run=x --logger=none", "--logger:", "options have no dashes"),
+    ("evaluate.py run=x --logger=none", "--logger:", "an option of train; leave it out"),
     # names that no file can have
     (f"train.py outputs={'o' * 256}", "outputs=oooo", "too long for a file; choose a shorter"),
     (f"evaluate.py run={'/'.join(['r' * 199] * 25)}", "run=rrrr", "too long for a file"),

@@ -751,7 +751,7 @@ def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_
     assert find_checkpoint(tmp_path / "run", None) == folder / "last.ckpt"
     with pytest.raises(
         RefusedError,
-        match=rf"averaged\.ckpt: no such checkpoint; choose last, a file of {folder}$",
+        match=rf"averaged\.ckpt: no such checkpoint; choose last or a file in {folder}$",
     ):
         find_checkpoint(tmp_path / "run", "averaged")
     (folder / "averaged.ckpt").write_bytes(ARCHIVE)

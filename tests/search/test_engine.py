@@ -503,7 +503,7 @@ def test_a_model_with_other_code_is_translated_in_torch_and_the_line_says_what_i
 @pytest.mark.parametrize(
     ("choice", "reason"),
     [
-        ({"engine": "torch"}, "requested by --engine"),
+        ({"engine": "torch"}, "torch was requested"),
         ({"only_torch": "--sample draws in torch"}, "--sample draws in torch"),
         ({"precision": "bfloat16"}, "CTranslate2 does not support bfloat16 on this cpu"),
         ({"search": {"patience": None}}, "an exact search"),
@@ -695,7 +695,7 @@ def test_the_command_says_its_engine_and_refuses_one_that_cannot_do_it(
     assert (ours.code, torchs.code) == (0, 0)
     assert ours.out == torchs.out
     assert ours.err == "engine   CTranslate2, float32, cpu\n"
-    assert torchs.err == "engine   torch, float32, cpu: requested by --engine\n"
+    assert torchs.err == "engine   torch, float32, cpu: torch was requested\n"
     for options in (["--sample"], ["--patience", "0"]):
         refused = run_application(
             "aiayn", "translate", str(tmp_path), "--engine", "ctranslate2", *options

@@ -18,8 +18,14 @@ from omegaconf import DictConfig, OmegaConf
 
 from aiayn import __version__
 from aiayn.config import compose, program
-from aiayn.config.messages import hydra_errors_explained, refuse_overrides, refuse_repeated
-from aiayn.config.rules import require
+from aiayn.config.messages import (
+    groups,
+    hydra_errors_explained,
+    no_such_option,
+    refuse_overrides,
+    refuse_repeated,
+)
+from aiayn.config.rules import options_of, require
 from aiayn.config.schema import Config
 from aiayn.config.stored import from_dict
 from aiayn.errors import ConfigError, one_line_errors
@@ -112,7 +118,7 @@ def _start_application(
         handle_signals(interrupt),
     ):
         end_with_parent()
-        arguments = _parse(sys.argv[1:])
+        arguments = _parse(sys.argv[1:], schema)
         refuse_repeated(arguments.overrides, schema, "" if arguments.multirun else "-m ")
         sources = compose.Sources(
             arguments.config_name or name, arguments.config_path, arguments.config_dir
@@ -176,7 +182,7 @@ class _FlagParser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; options are written key=value, and --help lists them")
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def _parse(arguments: Sequence[str], schema: type) -> argparse.Namespace:
     """Reads Hydra's flags, abbreviated ones included, and options before and after them. Raises
     ConfigError.
     """
@@ -199,10 +205,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     for argument in arguments:
         key, sign, _ = argument.partition("=")
         is_flag = "config" in key or key in ("--cfg", "--info", "--row")
-        require(
-            not sign or is_flag or not key.startswith("-"),
-            f"{key}: options have no dashes, write {key.lstrip('-')}=VALUE",
-        )
+        if sign and not is_flag and key.startswith("-"):
+            option = key.lstrip("-")
+            is_known = option in (*options_of(schema), *groups(schema))
+            remedy = f"write {option}=VALUE" if is_known else no_such_option(option, schema)
+            raise ConfigError(f"{key}: options have no dashes; {remedy}")
     parsed = parser.parse_intermixed_args(list(arguments))
     modes = [f"--{flag}" for flag in ("run", "multirun", "cfg", "info") if getattr(parsed, flag)]
     require(len(modes) <= 1, f"{' and '.join(modes)}: use only one of them")

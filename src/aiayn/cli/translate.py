@@ -260,8 +260,8 @@ def _check_task(translator: "LineTranslator", run: Path, output: OutputOptions) 
     tags, task = translator.tokenizer.source.symbols, task_of(translator.task)
     require(
         not output.tag or output.tag in tags,
-        f"--tag {output.tag}: {run} was trained with {', '.join(tags) or 'no tags'}; choose one of "
-        "these, or leave --tag out",
+        f"--tag {output.tag}: not a tag of {run}; "
+        + (f"choose one of {', '.join(tags)}" if tags else "it has none, leave --tag out"),
     )
     styles = ("text", "jsonl", *task.formats)
     require(

@@ -88,7 +88,7 @@ class EvaluateConfig(Options):
 
         def folder(run: str) -> str:
             below = outputs_folder(self.outputs) / run
-            return str(below) if below.is_dir() and not Path(run).exists() else run
+            return run if Path(run).exists() or not below.parent.is_dir() else str(below)
 
         ensemble = [folder(run) for run in listed(self.ensemble)] or None
         baseline = folder(self.baseline) if self.baseline else None

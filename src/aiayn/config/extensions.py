@@ -253,8 +253,8 @@ def _options_of(schema: Any, name: str, typed: Mapping[str, Any]) -> Any:
     require(isinstance(values, Mapping), f"{prefix}: write {prefix}.OPTION=value")
     types = {option.name: option.type for option in fields(schema)} if schema else {}
     for key in values:
-        names = ", ".join(types) or "none"
-        require(key in types, f"{prefix}.{key}: no such option; it has {names}")
+        names = f"choose one of {', '.join(types)}" if types else f"{name}.py declares none"
+        require(key in types, f"{prefix}.{key}: no such option; {names}")
     # What Hydra does to options of this program: 1 and 1.0 would be two rows of a table.
     options = dict(values)
     for key, value in values.items():

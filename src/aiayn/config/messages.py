@@ -264,8 +264,8 @@ def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
     reason = (error.msg or str(error)).strip().splitlines()[0]
     if typed := re.match("Value '(.+)' of type '(.+)' could not be converted to Int", reason):
         number = float(typed[1]) if typed[2] == "float" else math.nan
-        remedy = f"write {number:.0f}" if number.is_integer() else "choose one"
-        return f"{key}={typed[1]}: must be a whole number; {remedy}"
+        remedy = f"; write {number:.0f}" if number.is_integer() else ""
+        return f"{key}={typed[1]}: must be a whole number{remedy}"
     return f"{key}: {reason}" if key and key not in reason else reason
 
 
@@ -422,7 +422,7 @@ def no_such_option(key: str, schema: type) -> str:
     if schema is Config and key.lower().rpartition(".")[2] in RESUMES.split():
         remedy = "the same command resumes a run; init_from=RUN starts a new one from its weights"
     elif schema is Config and {key.lower(), key.lower().rpartition(".")[2]} & {*OF_CODE.split()}:
-        remedy = "as in the paper, unless a file of your own, extensions=FILE, changes it"
+        remedy = "the paper's is used; extensions=FILE, a file of your own, replaces it"
     elif near := nearest_option(key, schema):
         remedy = f"did you mean {near}?"
     elif schema is Config and key in options_of(EvaluateConfig):

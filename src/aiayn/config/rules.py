@@ -5,7 +5,6 @@ Type, help, rule, and what may become of an option later stand where it is decla
 stands in conf/, and nowhere else.
 """
 
-import math
 import os
 import re
 import sys
@@ -227,8 +226,7 @@ def one_of(key: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 def at_least(key: str, value: float | None, least: float, most: float = MAX_COUNT) -> None:
     if value is not None:
-        is_enough = least <= value < math.inf
-        require_value(is_enough, key, value, f"must be at least {least:g}, and finite")
+        require_value(least <= value, key, value, f"must be at least {least:g}")
         require_value(value <= most, key, value, f"must be at most {most}")
 
 

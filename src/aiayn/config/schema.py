@@ -70,7 +70,7 @@ class Config(Options):
         "set by the program: classes and arguments passed to `aiayn.train` in Python", absent=[]
     )
     extensions_sha256: list[str] = option("expected SHA-256 of the extensions; empty: not checked")
-    extension: dict[str, Any] = option("options of the extensions: extension.rotary.base=500")
+    extension: dict[str, Any] = option("options of the extensions: extension.cosine.peak=0.001")
     model: ModelOptions = section(ModelOptions)
     data: DataOptions = section(DataOptions)
     optim: OptimOptions = section(OptimOptions)

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from aiayn.errors import DataError
+from aiayn.errors import DataError, counted
 
 # No sentence is that long. Longer lines are dropped before their characters are looked at.
 MAX_LINE_BYTES = 32_768
@@ -112,8 +112,8 @@ def read_parallel(option: str, path: str | Path, lines: int) -> list[str]:
     text = read_lines(Path(path).expanduser())
     if len(text) != lines:
         raise DataError(
-            f"{option}={path}: it has {len(text):,} lines and the source has {lines:,}: line N of "
-            "one must translate line N of the other (only LF ends a line)"
+            f"{option}={path}: it has {counted(len(text), 'line')} and the source has {lines:,}: "
+            "line N of one must translate line N of the other (only LF ends a line)"
         )
     return text
 

@@ -32,7 +32,7 @@ def score_table(evaluation: Evaluation) -> str:
         rows.append(
             (
                 "token accuracy",
-                f"{forced['accuracy']:6.2f}  % of these are the model's first choice",
+                f"{forced['accuracy']:6.2f}  % of its subwords are the model's first choice",
             )
         )
     if paper := _paper_rows(evaluation):

@@ -222,7 +222,7 @@ def _saved_checkpoints(folder: RunFolder) -> str:
     roles = [role for role in ("averaged", "best", "last") if role in names]
     if not names:
         return ""
-    return f"; choose {', '.join([*roles, f'a file of {folder.checkpoints}'])}"
+    return f"; choose {' or '.join([*roles, f'a file in {folder.checkpoints}'])}"
 
 
 def find_checkpoints(

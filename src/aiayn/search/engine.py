@@ -102,7 +102,7 @@ def _device(choice: Choice) -> str:
     without the model.
     """
     if choice.engine == "torch":
-        raise _UnableError("requested by --engine")
+        raise _UnableError("torch was requested")
     if choice.only_torch:
         raise _UnableError(choice.only_torch)
     if constraining(load_extensions(choice.extensions)):

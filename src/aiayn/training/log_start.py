@@ -38,7 +38,7 @@ def log_start(
     start = f"continued at step {run.start_step}" if run.start_step else "new"
     log.info("run      %s, %s", folder, start)
     weights = sum(parameter.numel() for parameter in module.model.parameters())
-    sizes = " and ".join(str(size) for size in (config.data.src_vocab_size, vocab_size) if size)
+    sizes = " and ".join(f"{size:,}" for size in (config.data.src_vocab_size, vocab_size) if size)
     log.info("model    %s, vocabulary %s", counted_parameters(weights), sizes)
     count = plan.micro_batches
     *fewer, most = [str(devices) for devices in range(1, count + 1) if count % devices == 0]

@@ -94,7 +94,7 @@ def run_lock(folder: RunFolder) -> Iterator[Callable[[], None]]:
     for path in (*folder.extensions.rglob("*"), *(folder.path / "csv").rglob("*")):
         refuse_link(path)
     is_new = not folder.path.is_dir() or not any(folder.path.iterdir())
-    with writing(folder.path, "make room or make it writable, or start in another folder"):
+    with writing(folder.path, "make room, make it writable, or set another outputs="):
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         lock = _lock(folder)
     # Data loader workers outlive a kill by seconds and must not hold the lock for as long.
