@@ -21,7 +21,7 @@ from aiayn.model.transformer import Transformer
 M = TypeVar("M", bound=nn.Module)
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-PACKED_ROWS = 128  # rows of the other matrix that the layout of prepacked weights is chosen for
+PACKED_ROWS = 128  # rows of the input, for which oneDNN chooses the layout of prepacked weights
 
 
 def accelerate(model: Transformer, device: torch.device, translates: bool = False) -> Transformer:
@@ -83,9 +83,9 @@ class FastDropout(nn.Module):
 
 
 class PrepackedLinear(nn.Linear):
-    """Takes the place of `nn.Linear`: its weights lie as oneDNN multiplies them fastest.
+    """Replaces `nn.Linear`; its weights have the layout that oneDNN multiplies fastest.
 
-    weight (M, D), bias (M,) or None, without gradients. Plain products reorder the weights at every
+    weight (M, D), bias (M,) or None, without gradients. `nn.Linear` reorders the weights at every
     call, which costs most with few rows.
     """
 
@@ -103,7 +103,7 @@ class PrepackedLinear(nn.Linear):
         return self.prepacked.to_dense()
 
     def forward(self, input: Tensor) -> Tensor:
-        """Multiplies input (..., D), also what autocast has made bfloat16. Returns (..., M)."""
+        """Multiplies input (..., D), which autocast may have made bfloat16. Returns (..., M)."""
         return torch.ops.mkldnn._linear_pointwise(
             input.float(), self.prepacked, self.bias, "none", [], ""
         )

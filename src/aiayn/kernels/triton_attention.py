@@ -26,8 +26,8 @@ def _load_vector(x, rows, n_rows):
 
 @triton.jit
 def _tile(first_row, n_rows, D: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Returns where rows of this program's head lie in a contiguous (n_rows, H, D), and which of
-    these numbers exist.
+    """Returns the offsets of this program's tile in a contiguous (n_rows, H, D), and a mask of
+    those that exist.
     """
     rows = first_row + tl.arange(0, ROWS)
     columns = tl.arange(0, WIDTH)

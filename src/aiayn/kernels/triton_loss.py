@@ -35,8 +35,8 @@ def _kernel(z, y, smoothed, nll, stride, width, vocab_size, label_smoothing, NEE
     """Computes one row: the maximum and the sum of exponentials in one pass (online softmax), then
     the gradient.
 
-    The row is `width` numbers; those from `vocab_size` on mean nothing: in whole vectors no load or
-    store needs a mask of its own for each number.
+    The row has `width` numbers, a multiple of a vector, so that loads and stores need no mask for
+    single numbers; those from `vocab_size` on mean nothing.
     """
     row = tl.program_id(0).to(tl.int64)
     z += row * stride

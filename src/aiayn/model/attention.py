@@ -94,7 +94,8 @@ class MultiHeadAttention(nn.Module):
         """Returns the weights by which `heads` multiplies the values, (B, H, T, S), for attention
         maps and word alignment.
 
-        A subclass whose `heads` uses other weights must override both, or it has neither.
+        A subclass whose `heads` uses other weights overrides this, too; else it has no maps and no
+        alignment.
         """
         return attention_weights(q, k, mask)
 

@@ -28,8 +28,8 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, d_model: int):
         super().__init__()
         self.d_model = d_model
-        # Not saved with the weights. Rarely recomputed for a longer sentence, because code that
-        # copies a model, such as a moving average, expects tables of constant size.
+        # Not saved with the weights. It is longer than nearly all sentences, because code that
+        # copies a model, such as a moving average, expects it to keep its size.
         self.register_buffer("table", sinusoids(1024, d_model), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:

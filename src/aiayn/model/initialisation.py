@@ -1,5 +1,5 @@
-"""Which linear layers of an extension's sub-layer write into the residual stream: they start
-smaller (docs/fidelity.md).
+"""Finds the linear layers of an extension's sub-layer that write into the residual stream; their
+weights start smaller (docs/fidelity.md).
 """
 
 from contextlib import suppress
@@ -13,9 +13,9 @@ from aiayn.model.attention import MultiHeadAttention
 
 
 def last_linears(sublayer: nn.Module, d_model: int) -> list[nn.Linear]:
-    """Returns the linear layers with `d_model` outputs that no other linear layer of a sub-layer
-    follows, whatever their names and their order: one, or several that are added up, and all of
-    their `ModuleList`, such as experts.
+    """Returns the linear layers of a sub-layer that have `d_model` outputs and that no other one
+    follows. Several are returned if their outputs are added up, or if they share a `ModuleList`, as
+    experts do.
     """
     linears = {
         name: module for name, module in sublayer.named_modules() if isinstance(module, nn.Linear)
@@ -33,7 +33,7 @@ def _called_and_last(sublayer: nn.Module, d_model: int) -> tuple[set[str], list[
     """Computes a sub-layer of two positions. Returns the names of the linear layers that are
     called, and of those whose output reaches its own through no other one.
     """
-    trial = deepcopy(sublayer).eval().requires_grad_(False)  # may count, or draw at random
+    trial = deepcopy(sublayer).eval().requires_grad_(False)  # a forward pass may change it
     x, mask = torch.ones(1, 2, d_model), torch.ones(1, 1, 2, 2, dtype=torch.bool)
     inputs = (x, x, mask) if isinstance(trial, MultiHeadAttention) else (x,)
     called, last, followed = set[str](), list[str](), ""
