@@ -227,10 +227,10 @@ SHOUTED_TABLE = (
 )
 
 PAGE = """<!DOCTYPE html>\r\n<html lang="en"><head><title>the cat</title><style>p > b {}</style></head>
-<!-- the <b>comment -->\r\n<body class='a>b'><p>the <a title="1 < 2" href=x>old</a> house<br/>&nbsp; two &amp; cats &lt;
+<!-- the <b>comment -->\r\n<body class='a>b'><p>the <a title="1 < 2" href=x>old</a> house<br/>&nbsp;&emsp; two &amp; cats &lt;
 </p><script>if (a < b) the()</script><code>the cat</code></BODY></html>"""
 SHOUTED_PAGE = """<!DOCTYPE html>\r\n<html lang="de"><head><title>THE CAT</title><style>p > b {}</style></head>
-<!-- the <b>comment -->\r\n<body class='a>b'><p>THE <a title="1 < 2" href=x>OLD</a> HOUSE<br/>&nbsp; TWO &amp; CATS &lt;
+<!-- the <b>comment -->\r\n<body class='a>b'><p>THE <a title="1 < 2" href=x>OLD</a> HOUSE<br/>&nbsp;&emsp; TWO &amp; CATS &lt;
 </p><script>if (a < b) the()</script><code>the cat</code></BODY></html>"""
 
 JSON_LINES = (
@@ -642,6 +642,23 @@ DIALECTS = {
     '{\n  "title": "the cat"\n}\n\nthe cat\n': '{\n  "title": "the cat"\n}\n\nTHE CAT\n',
     "[the](x)\n| [cat](y)\n| sees!!!\n": "[THE](x) | [CAT](y) | SEES!!!\n",
     "the cat\nimport of goods from 'a cat'\n": "THE CAT IMPORT OF GOODS FROM 'A CAT'\n",
+    "# a cat :an-icon:{ .old .red } { #cat }\n": "# A CAT :an-icon:{ .old .red } { #cat }\n",
+    "see ![a](b.png){ width=3 } and **old**{ .x } and `a`{=html} [c](d){ .x }\n": (
+        "SEE ![a](b.png){ width=3 } AND **OLD**{ .x } AND `a`{=html} [C](d){ .x }\n"
+    ),
+    "[^1]: the cat\n[cat]: x.org\n[the]: <y.org> 'the'\nsees\n": (
+        "[^1]: THE CAT\n[cat]: x.org\n[the]: <y.org> 'the'\nSEES\n"
+    ),
+    "{ #the-cat .old }\nthe cat\n": "{ #the-cat .old }\nTHE CAT\n",
+    "{~~the~>a~~} cat and :badge[new]{x=y} is {the + 1} of {old(the)}, {a cat}\n": (
+        "{~~the~>a~~} CAT AND :badge[NEW]{x=y} IS {the + 1} OF {old(the)}, {A CAT}\n"
+    ),
+    "```{figure} a.png\n---\nname: the cat\n---\nthe cat\n```\n": (
+        "```{figure} a.png\n---\nname: the cat\n---\nTHE CAT\n```\n"
+    ),
+    "<div markdown>\nthe *cat* ![the cat](b/c.png){ .x } sees\n</div>\n": (
+        "<div markdown>\nTHE *CAT* ![the cat](b/c.png){ .x } SEES\n</div>\n"
+    ),
 }
 UNKNOWN = [
     *("*[HTML]: the language", "{{% note %}}", '{{< figure src="a b" >}}', "(the-cat)="),
@@ -656,6 +673,7 @@ UNKNOWN = [
         "@[code](a/cat.js)",
     ),
     *("::include{file=the/cat.md}", '::: moniker range="the"', "> [!div class='the']"[2:]),
+    *("#. the cat", "(@) the cat"),
     *("import {the, cat} from 'x'", "import * as cat from 'x'", "export * from './the/cat'"),
 ]
 # Blocks of several lines, and what follows them
@@ -670,6 +688,11 @@ UNKNOWN_BLOCKS = [
     '{{< figure\n  src="x"\n  caption="the cat"\n>}}',
     "--8<--\nthe/cat.md\n--8<--",
     ":::mermaid\ngraph the\n:::",
+    "{{< highlight go >}}\nthe\n\n    cat\n{{< / highlight >}}",
+    "{% highlight c %}\nthe\n{% endhighlight %}",
+    "{% comment %}\nthe cat\n\nsees\n{%- endcomment -%}",
+    "{::comment}\nthe cat\n{:/comment}",
+    "{/* the\ncat */}",
 ]
 
 
@@ -714,7 +737,8 @@ def test_a_block_of_an_unknown_dialect_stays_and_its_lines_are_counted(block):
 
 
 @pytest.mark.parametrize(
-    "text", ["export const cat = {", "<Cat the={", "{{< cat", "--8<--", "```{note}", ":::mermaid"]
+    "text",
+    ["export const cat = {", "<Cat the={", "{{< cat", "--8<--", "```{note}", ":::mermaid", "{/*"],
 )
 def test_a_block_of_an_unknown_dialect_that_has_no_end_takes_no_other_with_it(text):
     assert translated("a.md", f"{text}\n\nthe end\n").endswith(("\n\nTHE END\n", "\n\nthe end\n"))
@@ -752,6 +776,13 @@ def test_a_control_character_of_a_translation_stays_out_of_xliff():
     text = "<xliff><segment><source>a cat</source></segment></xliff>"
     [part] = document("a.xlf", text).parts
     assert part.escape("a\x00\x1b<&\ufffe") == "a&lt;&amp;"
+
+
+def test_a_row_of_a_table_does_not_become_a_heading():
+    text = "a | b\n--|--\nthe cat | 2\n"
+    first = document("a.md", text).pieces
+    found = rendered(first, lambda part: f"# {part.text}" if part.text == "the cat" else part.raw)
+    assert found == text.replace("the", "\\# the")
 
 
 def test_what_would_be_a_mark_in_markdown_is_written_as_text():

@@ -9,8 +9,8 @@ from collections import Counter
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 
-# Code of MDX (imports and exports, and tags of components, whose attributes hold code) and other
-# blocks that stay unchanged.
+# Blocks that stay unchanged: code of MDX (imports and exports, and tags of components, whose
+# attributes hold code) and of templates (`{% highlight c %}`), comments and others.
 BEGIN = re.compile(
     r"(?P<statement>import[ \t]+(?:type[ \t]+)?(?:[{*'\"]|\w++[ \t]*+(?:,[ \t]*+[{*]|from\b))"
     r"|export[ \t]+(?:[{*]|(?:const|let|var|async|function|class|type|interface)\b(?=[^\n]*[={(\[])"
@@ -18,12 +18,17 @@ BEGIN = re.compile(
     r"|(?P<component></?[A-Z][\w.]{0,60}(?=[\s{/>]))"
     r"|(?P<short_code>\{\{[<%](?![^\n]{0,1000}[%>]\}\}))"
     r"|(?P<files>--8<--[ \t]*\r?$)"
+    r"|(?P<code>\{(?:\{[<%]|%-?)[ \t]*(?:highlight|comment|mermaid|katex|math)\b[^\n]*"
+    r"[%>]\}{1,2}[ \t]*\r?$|\{::(?:comment|nomarkdown)\}[ \t]*\r?$)"
+    r"|(?P<remark>\{/\*(?![^\n]{0,1000}\*/))"
     r"|(?P<picture>:{3,}[ \t]*(?:mermaid|plantuml)\b)",
     re.MULTILINE,
 )
 ENDS = {
     "short_code": re.compile(r"[%>]\}\}[ \t]*\r?$", re.MULTILINE),
     "files": re.compile(r"^[ \t]{0,99}--8<--[ \t]{0,99}\r?$", re.MULTILINE),
+    "code": re.compile(r"\{(?:(?:\{[<%]|%-?)[ \t]*(?:/[ \t]*|end)[a-z]|:/)"),
+    "remark": re.compile(r"\*/\}"),
     "picture": re.compile(r"^[ \t]{0,99}:{3,99}[ \t]{0,99}\r?$", re.MULTILINE),
 }
 # Of code: strings and comments, brackets and what ends a tag or a line
@@ -138,6 +143,8 @@ def _directive_fence(state: StateBlock, first: int, end: int, silent: bool) -> b
     if "{figure}" not in directive[0]:
         _push_title(state, first, directive["rest"].strip())
     start = first + 1
+    if yaml := [line for line in range(start, closing) if _is_closing(state, line, "---")][1:2]:
+        start = yaml[0] + 1 if _is_closing(state, start, "---") else start
     while start < closing and DIRECTIVE_OPTION.match(
         state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start]
     ):

@@ -24,7 +24,9 @@ from aiayn.apps.documents.markup import (
     Pieces,
     Reader,
     Token,
-    parse_markup,
+    divided,
+    escaped_html,
+    html_text,
     read_parts,
 )
 
@@ -38,16 +40,21 @@ LINE_START = re.compile(
     r"\A(\d{1,9}(?=[.)](?:\s|$))|(?=[-+*](?:\s|$)|#{1,6}(?:\s|$)|>|=+$|-+$|~~~))"
 )
 # What dialects put into a line. The model does not see boxes of tasks, attributes (`{#id .class}`),
-# names of roles (`{ref}`), of emoji and of blocks (`^name`), LaTeX and embedded files. It sees the
-# words of keys (`++ctrl+c++`), citations (`@doe`) and links of wikis, which stay as written.
+# names of roles (`{ref}`), of emoji and of blocks (`^name`), LaTeX, embedded files, changed words
+# (`{~~a~>b~~}`) and code of MDX (`{a + b}`). It sees the words of keys (`++ctrl+c++`), citations
+# (`@doe`) and links of wikis, which stay as written.
 DIALECT = re.compile(
-    r"^\[[ xX]\](?=\s)|(?P<footnote>\[\^[^\[\]\s]{1,200}\]:?)|\{[#.:][^{}\n]{1,200}\}"
-    r"|\{[\w-]{1,60}=[^{}\n]{1,200}\}|\{[A-Za-z][\w:-]{0,60}\}(?=`|\Z)"
+    r"^\[[ xX]\](?=\s)|(?P<footnote>\[\^[^\[\]\s]{1,200}\]:?)"
+    r"|\{[ \t]{0,9}(?:[#.:]|[\w-]{0,60}=)[^{}\n]{1,200}\}|\{[A-Za-z][\w:-]{0,60}\}(?=`|\Z)"
     r"|\\[A-Za-z]{2,30}\{[^{}\n]{1,200}\}|(?<=\s)\^[\w-]{1,60}(?=\s*\Z)"
     r"|(?P<seen>\+\+\w{1,20}(?:\+[\w-]{1,20}){1,5}\+\+"
     r"|(?<![\w\\@./:<])-?@(?!(?:include|import)\b)[A-Za-z](?:[\w.:/-]{0,60}\w)?(?![\w.:/-]{0,60}>))"
-    r"|(?<![\w:\\]):[a-z][\w+-]{0,40}:(?![\w:])|(?P<file>!\[\[[^\[\]\n]{1,200}\]\])|(?P<page>\[\[[^\[\]\n]{1,200}\]\])"
+    r"|(?<![\w:\\]):[a-z][\w+-]{0,40}(?::(?![\w:])|(?=\[))"
+    r"|(?P<file>!\[\[[^\[\]\n]{1,200}\]\]|\{~~[^{}\n]{1,200}~~\})|(?P<page>\[\[[^\[\]\n]{1,200}\]\])"
+    r"|(?P<code>(?<![\w{$%])\{(?!\{)(?=[^{}\n]{0,200}(?:\w\(|\s[-+*/%?=<>&|]{1,3}\s|`))[^{}\n]{1,200}\}(?!\}))"
 )
+# A link or a picture in a block of HTML, with its attributes
+LINK = re.compile(r"(!?\[[^\[\]\n]{0,200}\]\([^()\n]{1,200}\)(?:\{[^{}\n]{1,200}\})?)")
 CONTENTS = re.compile(r"\[\[_?toc_?\]\]", re.IGNORECASE)
 ROLE = re.compile(r"\{[A-Za-z][\w:-]{0,60}\}")
 # Lines that begin or end a note, a box, a tab or a formula, hold attributes, a comment, tags of
@@ -55,6 +62,7 @@ ROLE = re.compile(r"\{[A-Za-z][\w:-]{0,60}\}")
 # a quotation (`[!NOTE]`).
 DIRECTIVE = re.compile(
     r"[ \t]*(?:!!!|\?\?\?|={3}[+!]?[ \t]+\"|:::|///|\+\+\+|\$\$|\{:|%[ \t%]|\{/\*|\\?\[!\w+\]"
+    r"|\{[ \t]{0,9}[#.][^{}\r\n]{1,200}\}\s*\Z"
     r"|@?\[(?i:toc)\]\s*\Z|(?:\{%[^{}%\r\n]{1,100}%\}[ \t]*)+\Z)"
 )
 # The title in brackets of a box, in which there may be marks
@@ -69,7 +77,8 @@ TITLED = re.compile(
     re.DOTALL,
 )
 # Lines of dialects that stay whole, and are counted: abbreviations, short codes, labels, files to
-# include, code of MDX, commands of LaTeX, and those after the first of a table or a poem of Pandoc.
+# include, code of MDX, commands of LaTeX, numbered examples, definitions of links in a paragraph,
+# and the lines after the first of a table or a poem of Pandoc.
 UNKNOWN = re.compile(
     r"(?:\*\[[^\[\]\n]{1,100}\]:|\{\{[%<]|\([\w.:-]{1,100}\)=[ \t]*\r?$|--8<--"
     r"|<<<[ \t]*@|[!@#$]{1,3}(?i:include|import)\b|@\[(?!(?i:toc)\])[\w -]{1,60}\]\("
@@ -77,6 +86,8 @@ UNKNOWN = re.compile(
     r"|::[A-Za-z][\w-]{0,60}(?:[\[{]|[ \t]*\r?$)|:{3,9}[ \t]*[\w-]{1,60}[ \t]+[\w-]{1,60}="
     r"|import[ \t]+(?:(?:\w++[ \t]*+,?[ \t]*+)?(?:\{[^{}\n]*\}|\*[ \t]+as[ \t]+\w+)?"
     r"[ \t]*+from[ \t]*+)?['\"]"
+    r"|(?:#\.|\(@[\w-]{0,60}\))[ \t]"
+    r"|\[(?![\^!])[^\[\]\n]{1,100}\]:[ \t]+\S+(?:[ \t]+[\"'(][^\n]*)?[ \t]*\r?$"
     r"|export[ \t]+(?:const|default)\b|\\[A-Za-z]{2,30}(?:\{[^{}\n]{0,200}\}[\[{]|[ \t]*\r?$)"
     r"|(?P<later>\||\+[-=:+]{3}))[^\n]*\n?",
     re.MULTILINE,
@@ -128,7 +139,9 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
             last -= first < last and _is_tag(lines[last - 1])
             block_pieces = [
                 text[begin : starts[first]],
-                *parse_markup(text[starts[first] : starts[last]], is_html=True),
+                *read_parts(
+                    _html_tokens(text[starts[first] : starts[last]]), html_text, escaped_html
+                ),
                 text[starts[last] : end],
             ]
         else:
@@ -140,7 +153,8 @@ def parse_markdown(text: str, leave: Leave) -> Pieces:
             inline_tokens = _inline_tokens(text, token, offsets, leave)
             special = set("\\`*_[]<" + "|" * in_cell)
             units: Pieces = read_parts(inline_tokens, _read, _escape(special, inline_tokens))
-            if not in_cell and not opening.markup.startswith("#"):
+            before = text[max(starts[first], begin - 9) : begin]
+            if not (in_cell and before.strip()) and not opening.markup.startswith("#"):
                 units = [
                     Checked([unit], _finish, unit.raw) if isinstance(unit, Part) else unit
                     for unit in units
@@ -287,6 +301,13 @@ def _directive(line: str) -> Iterator[Token]:
     titled = TITLED.fullmatch(line)
     start, title, end = titled.groups() if titled else (line, "", "")
     yield from (("other", "", start), ("text", "", title), ("other", "", end))
+
+
+def _html_tokens(text: str) -> Iterator[Token]:
+    """Yields the tokens of a block of HTML, in whose text links of Markdown stay as they are."""
+    for token_type, name, raw in Reader(text).tokens:
+        for stretch, is_link in divided(LINK, raw) if token_type == "text" else [(raw, False)]:
+            yield ("kept", stretch, stretch) if is_link else (token_type, name, stretch)
 
 
 def _text_tokens(text: str) -> Iterator[Token]:

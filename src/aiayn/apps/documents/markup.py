@@ -77,7 +77,6 @@ MESSAGE = re.compile(
 )
 TWO_WORDS = re.compile(rf"(?![{CJK}]{{2}})\w\w")  # the last letter of one, the first of the next
 ENDING = re.compile(r"[a-z]{1,4}(?![^\W_])")  # of a word whose beginning is code: `Decimal`s
-NO_BREAK = re.compile("&(?:nbsp|#160|#[xX][aA]0);")
 ENTITY = re.compile(r"&#?\w{1,40};")
 # Where comments and the like end in a browser; Python's versions differ in that.
 ENDS = {"<!--": "--!?>", "<![CDATA[": r"\]\]>", "<?": r"\?>", "": ">"}
@@ -354,7 +353,12 @@ def _part(tokens: list[Token], read: Edit, escape: Edit) -> Pieces:
     blanks = raw
     if read is html_text:
         # White space around a part stays as it is written, `&nbsp;`, too.
-        blanks = NO_BREAK.sub(lambda entity: "\xa0" * len(entity[0]), raw)
+        blanks = ENTITY.sub(
+            lambda entity: (
+                " " * len(entity[0]) if html.unescape(entity[0]).isspace() else entity[0]
+            ),
+            raw,
+        )
         escape = _as_spelled(
             "".join(raw for token_type, _, raw in tokens if token_type == "text"), escape
         )
@@ -386,6 +390,12 @@ def _without_tags(tokens: list[Token], read: Edit) -> tuple[str, list[Tag], list
                 kept[-1] = Kept(start, len(text), code)
                 if not words:
                     continue
+        if token_type == "alone" and raw[0] == "{" and between:  # attributes of what is before
+            if between == "kept":
+                kept[-1] = kept[-1]._replace(raw=kept[-1].raw + raw)
+            else:
+                tags[-1].raw += raw
+            continue
         if token_type != "text":
             between += "alone" if raw[0] == "{" else token_type
         if not words:
