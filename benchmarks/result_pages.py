@@ -476,8 +476,8 @@ def performance() -> dict[str, str]:
         "packing-saves": wrapped(_packing_saves()),
         "preparing": wrapped(_preparing()),
         "planning": wrapped(
-            f"Planning an epoch takes {' and '.join(planning)}, in every process that makes "
-            f"batches. Padding is {padding:.0f} % of the tokens "
+            f"To plan the steps of an epoch takes {' and '.join(planning)}, in every process that "
+            f"makes batches. Padding is {padding:.0f} % of the tokens "
             "([why](../fidelity.md#what-a-step-holds))."
         ),
         "table-1": table(table_1, layers),
@@ -532,9 +532,9 @@ def _one_line() -> str:
         f"{command['processor seconds']:.2f} processor seconds to start and translate one line (median of {command['rounds']} "
         f"starts; half of them took {command['low']:.2f} to {command['high']:.2f}). The first time, "
         "it also converts the model, which takes seconds. `aiayn serve` is ready after "
-        f"{ours['processor seconds']:.1f} processor seconds and holds {ours['MB']:.0f} MB. A request "
-        f"of one line of Multi30k, four beams, takes {ours['ms a request']:.1f} ms of its processor "
-        f"time; that of a [bare server](../../benchmarks/bare_server.py) around CTranslate2 takes "
+        f"{ours['processor seconds']:.1f} processor seconds and holds {ours['MB']:.0f} MB. With four "
+        f"beams, a request for one line of Multi30k takes {ours['ms a request']:.1f} ms of its "
+        "processor time; a [bare server](../../benchmarks/bare_server.py) around CTranslate2 takes "
         f"{bare['ms a request']:.1f} ms."
     )
 
@@ -576,9 +576,9 @@ def _int8() -> str:
     }
     point = (
         f"- **int8** (`--precision int8`) saves {saved[0]:.0f} % of the time with four beams for a "
-        f"file, and {saved[1]:.0f} % for single lines. On this CPU, which has no VNNI, it changes "
-        f"{equal['ours float32'] - equal['ours int8']} lines of 1,000. Use it where users wait, not "
-        "to compare runs. Use bfloat16 only on GPUs."
+        f"file, and {saved[1]:.0f} % for single lines. On this CPU, {1000 - equal['ours int8']} lines "
+        f"of 1,000 differ from the exact search, instead of {1000 - equal['ours float32']}. Use it "
+        "where users wait, not to compare runs. Use bfloat16 only on GPUs."
     )
     return wrapped(point, indent="  ")
 
