@@ -849,6 +849,31 @@ def test_a_hook_that_switches_to_manual_optimization_is_refused_in_a_line_before
     assert saved_steps(tmp_path / "run/checkpoints") == []
 
 
+class Twice(torch.optim.SGD):
+    """Steps by the gradient that it finds after a first step, as SAM does."""
+
+    def step(self, closure):
+        closure()
+        return super().step(closure)
+
+
+class StepsTwice(TranslationModule):
+    def configure_optimizers(self):
+        return Twice(self.parameters())
+
+
+def test_an_optimizer_that_computes_the_gradient_again_needs_steps_of_one_micro_batch(
+    text, tmp_path
+):
+    more = ("trainer.max_steps=2", "name=run", "data.micro_batches=2")
+    with pytest.raises(ConfigError, match=r"^Twice .* again, .*; set data\.micro_batches=1$"):
+        aiayn.train(*options(text, tmp_path, "", *more), module=StepsTwice)
+    assert saved_steps(tmp_path / "run/checkpoints") == []
+    more = (*more[:2], "data.micro_batches=1")
+    run = aiayn.train(*options(text, tmp_path, "", *more), module=StepsTwice)
+    assert saved_steps(RunFolder(run).checkpoints)[-1] == 2
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

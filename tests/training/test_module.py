@@ -56,7 +56,7 @@ def batch_of(sources, targets, number: int, step_tokens: int) -> Batch:
 def loss(module, batch, *, index=0, rank=0, accumulate=1, world_size=1) -> torch.Tensor:
     """The loss of a micro-batch as Lightning asks for it: its `index`-th on the device `rank`."""
     module.trainer = SimpleNamespace(
-        accumulate_grad_batches=accumulate, world_size=world_size, global_rank=rank
+        accumulate_grad_batches=accumulate, world_size=world_size, global_rank=rank, global_step=0
     )
     return module.training_step(batch, index)["loss"]
 

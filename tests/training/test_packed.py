@@ -87,7 +87,7 @@ def test_a_batch_of_more_tokens_than_slots_gets_more_and_one_without_pairs_has_n
 
 
 def losses_and_gradients(module, batch):
-    module.trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1)
+    module.trainer = SimpleNamespace(accumulate_grad_batches=1, world_size=1, global_step=0)
     module.zero_grad()
     loss = module.training_step(batch, 0)["loss"]
     loss.backward()

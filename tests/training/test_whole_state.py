@@ -65,7 +65,7 @@ class Whole(TranslationModule):
 
     def training_loss(self, batch):
         self.tokens += batch.n_tokens
-        return super().training_loss(batch)
+        return super().training_loss(batch) * (1 + self.step_number / 100)
 
     def configure_optimizers(self):
         optimizer = self.optimizer(self.parameters())
@@ -89,7 +89,9 @@ class WithAdamax(Whole):
 
 @pytest.mark.quick("[Whole]")
 @pytest.mark.parametrize("module", [Whole, WithAdamax])
-def test_counters_own_keys_and_the_state_of_any_optimizer_survive_a_stop(module, config, tmp_path):
+def test_counters_own_keys_the_step_and_the_state_of_any_optimizer_survive_a_stop(
+    module, config, tmp_path
+):
     whole = train(config, tmp_path / "whole", module=module)
     tokens = Whole.ended_with
     with stopped_in(7):

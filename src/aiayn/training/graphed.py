@@ -79,7 +79,6 @@ class GraphedModule(TranslationModule):
         for rate, group in zip(self.rates_on_device, self._adam.param_groups, strict=True):
             rate.fill_(group["lr"])
         self.applied_rate = float(self._adam.param_groups[0]["lr"])
-        self.step_number.fill_(self.trainer.global_step + 1)
         self.replayed.get("update", self._update)()
         self.gradients_are_used = True
 

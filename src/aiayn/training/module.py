@@ -82,6 +82,7 @@ class TranslationModule(pl.LightningModule):
         # For the out-of-memory message, see `note`
         self.at, self.batch_tokens, self.in_validation = "before its first batch", 0, False
         self.applied_rate = math.nan  # the learning rate of the last step
+        self.clipped_step = 0  # the last step whose gradient was computed
         self.compiles = False  # whether `configure_model` compiles the layers, for packed sentences
         self.compiled = False
 
@@ -207,6 +208,7 @@ class TranslationModule(pl.LightningModule):
         """
         # Dropout depends only on the micro-batch, not on earlier ones or on the number of devices.
         seed_device(dropout_seed(self.config.seed, batch.number), self.device)
+        self.step_number.fill_(self.trainer.global_step + 1)  # a loss may change with it
         self.note(batch)
         micro_batches = self.trainer.accumulate_grad_batches * self.trainer.world_size
         if batch.micro_batches not in (None, micro_batches):
@@ -227,11 +229,21 @@ class TranslationModule(pl.LightningModule):
         moments stay.
 
         Otherwise clips according to the Trainer's options, which Lightning itself refuses in
-        bfloat16 with a fused optimizer. Lightning calls this before every step. Its
-        `on_before_optimizer_step` is left to subclasses, which seldom call super().
+        bfloat16 with a fused optimizer. Lightning calls this before every step, in the optimizer's
+        closure. Its `on_before_optimizer_step` is left to subclasses, which seldom call super().
+
+        Raises ConfigError for an optimizer that calls the closure again, where a step has several
+        micro-batches: it computes only the last.
         """
+        step, parts = self.trainer.global_step + 1, self.trainer.accumulate_grad_batches
+        if self.clipped_step == step and parts > 1:
+            raise ConfigError(
+                f"{type(optimizer).__name__} computes the gradient of a step again, from the last "
+                f"of {parts} micro-batches alone; set data.micro_batches={self.trainer.world_size}"
+            )
+        self.clipped_step = step
         self.applied_rate = float(optimizer.param_groups[0]["lr"])
-        self.step_number.fill_(self.trainer.global_step + 1)
+        self.step_number.fill_(step)
         self.skip_or_clip(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def skip_or_clip(
