@@ -114,6 +114,15 @@ class MeanOf(FeedForward):
         return super().forward(x) + x.mean(self.dim, keepdim=True)
 
 
+class Crowded(FeedForward):
+    """Has capacity for half of all words of a batch, padding among them."""
+
+    def forward(self, x):
+        capacity = x[..., 0].numel() // 2
+        served = torch.arange(x[..., 0].numel()).view(x.shape[:2]) < capacity
+        return super().forward(x) * served[..., None]
+
+
 class OwnLayer(DecoderLayer):
     def forward(self, x, memory, tgt_mask, src_mask):
         return super().forward(x, memory, tgt_mask, src_mask) * 2
@@ -225,6 +234,13 @@ def test_a_model_whose_search_is_not_its_training_is_seen(fault, build):
 )
 def test_a_model_whose_search_is_its_training_passes(build):
     assert differences(build()) == {}
+
+
+def test_words_that_compete_with_those_of_neighbours_may_compete_with_padding():
+    def build(c, place):
+        return (Crowded if place.stack == "encoder" else FeedForward)(c.d_model, c.d_ff)
+
+    assert differences(built(Parts(feed_forward=build))).keys() == {"neighbours"}
 
 
 def test_without_noise_a_fault_behind_zeros_would_not_be_seen():
