@@ -16,6 +16,7 @@ import importlib.util
 import inspect
 import logging
 import math
+import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -374,7 +375,7 @@ def name_class(cls: type) -> str:
 
     Of classes with one source, as a function or a notebook's cell makes them, the latest is taken.
     """
-    file_id = id_of_class(cls)
+    file_id, _ = code_of_class(cls)
     # A file that brings the class may bring PARTS, too
     if not isinstance(_named.get(file_id), ModuleType):
         _named[file_id] = SimpleNamespace(Module=cls)
@@ -382,61 +383,41 @@ def name_class(cls: type) -> str:
     return file_id
 
 
-def id_of_class(cls: type) -> str:
+def code_of_class(cls: type) -> tuple[str, dict[str, bytes]]:
     """Returns what a run stores of a class that a caller in Python gave: FILE:SHA-256, or
-    FILE#CLASS:SHA-256, with the file's path below its import root.
-    """
-    path, root, content = _source_of(cls)
-    if content is None:
-        return f"{cls.__qualname__}:unknown"
-    name = path.relative_to(root).as_posix() if path and root else NOTEBOOK
-    is_usual = cls.__qualname__ in ("Module", "DataModule")
-    return _file_id(name if is_usual else f"{name}#{cls.__qualname__}", content)
+    FILE#CLASS:SHA-256, with the file's path below its import root; and that file, before those that
+    it imports, by their paths.
 
-
-def _source_of(cls: type) -> tuple[Path | None, Path | None, bytes | None]:
-    """Returns a class's file, its import root and its content; of a notebook's class no file and
-    its own lines; only None where there is no source.
+    A class of a notebook has its own lines alone; one of a library has no files.
     """
     try:
         path = Path(inspect.getsourcefile(cls) or "").absolute()
-        if not path.is_file():
-            return None, None, inspect.getsource(cls).encode()
-        content = path.read_bytes()
+        content = path.read_bytes() if path.is_file() else inspect.getsource(cls).encode()
     except (OSError, TypeError):
-        return None, None, None
-    package = getattr(sys.modules.get(cls.__module__), "__package__", None) or ""
-    folders = package.split(".") if package else []
-    # An extension's package is no folder
-    is_inside = path.parts[-len(folders) - 1 : -1] == tuple(folders)
-    return path, path.parents[len(folders) if is_inside else 0], content
-
-
-def sources_of_class(cls: type) -> dict[str, bytes]:
-    """Returns the file of a class that a caller in Python gave, and after it those that it imports,
-    by their paths below their import roots.
-
-    A class of a notebook has its own lines alone; one of a library has nothing.
-    """
-    path, root, content = _source_of(cls)
-    if content is None:
-        return {}
-    if path is None or root is None:
-        return {f"{NOTEBOOK}/{cls.__name__}.py": content}
-    if not is_own_file(str(path)):
-        return {}
-    name = path.relative_to(root)
-    return {name.as_posix(): content} | _helpers_of(content, root, ".".join(name.parent.parts))
+        return f"{cls.__qualname__}:unknown", {}
+    if path.is_file():
+        package = getattr(sys.modules.get(cls.__module__), "__package__", None) or ""
+        folders = package.split(".") if package else []
+        # An extension's package is no folder
+        is_inside = path.parts[-len(folders) - 1 : -1] == tuple(folders)
+        root = path.parents[len(folders) if is_inside else 0]
+        name, sources = path.relative_to(root).as_posix(), {}
+        if is_own_file(str(path)):
+            package = ".".join(path.relative_to(root).parent.parts)
+            sources = {name: content} | _helpers_of(content, root, package)
+    else:
+        name, sources = NOTEBOOK, {f"{NOTEBOOK}/{cls.__name__}.py": content}
+    is_usual = cls.__qualname__ in ("Module", "DataModule")
+    return _file_id(name if is_usual else f"{name}#{cls.__qualname__}", content), sources
 
 
 def ids_of_classes(classes: Sequence[type]) -> list[str]:
     """Returns what a run stores of classes that a caller in Python gave, and of what their files
     import, each once.
     """
-    ids = [id_of_class(cls) for cls in classes]
-    for cls in classes:
-        helpers = [*sources_of_class(cls).items()][1:]
-        ids += [_file_id(name, content) for name, content in helpers]
+    ids: list[str] = []
+    for file_id, sources in map(code_of_class, classes):
+        ids += [file_id, *(_file_id(*helper) for helper in [*sources.items()][1:])]
     return list(dict.fromkeys(ids))
 
 
@@ -445,10 +426,11 @@ def sources_of(extensions: Sequence[Extension], classes: Sequence[type]) -> dict
     ConfigError if two of them have one path.
     """
     sources: dict[str, bytes] = {}
-    files = [
+    contents_of = [
         {**extension.helpers, extension.path.name: extension.source} for extension in extensions
     ]
-    for contents in [*files, *map(sources_of_class, classes)]:
+    contents_of += [code_of_class(cls)[1] for cls in classes]
+    for contents in contents_of:
         for name, content in contents.items():
             require(
                 sources.setdefault(name, content) == content,
@@ -494,8 +476,8 @@ def is_importable(name: str) -> bool:
 
 
 def builders_of(ids: str | None) -> list[Any]:
-    """Returns the modules that a model was built with. Warns of a file that has changed. Raises
-    RefusedError if a file of this name is not named.
+    """Returns the modules that a model was built with. Raises RefusedError if a file of this name
+    is not named.
     """
     builders = []
     for file_id in ids.split(",") if ids else []:
@@ -516,31 +498,32 @@ def builders_of(ids: str | None) -> list[Any]:
                 f"the model needs the extension {name} (SHA-256 {sha256[:16]}...), and code runs "
                 f"only if you name it: {remedy}"
             )
-        if file_id not in _named:
-            _warn_of_other_source(name, sha256, same_name[-1])
         builders.append(_named.get(file_id, _named[same_name[-1]]))
     return builders
 
 
-def warn_of_changed_files(ids: Sequence[str]) -> None:
+def warn_of_changed_files(ids: Sequence[str], parts: str | None) -> None:
     """Warns of files of this process, and of what they import, that differ from those of the same
-    names that a run stores.
+    names that a run stores: all of its code, and what builds its model.
     """
-    stored = {file_id.rpartition(":")[0]: file_id.rpartition(":")[2] for file_id in ids}
-    ids_here = [ids_of_files([extension]) for extension in _imported_files.values()]
-    ids_here += [ids_of_classes([cls]) for cls in _named_classes.values()]
-    for code_id, *helpers in ids_here:
-        if code_id.rpartition(":")[0] in stored:
-            for file_id in (code_id, *helpers):
-                name, _, sha256 = file_id.rpartition(":")
+
+    def by_file(ids: Sequence[str]) -> dict[str, str]:  # FILE.py#CLASS has the SHA-256 of FILE.py
+        return dict(re.sub(r"(?<=\.py)#[^:]*", "", file_id).rsplit(":", 1) for file_id in ids)
+
+    stored = by_file([*ids, *(parts.split(",") if parts else ())])
+    here = [by_file(ids_of_files([extension])) for extension in _imported_files.values()]
+    here += [by_file(ids_of_classes([cls])) for cls in _named_classes.values()]
+    for files in here:
+        if next(iter(files)) in stored:
+            for name, sha256 in files.items():
                 if stored.get(name, sha256) != sha256:
-                    _warn_of_other_source(name, stored[name], file_id)
+                    _warn_of_other_source(name, stored[name], sha256)
 
 
 @cache  # one line a process
-def _warn_of_other_source(name: str, sha256: str, named: str) -> None:
+def _warn_of_other_source(name: str, stored: str, sha256: str) -> None:
     log.warning(
         "warning  %s differs from the file that the model was trained with (SHA-256 %.16s..., "
         "here %.16s...); --extension %s runs the run's own copy",
-        *(name, sha256, named.rpartition(":")[2], STORED),
+        *(name, stored, sha256, STORED),
     )

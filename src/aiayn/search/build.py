@@ -46,7 +46,7 @@ def load_model(checkpoint: Checkpoint) -> Transformer:
                 f"the checkpoint of step {checkpoint.step} has {size:,} parameters, but its "
                 f"configuration describes a model with {stored:,}; choose another file"
             )
-    warn_of_changed_files(config.extensions_sha256)
+    warn_of_changed_files(config.extensions_sha256, config.model.parts)
     with _WithoutDraws(is_read=config.model.parts is not None):
         model = build_model(checkpoint.config, checkpoint.vocab_size)
     restore(model, checkpoint)

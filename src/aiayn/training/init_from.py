@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aiayn.config.compose import chosen_options
 from aiayn.config.data import OF_VOCABULARY
-from aiayn.config.extensions import builders_of
+from aiayn.config.extensions import warn_of_changed_files
 from aiayn.config.resolve import open_options
 from aiayn.config.schema import Config
 from aiayn.config.stored import as_option, flatten, to_dict
@@ -51,7 +51,7 @@ def resolve_init_from(
             f"init_from={init_from}: its model has the parts {', '.join(missing_parts)}, but "
             f"extensions= provides {config.model.parts or 'none'}; name the same files"
         )
-    builders_of(source.config.model.parts)  # warns of a file that has changed since
+    warn_of_changed_files(source.config.extensions_sha256, source.config.model.parts)
     vocabulary = {name: getattr(source.config.data, name) for name in OF_VOCABULARY}
     vocabulary |= {"vocab_size": source.vocab_size, "tokenizer_pairs": None}
     inherited = flatten({"model": to_dict(source.config.model), "data": vocabulary})

@@ -31,6 +31,7 @@ from aiayn.config.extensions import (
     Extension,
     Metrics,
     check_extensions,
+    code_of_class,
     file_names,
     ids_of_builders,
     ids_of_classes,
@@ -38,7 +39,6 @@ from aiayn.config.extensions import (
     metrics_of,
     register_extensions,
     sources_of,
-    sources_of_class,
 )
 from aiayn.config.rules import one_of
 from aiayn.config.schema import Config
@@ -125,9 +125,6 @@ def research_of(
     if isinstance(callbacks, pl.Callback):
         raise ConfigError(f"callbacks: {callbacks!r:.80} is not a list; pass a list of callbacks")
     components = [*filter(None, (module, datamodule)), *callbacks]
-    of_code = (options.extensions_sha256, options.given, options.extension, options.model.parts)
-    if not (options.extensions or components or any(of_code)):
-        return options, Research()
     extensions = register_extensions(options.extensions)
     # Before anything is written; those of extensions are made for a run
     refuse_unsupported(callbacks)
@@ -149,9 +146,7 @@ def research_of(
         "extension": check_extensions(options.extensions, options.extension),
         "model": replace(options.model, parts=parts),
     }
-    if stored != {name: getattr(options, name) for name in stored}:
-        options = replace(options, **stored)
-    return options, research
+    return replace(options, **stored), research
 
 
 def _combined(
@@ -296,7 +291,7 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
     cls = type(value)
     class_name = _name(cls) if _is_library(cls) else _text(cls, within)
     attributes = dict(vars(value))
-    if within[1:] and not _is_library(cls) and (sources := sources_of_class(cls)):
+    if within[1:] and not _is_library(cls) and (sources := code_of_class(cls)[1]):
         attributes["code"] = _sha256(str(sources))  # its file is not among those of the run
     # Slots, or a state in C: there is more than its attributes
     hidden = UNKNOWN if cls.__basicsize__ > Research.__basicsize__ else ""
