@@ -82,7 +82,7 @@ class TranslationModule(pl.LightningModule):
         # For the out-of-memory message, see `note`
         self.at, self.batch_tokens, self.in_validation = "before its first batch", 0, False
         self.applied_rate = math.nan  # the learning rate of the last step
-        self.clipped_step = 0  # the last step whose gradient was computed
+        self.computed = 0, 0  # the Trainer's id, and its last step whose gradient was computed
         self.compiles = False  # whether `configure_model` compiles the layers, for packed sentences
         self.compiled = False
 
@@ -236,12 +236,12 @@ class TranslationModule(pl.LightningModule):
         micro-batches: it computes only the last.
         """
         step, parts = self.trainer.global_step + 1, self.trainer.accumulate_grad_batches
-        if self.clipped_step == step and parts > 1:
+        if self.computed == (id(self.trainer), step) and parts > 1:
             raise ConfigError(
                 f"{type(optimizer).__name__} computes the gradient of a step again, from the last "
                 f"of {parts} micro-batches alone; set data.micro_batches={self.trainer.world_size}"
             )
-        self.clipped_step = step
+        self.computed = id(self.trainer), step
         self.applied_rate = float(optimizer.param_groups[0]["lr"])
         self.step_number.fill_(step)
         self.skip_or_clip(optimizer, gradient_clip_val, gradient_clip_algorithm)
