@@ -16,7 +16,7 @@ from aiayn.config import program
 from aiayn.config.extensions import STORED, file_names, is_importable
 from aiayn.config.tasks import VAL_METRICS
 from aiayn.data.datamodule import TranslationDataModule
-from aiayn.errors import ConfigError, RefusedError, optional
+from aiayn.errors import ConfigError, RefusedError, counted, optional
 from aiayn.evaluation.translation_task import short_outputs
 from aiayn.files import write_json
 from aiayn.runs import checkpoint_folder, checkpoints
@@ -153,9 +153,9 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
     if len(steps) < settings.average_last and not settings.fast_dev_run:
         log.info(
-            "         trainer.average_last=%d: the run has only %d checkpoints; a lower "
+            "         trainer.average_last=%d: the run has only %s; a lower "
             "trainer.checkpoint_every saves more of them",
-            *(settings.average_last, len(steps)),
+            *(settings.average_last, counted(len(steps), "checkpoint")),
         )
     return averaged
 
