@@ -78,6 +78,8 @@ def test_one_of_them_ends_the_run_and_names_the_step_and_its_sentences(
     )
     assert "trainer.max_skipped_steps=1" in last
     assert saved_steps(tmp_path / "run" / "checkpoints") == [3]
+    ended = json.loads((tmp_path / "run" / "end.json").read_text())
+    assert ended == {"step": 3, "reason": "divergence", "limits": {}}
     for _, payload in saved(tmp_path / "run"):
         assert_finite(payload)
 

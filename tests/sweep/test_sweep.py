@@ -37,6 +37,7 @@ from hypothesis import strategies as st
 from aiayn.config.rules import NAME_CHARACTERS, valid_name
 from aiayn.errors import ConfigError, InterruptedRunError
 from aiayn.files import sha256
+from aiayn.runs.continuation import store_end
 from aiayn.runs.run_folder import RunFolder
 from aiayn.sweep.jobs import SweepJob, asked_scores, canonical_override, is_finished, job_names
 from aiayn.sweep.runner import Processes
@@ -586,7 +587,7 @@ def test_a_sweep_its_page_and_the_table_have_the_same_notes(folder, capsys):
         (run.checkpoints / f"step_{step}.ckpt").touch()
         run.write_config(job.config)
         run.metrics.write_text(json.dumps({"step": measured, "val/ppl": 9.5}) + "\n")
-    (sweep.jobs[1].folder / "not_finite_at_step_31.tsv").touch()
+    store_end(RunFolder(sweep.jobs[1].folder), sweep.jobs[1].config.trainer, 30, "divergence")
 
     sweep.run()
 
@@ -595,7 +596,7 @@ def test_a_sweep_its_page_and_the_table_have_the_same_notes(folder, capsys):
     table = run_application("aiayn", "table", "outputs/sweeps/s").out
     for name, note in {
         "a_h1": f"unfinished: step 30 of {steps[0]:,}",
-        "base": f"diverged: step 30 of {steps[1]:,}",
+        "base": f"ended by divergence: step 30 of {steps[1]:,}",
         "e_learned": "the perplexity is that of step 20",
     }.items():
         line = f"outputs/sweeps/s/{name}: {note}"

@@ -11,7 +11,7 @@ from aiayn.config.stored import flatten, mutable_on_resume, stored_config, to_di
 from aiayn.config.tasks import FORCED_KINDS, METRICS, TASKS, VAL_METRICS, MetricEntry
 from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
-from aiayn.runs.continuation import ValidationHistory, end_reason
+from aiayn.runs.continuation import ValidationHistory, end_reason, stored_end
 from aiayn.runs.results import Evaluation, last_step, read_evaluations, runs_within
 from aiayn.runs.run_folder import Record, RunFolder, read_json, saved_steps, series, similar_run
 
@@ -285,14 +285,13 @@ def _training_notes(run: MeasuredRun) -> list[str]:
     trainer = run.config.trainer
     if run.step < trainer.max_steps:
         records = [record for record in run.records if record["step"] <= run.step]
-        if any(run.folder.path.glob("not_finite_at_step_*.tsv")):
-            end = "diverged"
-        else:
-            # Only the run's own code knows which values of a metric of one's own are better.
-            is_known = trainer.best_metric in METRICS
-            validations = ValidationHistory(trainer, records if is_known else ())
-            reason = end_reason(run.folder, trainer, run.step, validations)
-            end = f"ended by {reason}" if reason else "unfinished"
+        # Only the run's own code knows which values of a metric of one's own are better.
+        is_known = trainer.best_metric in METRICS
+        validations = ValidationHistory(trainer, records if is_known else ())
+        reason = end_reason(run.folder, trainer, run.step, validations)
+        if reason is None and not read_json(run.folder.end).get("limits"):
+            reason = stored_end(run.folder, run.step)  # divergence
+        end = f"ended by {reason}" if reason else "unfinished"
         notes.append(f"{end}: step {run.step:,} of {trainer.max_steps:,}")
     perplexities = series(run.records, "val/ppl")
     if not perplexities:

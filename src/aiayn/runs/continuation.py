@@ -115,10 +115,10 @@ class ValidationHistory:
 
 
 def store_end(
-    folder: RunFolder, trainer: TrainerOptions, step: int, reason: str, limits: Iterable[str]
+    folder: RunFolder, trainer: TrainerOptions, step: int, reason: str, limits: Iterable[str] = ()
 ) -> None:
     """Stores what ended the training before its last step, and the values of the options that let
-    it go on.
+    it go on; without any, the same command goes on.
     """
     values = {name: getattr(trainer, name) for name in limits}
     write_json(folder.end, {"step": step, "reason": reason, "limits": values})
@@ -134,9 +134,14 @@ def end_reason(
         return f"trainer.max_steps={trainer.max_steps}"
     if validations.is_out_of_patience():
         return f"trainer.patience={trainer.patience}"
-    stored = read_json(folder.end)
-    limits = stored.get("limits")
-    if stored.get("step") != step or not isinstance(limits, dict):
+    limits = read_json(folder.end).get("limits")
+    if not isinstance(limits, dict) or not limits:
         return None
     is_same = all(getattr(trainer, name, None) == value for name, value in limits.items())
-    return str(stored.get("reason")) if is_same else None
+    return stored_end(folder, step) if is_same else None
+
+
+def stored_end(folder: RunFolder, step: int) -> str | None:
+    """Returns what ended the newest start, if it saved this step last."""
+    stored = read_json(folder.end)
+    return str(stored.get("reason")) if stored.get("step") == step else None

@@ -22,8 +22,8 @@ from aiayn.hardware import choose_hardware, training_threads
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoint_folder import step_path
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.continuation import check_unchanged
-from aiayn.runs.run_folder import RunFolder
+from aiayn.runs.continuation import check_unchanged, store_end
+from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.signals import handle_signals
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
 from aiayn.training.callbacks.display import Display
@@ -202,6 +202,9 @@ def _fit(
         with services.writer, local_ranks(trainer):
             trainer.fit(module, datamodule, ckpt_path=newest)
     except Exception as error:
+        if isinstance(error, DivergedError) and global_rank() == 0:
+            step = max(saved_steps(folder.checkpoints), default=0)
+            store_end(folder, run.config.trainer, step, "divergence")
         if failures.explained is None:
             raise
         raise failures.explained from error
