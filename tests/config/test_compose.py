@@ -179,6 +179,13 @@ def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_of_options_chosen_by_a_variable_is_refused_without_the_variables_value(monkeypatch):
+    monkeypatch.setenv("A_KEY", "sk_very_secret")
+    outcome = run_application("train.py", "data=${oc.env:A_KEY}")
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: data=${oc.env:A_KEY}: give the name of one file")
+
+
 def test_help_shows_commands_groups_and_every_option_with_its_comment():
     train, evaluate = (
         run_application("train.py", "--help"),

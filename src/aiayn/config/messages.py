@@ -326,8 +326,10 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
         if key in groups(schema):
             value: Any = parsed.value()
             files = value.list if isinstance(value, ChoiceSweep) else [value]
+            # An interpolation, perhaps of a secret, would be repeated where there is no such file
+            is_name = [isinstance(file, (str, dict, Glob, Sweep)) for file in files]
             require(
-                all(isinstance(file, (str, dict, Glob, Sweep)) for file in files),
+                all(is_name) and not any("${" in file for file in files if isinstance(file, str)),
                 f"{override}: give the name of one file; --help lists all groups and files",
             )
 
