@@ -175,10 +175,12 @@ def one_line_errors() -> Iterator[None]:
 
 
 def without_controls(text: str) -> str:
-    """Escapes control characters: a name in a file of somebody else's could clear the terminal, or
-    begin a second line.
+    """Escapes control characters, and what UTF-8 cannot encode: a name in a file of somebody else's
+    could clear the terminal, or begin a second line.
     """
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda control: repr(control[0])[1:-1], text)
+    return re.sub(
+        r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", lambda control: repr(control[0])[1:-1], text
+    )
 
 
 @cache

@@ -409,6 +409,9 @@ def test_flops_are_counted_from_the_tokens_of_the_corpus_where_they_are_known(tm
         {"splits": {"train": {"kept": 6, "tgt_tokens": 60}}, "steps_per_epoch": 2},
         {"splits": {"train": {"kept": 6, "src_tokens": 60, "tgt_tokens": 60}}},
         {"splits": {"train": 6}, "steps_per_epoch": 2},
+        {"splits": {"train": {"kept": 6, "tgt_tokens": "60"}}, "steps_per_epoch": 2},
+        {"splits": {"train": {"kept": 0, "tgt_tokens": 10**400}}, "steps_per_epoch": [2]},
+        {"fingerprint": 7, "tokenizer_sha256": [1]},
         {"splits": None},
     ],
 )

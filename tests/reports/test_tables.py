@@ -8,7 +8,7 @@ import pytest
 
 from aiayn.reports.differences import Difference, Sample
 from aiayn.reports.paper_tables import paper_tables
-from aiayn.reports.tables import Column, Table, latex, markdown
+from aiayn.reports.tables import Column, Table, csv_text, json_text, latex, markdown, text
 
 NASTY = r'a & b % $x$ #1 _u_ {b} \cmd ~ ^ < > | " – ± § é ü “q” … · [x] *'
 # Commands of LaTeX itself and of booktabs; \text, for instance, would need amsmath.
@@ -86,3 +86,17 @@ def test_pdflatex_sets_it_without_an_error(tables, tmp_path):
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_no_run_of_somebody_elses_controls_the_terminal():
+    records = [{"name": "\x1b[2J\ud800"}]
+    table = Table("Runs", [Column("name")], records, before=["\x1b[2J"], after=["\x9b2J"])
+    for written in (
+        text([table]),
+        markdown([table]),
+        latex([table]),
+        csv_text(table),
+        json_text([table], ["\x9b"]),
+    ):
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", written)
+        written.encode()

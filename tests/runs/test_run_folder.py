@@ -10,9 +10,10 @@ from applications import composed
 
 from aiayn import files
 from aiayn.errors import RefusedError
+from aiayn.files import write_json
 from aiayn.runs import checkpoints, run_folder
 from aiayn.runs.owner import is_own
-from aiayn.runs.results import read_samples
+from aiayn.runs.results import read_evaluation, read_samples
 from aiayn.runs.run_folder import (
     RunFolder,
     append_jsonl,
@@ -58,6 +59,35 @@ def test_metrics_and_samples_without_what_every_line_has_are_skipped(tmp_path):
         "".join(json.dumps(line) + "\n" for line in (whole, whole | {"source": 1}, {"source": "a"}))
     )
     assert read_samples(run.samples) == [whole]
+
+
+WHOLE = {"metrics": {"sacrebleu": 9.5, "ter": None}, "step": 12, "lines": 5, "averaged": [6, 12]}
+
+
+def test_scores_with_a_value_of_another_type_than_they_declare_are_damaged(tmp_path):
+    path = tmp_path / "evaluation.json"
+
+    def read(**changed):
+        write_json(path, WHOLE | changed)
+        return read_evaluation(path)
+
+    assert read(details={"sacrebleu": None}, forced=None, prefix=["a", "b"], seconds=3)
+    for changed in (
+        {"averaged": None},
+        {"averaged": [6, "12"]},
+        {"step": 10**400},
+        {"metrics": {"sacrebleu": "9.5"}},
+        {"details": {"sacrebleu": "long"}},
+        {"signatures": 7},
+        {"checkpoint": 2.5},
+        {"search": []},
+    ):
+        assert read(**changed) is None, changed
+    lengths = {"hypothesis_tokens": 10, "reference_tokens": 20}
+    assert read(details={"sacrebleu": lengths}).length_ratio("sacrebleu") == 0.5
+    for wrong in ("20", 10**400, 0, None):
+        of_kind = {"sacrebleu": lengths | {"reference_tokens": wrong}}
+        assert read(details=of_kind).length_ratio("sacrebleu") is None
 
 
 def test_nesting_without_end_is_skipped_too(tmp_path):

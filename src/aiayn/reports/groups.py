@@ -181,8 +181,8 @@ def training_options(run: MeasuredRun) -> Record:
         del options["init_from"]  # the weights count, not where they were kept
     if "fingerprint" in run.corpus:
         options = {key: value for key, value in options.items() if key not in TEXT_LOCATION}
-        options[TEXT] = run.corpus["fingerprint"][:12]
-        options[TOKENIZER] = run.corpus.get("tokenizer_sha256", "")[:12]
+        options[TEXT] = str(run.corpus["fingerprint"])[:12]
+        options[TOKENIZER] = str(run.corpus.get("tokenizer_sha256", ""))[:12]
     if UNKNOWN in str(options["given"]):
         options["given"] = [*options["given"], run.path]  # the seed of no other run
     if run.config.trainer.patience is None:

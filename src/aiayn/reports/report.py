@@ -6,6 +6,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -184,8 +185,8 @@ def _table_of_scores(run: MeasuredRun) -> Table:
 
 
 def _corpus(corpus: Record) -> dict[str, Any]:
-    """Returns what the page shows of corpus.json; nothing where it is incomplete."""
-    try:
+    """Returns what the page shows of corpus.json; nothing where it is incomplete or damaged."""
+    with suppress(Exception):
         lengths, paddings = corpus_svgs(corpus)
         records = []
         for split, counts in corpus["splits"].items():
@@ -197,8 +198,7 @@ def _corpus(corpus: Record) -> dict[str, Any]:
             "lengths": lengths,
             "paddings": paddings,
         }
-    except KeyError:
-        return {}
+    return {}
 
 
 def _by_sentence(

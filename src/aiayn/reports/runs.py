@@ -13,7 +13,15 @@ from aiayn.errors import ConfigError, RefusedError
 from aiayn.model.flops import n_parameters, training_flops
 from aiayn.runs.continuation import ValidationHistory, end_reason, stored_end
 from aiayn.runs.results import Evaluation, last_step, read_evaluations, runs_within
-from aiayn.runs.run_folder import Record, RunFolder, read_json, saved_steps, series, similar_run
+from aiayn.runs.run_folder import (
+    Record,
+    RunFolder,
+    is_count,
+    read_json,
+    saved_steps,
+    series,
+    similar_run,
+)
 
 PARAMETERS = "parameters (M)"
 SPLITS = ("val", "test")
@@ -108,10 +116,13 @@ class MeasuredRun:
         try:
             train = self.corpus["splits"]["train"]
             counts = {key: train[key] for key in ("kept", "tgt_tokens")}
-            counts["src_tokens"] = train.get("src_tokens")
-            return counts | {"steps": self.corpus["steps_per_epoch"]}
-        except (KeyError, TypeError):
+            counts["steps"] = self.corpus["steps_per_epoch"]
+            src_tokens = train.get("src_tokens")
+        except (KeyError, TypeError, AttributeError):
             return None
+        if not all(is_count(count) and count for count in counts.values()):
+            return None
+        return counts | {"src_tokens": src_tokens if is_count(src_tokens) else None}
 
     def flops(self, steps: int) -> float:
         """Returns the FLOPs of so many steps: of pairs of the corpus' mean lengths or, where these

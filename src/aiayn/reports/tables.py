@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiayn.errors import without_controls
 from aiayn.reports.differences import Difference, Sample, p_text
 from aiayn.runs.run_folder import Record, is_number
 
@@ -96,7 +97,7 @@ def _cell(record: Record, column: Column, style: Style) -> Any:
     if is_number(value):
         return style.number(shown(value, column))
     text = value if isinstance(value, str) else str(value)
-    return style.escape(text.replace("\n", " "))
+    return style.escape(without_controls(text.replace("\n", " ")))
 
 
 def shown(value: Any, column: Column = COLUMN) -> str:
@@ -152,7 +153,12 @@ def _tabulated(tables: Sequence[Table], style: Style, form: str, heading: str) -
             )
             parts.append("\n".join(line.rstrip() for line in grid.split("\n")))
         parts += table.after
-    return "\n\n".join(parts) + "\n"
+    return _printable("\n\n".join(parts) + "\n")
+
+
+def _printable(text: str) -> str:
+    """Escapes what somebody else's run may hold to control the terminal."""
+    return "\n".join(map(without_controls, text.split("\n")))
 
 
 def latex(tables: Sequence[Table]) -> str:
@@ -179,7 +185,7 @@ def latex(tables: Sequence[Table]) -> str:
                 )
             )
         parts.append("\n".join(environment).rstrip("\n"))
-    return "\n\n".join(parts) + "\n"
+    return _printable("\n\n".join(parts) + "\n")
 
 
 def _mathematics(cell: str) -> str:
@@ -217,7 +223,7 @@ def json_text(tables: Sequence[Table], notes: Sequence[str] | None = None) -> st
     """Returns the records of tables by name, and the notes about their runs, as plain values."""
     content: Record = {table.name: [*map(_plain, table.records)] for table in tables}
     if notes is not None:
-        content["notes"] = notes
+        content["notes"] = [*map(without_controls, notes)]
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -231,6 +237,6 @@ def _plain(record: Record) -> Record:
             parts = {"": value.delta, "_low": value.low, "_high": value.high}
             parts |= {"_p": value.p, "_p_holm": value.p_holm, "_significant": value.is_significant}
         else:
-            parts = {"": value}
+            parts = {"": without_controls(value) if isinstance(value, str) else value}
         plain |= {key + ending: part for ending, part in parts.items()}
     return plain

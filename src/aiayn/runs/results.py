@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 from aiayn.config.tasks import FORCED_KINDS
 from aiayn.runs.run_folder import (
@@ -88,8 +89,8 @@ class Evaluation:
         BLEU counts them.
         """
         lengths = self.details.get(metric_name) or {}
-        tokens = lengths.get("reference_tokens")
-        return lengths["hypothesis_tokens"] / tokens if tokens else None
+        ours, tokens = lengths.get("hypothesis_tokens"), lengths.get("reference_tokens")
+        return ours / tokens if is_count(ours) and is_count(tokens) and tokens else None
 
     def is_of_split(self, split: str, prefix: Any = None) -> bool:
         """Returns whether these scores are of the run's own split, and of the text that its option
@@ -106,14 +107,27 @@ def without_batching(search: Record) -> Record:
 def read_evaluation(path: Path) -> Evaluation | None:
     """Returns the scores in an evaluation.json; None if the file is missing or damaged."""
     record = read_json(path)
-    metrics = record.get("metrics")
-    is_whole = is_count(record.get("step")) and is_count(record.get("lines"))
-    if not is_whole or not isinstance(metrics, dict):
+    types = {field.name: field.type for field in fields(Evaluation)}
+    known = {name: record[name] for name in types.keys() & record.keys()}
+    is_whole = {"metrics", "step", "lines"} <= known.keys()
+    if not is_whole or not all(_is_of(value, types[name]) for name, value in known.items()):
         return None
-    if not all(value is None or is_number(value) for value in metrics.values()):
-        return None
-    names = {field.name for field in fields(Evaluation)}
-    return Evaluation(**{name: record[name] for name in names & record.keys()})
+    return Evaluation(**known)
+
+
+def _is_of(value: Any, declared: Any) -> bool:
+    """Returns whether a value of JSON is of a declared type, such as dict[str, float | None]."""
+    members = get_args(declared)
+    if isinstance(declared, UnionType):
+        return any(_is_of(value, member) for member in members)
+    if get_origin(declared) is list:
+        return isinstance(value, list) and all(_is_of(entry, members[0]) for entry in value)
+    if get_origin(declared) is dict:
+        is_table = isinstance(value, dict)
+        return is_table and all(_is_of(entry, members[1]) for entry in value.values())
+    if declared in (int, float):
+        return is_count(value) if declared is int else is_number(value)
+    return declared is Any or type(value) is declared
 
 
 def read_evaluations(run: RunFolder) -> dict[str, Evaluation]:
