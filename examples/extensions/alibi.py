@@ -17,9 +17,9 @@ class ALiBi(MultiHeadAttention):
     scores.
     """
 
-    def __init__(self, c: ModelConfig, position: LayerPosition):
+    def __init__(self, c: ModelConfig, layer: LayerPosition):
         super().__init__(c.d_model, c.n_heads, c.d_k, c.d_v, c.attention_dropout)
-        self.causal = position.stack == "decoder"
+        self.causal = layer.stack == "decoder"
 
     def heads(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """Attends by distance: q (B, H, T, d), k and v (B, H, S, d), mask broadcastable to
@@ -46,4 +46,4 @@ class NoPositions(nn.Module):
         return torch.zeros(())
 
 
-PARTS = Parts(self_attention=ALiBi, positions=lambda config, position: NoPositions())
+PARTS = Parts(self_attention=ALiBi, positions=lambda config, layer: NoPositions())

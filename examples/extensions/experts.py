@@ -31,8 +31,8 @@ class Experts(nn.Module):
         ) + torch.zeros_like(x)
 
 
-def feed_forward(config: ModelConfig, position: LayerPosition) -> nn.Module:
-    return (Experts if position.layer % 2 else FeedForward)(config.d_model, config.d_ff)
+def feed_forward(config: ModelConfig, layer: LayerPosition) -> nn.Module:
+    return (Experts if layer.number % 2 else FeedForward)(config.d_model, config.d_ff)
 
 
 class Module(TranslationModule):

@@ -42,8 +42,8 @@ class NoPositions(nn.Module):
         return torch.zeros(())
 
 
-def attention(c: ModelConfig, position: LayerPosition) -> RotaryAttention:
+def attention(c: ModelConfig, layer: LayerPosition) -> RotaryAttention:
     return RotaryAttention(c.d_model, c.n_heads, c.d_k, c.d_v, c.attention_dropout)
 
 
-PARTS = Parts(self_attention=attention, positions=lambda config, position: NoPositions())
+PARTS = Parts(self_attention=attention, positions=lambda config, layer: NoPositions())

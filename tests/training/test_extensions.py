@@ -194,7 +194,7 @@ class Own({base}):
         x = super().forward(*inputs)
         return {returned}
 
-PARTS = Parts({part}=lambda config, position: Own(config.d_model{more}))
+PARTS = Parts({part}=lambda config, layer: Own(config.d_model{more}))
 """
 FEED_FORWARD = {"base": "FeedForward", "part": "feed_forward", "more": ", config.d_ff"}
 ADD_NORM = {"base": "AddNorm", "part": "add_norm", "more": ", 0.1"}
@@ -271,11 +271,11 @@ def test_a_mistake_in_a_file_is_one_line_leaves_no_run_and_can_be_corrected(
 @pytest.mark.parametrize(
     "part",
     [
-        "positions=lambda config, position: lambda start, length: torch.zeros(length, 16)",
-        "positions=lambda config, position: lambda start, length: torch.zeros(length, 1)",
-        "positions=lambda config, position: lambda start, length: torch.zeros(())",
-        "final_norm=lambda config, position: lambda x: x / 2",
-        "feed_forward=lambda config, position: torch.relu",
+        "positions=lambda config, layer: lambda start, length: torch.zeros(length, 16)",
+        "positions=lambda config, layer: lambda start, length: torch.zeros(length, 1)",
+        "positions=lambda config, layer: lambda start, length: torch.zeros(())",
+        "final_norm=lambda config, layer: lambda x: x / 2",
+        "feed_forward=lambda config, layer: torch.relu",
     ],
 )
 def test_functions_and_positions_that_broadcast_may_be_parts(part, text, tmp_path):

@@ -47,15 +47,13 @@ class AddNorm(nn.Module):
 
 
 class LayerPosition(NamedTuple):
-    """The layer that a part belongs to. Masks hide padding from it, and in a decoder also later
-    positions.
-    """
+    """Where in the model a part stands."""
 
-    stack: str  # encoder | decoder
-    layer: int = 0  # from 0, at the embeddings; 0 for positions and final norms
+    stack: str  # encoder | decoder, whose masks also hide later positions
+    number: int = 0  # of its layer, from 0 at the embeddings; 0 for positions and final norms
 
 
-def multi_head_attention(config: ModelConfig, position: LayerPosition) -> MultiHeadAttention:
+def multi_head_attention(config: ModelConfig, layer: LayerPosition) -> MultiHeadAttention:
     sizes = config.d_model, config.n_heads, config.d_k, config.d_v
     return MultiHeadAttention(*sizes, dropout=config.attention_dropout)
 
@@ -92,22 +90,22 @@ class Parts:
 
     self_attention: AttentionPart = multi_head_attention
     cross_attention: AttentionPart = multi_head_attention
-    feed_forward: Part = lambda config, position: FeedForward(config.d_model, config.d_ff)
-    add_norm: Part = lambda config, position: AddNorm(config.d_model, config.dropout)
-    positions: Part = lambda config, position: POSITIONS[config.positions](config)
-    final_norm: Part = lambda config, position: nn.Identity()  # after a stack; the paper has none
+    feed_forward: Part = lambda config, layer: FeedForward(config.d_model, config.d_ff)
+    add_norm: Part = lambda config, layer: AddNorm(config.d_model, config.dropout)
+    positions: Part = lambda config, layer: POSITIONS[config.positions](config)
+    final_norm: Part = lambda config, layer: nn.Identity()  # after a stack; the paper has none
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then the feed-forward network."""
 
-    def __init__(self, config: ModelConfig, parts: Parts = Parts(), layer: int = 0):
+    def __init__(self, config: ModelConfig, parts: Parts = Parts(), number: int = 0):
         super().__init__()
-        position = LayerPosition("encoder", layer)
-        self.self_attention = parts.self_attention(config, position)
-        self.feed_forward = parts.feed_forward(config, position)
-        self.norm_1 = parts.add_norm(config, position)
-        self.norm_2 = parts.add_norm(config, position)
+        layer = LayerPosition("encoder", number)
+        self.self_attention = parts.self_attention(config, layer)
+        self.feed_forward = parts.feed_forward(config, layer)
+        self.norm_1 = parts.add_norm(config, layer)
+        self.norm_2 = parts.add_norm(config, layer)
 
     def forward(self, x: Tensor, mask: Mask) -> Tensor:
         """Encodes x (B, S, D), mask broadcastable to (B, H, S, S). Returns (B, S, D)."""
@@ -118,15 +116,15 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Masked self-attention, attention over the encoder's output, then the feed-forward network."""
 
-    def __init__(self, config: ModelConfig, parts: Parts = Parts(), layer: int = 0):
+    def __init__(self, config: ModelConfig, parts: Parts = Parts(), number: int = 0):
         super().__init__()
-        position = LayerPosition("decoder", layer)
-        self.self_attention = parts.self_attention(config, position)
-        self.cross_attention = parts.cross_attention(config, position)
-        self.feed_forward = parts.feed_forward(config, position)
-        self.norm_1 = parts.add_norm(config, position)
-        self.norm_2 = parts.add_norm(config, position)
-        self.norm_3 = parts.add_norm(config, position)
+        layer = LayerPosition("decoder", number)
+        self.self_attention = parts.self_attention(config, layer)
+        self.cross_attention = parts.cross_attention(config, layer)
+        self.feed_forward = parts.feed_forward(config, layer)
+        self.norm_1 = parts.add_norm(config, layer)
+        self.norm_2 = parts.add_norm(config, layer)
+        self.norm_3 = parts.add_norm(config, layer)
 
     def forward(self, x: Tensor, memory: Tensor, tgt_mask: Mask, src_mask: Mask) -> Tensor:
         """Decodes x (B, T, D), memory (B, S, D), tgt_mask broadcastable to (B, H, T, T), src_mask

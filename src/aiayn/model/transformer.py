@@ -55,8 +55,8 @@ class Transformer(nn.Module):
             self.src_embedding = SharedEmbedding(src_vocab_size or vocab_size, config.d_model)
         sides = LayerPosition("encoder"), LayerPosition("decoder")
         self.src_positions, self.tgt_positions = (parts.positions(config, side) for side in sides)
-        encoder = [EncoderLayer(config, parts, layer) for layer in range(config.n_layers)]
-        decoder = [DecoderLayer(config, parts, layer) for layer in range(config.decoder_layers)]
+        encoder = [EncoderLayer(config, parts, number) for number in range(config.n_layers)]
+        decoder = [DecoderLayer(config, parts, number) for number in range(config.decoder_layers)]
         # Cast, because the type checker does not know the contents of an `nn.ModuleList`.
         self.encoder = cast(Sequence[EncoderLayer], nn.ModuleList(encoder))
         self.decoder = cast(Sequence[DecoderLayer], nn.ModuleList(decoder))

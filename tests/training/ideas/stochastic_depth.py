@@ -16,4 +16,4 @@ class StochasticDepth(AddNorm):
         return super().forward(x, sublayer)
 
 
-PARTS = Parts(add_norm=lambda config, position: StochasticDepth(config.d_model, config.dropout))
+PARTS = Parts(add_norm=lambda config, layer: StochasticDepth(config.d_model, config.dropout))
