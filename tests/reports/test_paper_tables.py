@@ -305,7 +305,7 @@ def test_which_values_of_a_metric_of_ones_own_are_better_is_not_guessed(tmp_path
             for n, value in enumerate(values)
         )
         store(tmp_path / name, config, step=30, metrics=metrics)
-    store_end(RunFolder(tmp_path / "ended"), trainer, 30, "trainer.patience=2")
+    store_end(RunFolder(tmp_path / "ended"), trainer, 30, "trainer.patience=2", ["patience"])
     text = printed(str(tmp_path))
     assert f"- {tmp_path}/ended: ended by trainer.patience=2: step 30 of 40" in text
     assert f"- {tmp_path}/going: unfinished: step 30 of 40" in text
