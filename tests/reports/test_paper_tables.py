@@ -636,6 +636,13 @@ def test_parameters_need_no_run():
     assert plain["parameters"][0]["vocab_size"] == 37_000
 
 
+def test_the_papers_tables_need_no_run_either():
+    assert "other" not in printed("--all")
+    tables = json.loads(printed("--all", "--format", "json"))
+    [row] = [row for row in tables["table_3"] if row["row"] == "a_h4"]
+    assert (row["paper_ppl"], row["paper_bleu"]) == (5.00, 25.5)
+
+
 def test_scores_of_other_text_are_not_taken_for_the_runs_dev_score(tmp_path, configs):
     own = {"text": "split=val", "text_sha256": "a"}
     store(tmp_path / "first", configs["base"], val=evaluation(40, 20.0, **own))

@@ -30,7 +30,9 @@ class TableOptions:
     only: str | None = flag(
         None, "One table: groups, table_2, table_3, table_4, ...", "--table", metavar="NAME"
     )
-    every_row: bool = flag(False, "Also show the paper's tables without a run.", "--all")
+    every_row: bool = flag(
+        False, "Also show the paper's tables without a run; needs no RUNS.", "--all"
+    )
     parameters: bool = flag(False, "Only the parameter counts of Table 3, which need no run.")
     vocab_size: int | None = flag(
         None, "With --parameters: the vocabulary size to count with; default 37000.", min=1
@@ -69,8 +71,8 @@ def table(
     tables. CSV holds one table: the first, or that of --table.
     """
     require(
-        options.parameters != bool(runs),
-        "name runs, such as outputs/sweeps/NAME, or use --parameters, which needs none",
+        options.parameters != bool(runs or options.every_row),
+        "name runs, such as outputs/sweeps/NAME, or use --parameters or --all, which need none",
     )
     from aiayn.reports import tables as writers
     from aiayn.reports.comparison import comparisons

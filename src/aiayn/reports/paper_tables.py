@@ -131,6 +131,10 @@ def _fill(
     """
     table.records = records = [make_record(*line) for line in lines]
     table.before = _warning(records)
+    if any(not line.row.options for line in lines):
+        table.after.append(
+            "`other` runs differ in text, model or vocabulary: do not compare them with the paper."
+        )
     measured_rows = {id(line.row) for line in lines if line.group.runs and line.row.options}
     if every_row or len(measured_rows) > 1:
         not_run = dict.fromkeys(MEASURED_KEYS, NOT_RUN)
@@ -362,10 +366,7 @@ TABLE_4_COLUMNS = (
 )
 
 
-TABLE_4_FOOTNOTE = (
-    "F1 is of labelled brackets, counted like EVALB with COLLINS.prm. `other` runs differ in "
-    "text, model or vocabulary: do not compare them with the paper."
-)
+TABLE_4_FOOTNOTE = "F1 is of labelled brackets, counted like EVALB with COLLINS.prm."
 
 
 def _table_4_record(row: Row, group: Group) -> Record:
