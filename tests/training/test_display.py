@@ -7,11 +7,13 @@ import re
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from aiayn.errors import ConfigError
 from aiayn.training.callbacks.validate import Validate
+from aiayn.training.finish import next_commands
 from aiayn.training.run import train
 
 ERASURES = re.compile(r"\r(?!\n)|\x1b\[2K")
@@ -120,3 +122,9 @@ def test_elsewhere_every_measurement_is_one_plain_line_that_a_program_can_read(
         f"         aiayn translate {folder}",
         "",
     ]
+
+
+def test_a_run_without_test_text_is_told_to_score_its_development_text():
+    for test, option in (("my/test", ""), (None, " split=val")):
+        commands = next_commands(Path("mine"), {"extensions": [], "data": {"test": test}})
+        assert commands[0] == f"next     aiayn evaluate run=mine{option}"

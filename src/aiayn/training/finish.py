@@ -111,6 +111,8 @@ def next_commands(run: Path, config: dict[str, Any]) -> list[str]:
         if name.partition("#")[0] not in own_files:
             extensions = [STORED]
     evaluate = f"{program.typed('evaluate')} run={run}"
+    if config["data"]["test"] is None:
+        evaluate += " split=val"
     translate = f"{program.typed('translate')} {run}"
     if parts:
         evaluate += " " + shlex.quote(f"extensions=[{','.join(extensions)}]")
