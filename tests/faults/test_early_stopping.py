@@ -266,6 +266,8 @@ def test_an_average_is_worse_by_the_metric_of_the_run_if_no_other_speaks_for_it(
     assert worse([3.1, 20.1], [3.0, 20.1])
     assert worse([9.0, 0.0], [3.0, 0.0])
     assert worse([float("nan")], [3.0])
+    unsure, sure = {"val/loss": 1.24, "val/ppl": 1.13}, {"val/loss": 1.25, "val/ppl": 1.07}
+    assert not is_worse(sure, unsure, ValidationHistory(stopping.trainer, lower_is_better=True))
     for mine, falls in ((1.0, True), (-1.0, False)):  # a metric of an extension
         assert worse([3.0, 20.0, 5.0 + mine], [3.0, 20.0, 5.0], "val/mine", falls)
         assert not worse([3.0, 20.0, 5.0 - mine], [3.0, 20.0, 5.0], "val/mine", falls)

@@ -222,11 +222,13 @@ def is_worse(
     """Returns whether the average is worse than the best validation by `trainer.best_metric`, and
     better by no other metric.
 
-    Both count, because on small texts the loss rises while translations still get better, and
-    because the BLEU of a few hundred sentences is noisy.
+    All count, because on small texts the loss rises while translations still get better, the BLEU
+    of a few hundred sentences is noisy, and the smoothed loss punishes a model for being sure.
     """
-    falling = {"val/loss", *([validations.metric] if validations.lower_is_better else [])}
-    measured = {"val/loss", *VAL_METRICS, validations.metric} & averaged.keys() & best.keys()
+    falling = {"val/loss", "val/ppl"}
+    if validations.lower_is_better:
+        falling.add(validations.metric)
+    measured = {*falling, *VAL_METRICS, validations.metric} & averaged.keys() & best.keys()
     gains = {
         name: (averaged[name] - best[name]) * (-1 if name in falling else 1) for name in measured
     }
