@@ -153,7 +153,8 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     )
     services.check_folder()
     log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
-    if len(steps) < settings.average_last and not settings.fast_dev_run:
+    could_save_more = settings.checkpoint_every > 1 and not settings.fast_dev_run
+    if len(steps) < settings.average_last and could_save_more:
         log.info(
             "         trainer.average_last=%d: the run has only %s; a lower "
             "trainer.checkpoint_every saves more of them",
