@@ -78,6 +78,7 @@ KEPT = {
     "perl-format": ["%vd"],
     "javascript-format": ["%j"],
     "gcc-internal-format": ["%qE", "%.*s", "%<"],
+    "gfc-internal-format": ["%qs", "%L", "%C", "%ld"],
     "ocaml-format": ["%a", "%!"],
     "php-format": ["%05d", "%2$s", "%'*10d", "%b"],
     "lua-format": ["%q", "%5.1f"],
@@ -94,7 +95,7 @@ KEPT = {
     "perl-brace-format": ["{count}"],
     "sh-format": ["$name", "${name}"],
     "boost-format": ["%1%"],
-    "lisp-format": ["~a", "~%", "~10@a"],
+    "lisp-format": ["~a", "~%", "~10@a", "~:;", "~'*10d"],
 }
 
 
@@ -218,6 +219,7 @@ def test_msgfmt_accepts_what_was_translated(tmp_path):
         "python-format|%s sees %d",
         "c-format|%d%% of the %s",
         "python-brace-format|the {{ of {a}",
+        "gcc-internal-format|%K sees %qD",
         "java-format|it''s {0}",
         "|a &file\\tCtrl+X",
     ]

@@ -359,6 +359,16 @@ ONE, TWO, THREE = (TIMES.format(second, second) for second in (1, 2, 3))
             "00:00:05,000 \u2192 00:00:06,000\nTwo.\n\n4\n0:0:07,0 \u2014> 0:0:08,0\nThree.\n",
             "Trains 9:00 \u2192 10:00 daily|One.|Two.|Three.",
         ),
+        (
+            "names.srt",
+            f"1\n{ONE}\nANNA M.: The\nold house\nJOE: a cat\n>> and",
+            "ANNA M.: The old house|JOE: a cat|>> and",
+        ),
+        (
+            "voices.vtt",
+            f"WEBVTT\n\n{ONE}\n<v Anna>The\nhouse\n<v.loud Joe>a cat",
+            "The house|a cat",
+        ),
         ("path.srt", f"1\n{ONE}\nin C:\\NEW\n", r"in C:\NEW"),
         ("br.srt", f"1\n{ONE}\none<br>two\n\n2\n{TWO}\nthree", "one|two|three"),
         (
@@ -410,6 +420,12 @@ def test_subtitles_with_carriage_returns_between_lines_are_translated_and_keep_t
     expected = film.replace("the old\rhouse.", "THE OLD\rHOUSE.").replace("One.", "ONE.")
     assert found.encode(text) == expected.encode()
     assert not found.remarks
+
+
+def test_an_arrow_of_a_translation_does_not_end_a_subtitle_of_webvtt():
+    film = f"WEBVTT\n\n{ONE}\nthe cat\n"
+    found = rendered(document("a.vtt", film).pieces, lambda part: "die --> Katze")
+    assert found == film.replace("the cat", "die --&gt; Katze")
 
 
 def test_a_sentence_over_two_subtitles_is_divided_in_proportion_and_every_subtitle_stays():
@@ -1155,6 +1171,25 @@ def test_records_without_a_text_are_left_and_counted():
         "a.jsonl: 3 lines left unchanged, not a JSON object with a text, "
         '{"en": "..."}: line 2, 3, 4'
     ]
+
+
+def test_a_unit_of_xliff_that_is_translated_in_part_stays_and_is_counted():
+    segments = '<mrk mtype="seg" mid="1">{}</mrk> <mrk mtype="seg" mid="2">{}</mrk>'
+    unit = (
+        "<trans-unit><source>One. Two.</source>"
+        f"<seg-source>{segments.format('One.', 'Two.')}</seg-source>"
+        f"<target>{segments.format('Eins.', '')}</target></trans-unit>"
+    )
+    page = f"<xliff><file>{unit}</file></xliff>"
+    assert translated("a.xlf", page) == page
+    assert "1 unit left as it was, translated in part: line 1" in document("a.xlf", page).remarks[1]
+
+
+def test_what_is_between_marks_of_xliff_that_forbid_to_translate_it_stays():
+    text = 'see <sm id="1" translate="no"/>the cat<em startRef="1"/> now'
+    page = f"<xliff><unit><segment><source>{text}</source></segment></unit></xliff>"
+    shown = text.replace("see", "SEE").replace("now", "NOW")
+    assert f"<target>{shown}</target>" in translated("a.xlf", page)
 
 
 def test_only_tags_of_xliff_say_that_a_unit_is_translated():

@@ -72,6 +72,8 @@ HIDDEN = re.compile("\0(\\d+)\0")  # stands for the text of an attribute
 END_OF_FORM = "\0"  # of a message with plural forms
 # Before the words of a subtitle: how they look, and a dash where somebody begins to speak.
 START = re.compile(r"\A(?:\{\\[^{}]*\})*(?:\s*[-\u2013\u2014](?!\d)\s*)?")
+# Somebody else begins to speak: `- Here.`, `>> Here.`, `ANNA: Here.`
+SPEAKER = re.compile(r"[-\u2013\u2014](?!\d)|>>|[^\W\d_a-z](?:[^\W_a-z]|[ .'-]){1,30}:\s")
 STYLE = re.compile(r"\{\\[^{}]*\}|<[^<>]*>")
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -359,6 +361,8 @@ def _xliff(document: Document) -> Pieces:
                 f"{document.path}: line {unit.line} is {file_direction}, but the model translates "
                 f"{model_direction}; choose another model or file"
             )
+        if unit.translation and unit.is_partial and not unit.is_kept:
+            document.leave("unit", "left as it was, translated in part", unit.line)
         is_done = unit.is_kept or unit.translation or not unit.text
         if is_done or document.leaves_message(unit.text, unit.line):
             continue
@@ -412,13 +416,13 @@ def _subtitles(document: Document) -> Pieces:
         document.notes.append(
             f"{document.path}: {lines} not translated (no times above): {first:.60}"
         )
-    return [*chain.from_iterable(map(_subtitle_pieces, texts)), kept]
+    return [*chain.from_iterable(_subtitle_pieces(text, is_vtt) for text in texts), kept]
 
 
 def _goes_on(text: list[SubtitleLine], line: SubtitleLine) -> bool:
     """Returns whether a text goes on in this line of the same or the next subtitle."""
     end, start = (STYLE.sub("", words).strip() for words in (text[-1].words, line.words))
-    if re.match(r"[-\u2013\u2014](?!\d)", start):
+    if SPEAKER.match(start) or line.words.lstrip().startswith(("<v ", "<v.")):
         return False
     if line.lead in ("\n", "\r\n", SSA_BREAK):
         return True
@@ -428,7 +432,7 @@ def _goes_on(text: list[SubtitleLine], line: SubtitleLine) -> bool:
     return is_open and sum(len(part.words) for part in [*text, line]) <= MAX_JOINED
 
 
-def _subtitle_pieces(text: list[SubtitleLine]) -> Pieces:
+def _subtitle_pieces(text: list[SubtitleLine], is_vtt: bool) -> Pieces:
     """Returns the pieces of a text whose translation gets as many lines, of lengths in
     proportion.
     """
@@ -442,7 +446,11 @@ def _subtitle_pieces(text: list[SubtitleLine]) -> Pieces:
         return [piece for line in text for piece in (line.lead, *parse_markup(line.words))]
     # An accent of its own takes no place on the screen.
     lengths = [len(composed(line)) for line in lines]
-    divide = partial(in_lines, lengths=lengths, ends=[line.lead for line in others])
+
+    def divide(translation: str) -> str:
+        translation = translation.replace("-->", "--&gt;") if is_vtt else translation
+        return in_lines(translation, lengths, [line.lead for line in others])
+
     divided: Pieces = [
         Checked([piece], divide) if isinstance(piece, Part) else piece for piece in pieces
     ]

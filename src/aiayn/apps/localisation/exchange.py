@@ -29,7 +29,8 @@ STATE = re.compile(
 # In XLIFF: elements around text; others are codes, and so is all that is in them
 PAIRED = ("g", "mrk", "pc", "sub")
 # Codes that begin or end something, with the code of the same number as its other half.
-HALVES = {"bpt": "open", "bx": "open", "sc": "open", "ept": "close", "ex": "close", "ec": "close"}
+HALVES = {"bpt": "open", "bx": "open", "sc": "open", "sm": "open"}
+HALVES |= dict.fromkeys(("ept", "ex", "ec", "em"), "close")
 MAX_DEPTH = 200
 TAG = re.compile(rb"<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>")
 NOT_TEXT = re.compile(r"(<!--.*?-->|<\?.*?\?>)", re.DOTALL)
@@ -168,6 +169,7 @@ class XliffUnit:
     span: tuple[int, int]
     tags: tuple[str, str]  # and what comes before them, which says that it is translated
     is_kept: bool  # it says translate="no"
+    is_partial: bool  # only some of its segments have a translation
 
 
 def read_xliff(content: bytes, path: Path) -> Iterator[XliffUnit]:
@@ -279,6 +281,11 @@ def _xliff_unit(node: Node, source: Node, content: bytes, attributes: dict[str, 
         span=(node.start, stop),
         tags=(before, closing),
         is_kept=attributes.get("translate") == "no",
+        is_partial=target is not None
+        and any(
+            child.attributes.get("mtype") == "seg" and not _text_without_codes(child, content)
+            for child in target.children
+        ),
     )
 
 
@@ -312,7 +319,8 @@ def _coded_tokens(node: Node, content: bytes) -> Iterator[Token]:
         raw = content[child.start : child.end].decode()
         if child.name in HALVES:
             pair_id = attributes.get("rid") or attributes.get("startRef") or attributes.get("id")
-            yield HALVES[child.name], f"{CODE}{pair_id}", raw
+            is_kept = child.name == "sm" and attributes.get("translate") == "no"
+            yield "keep" if is_kept else HALVES[child.name], f"{CODE}{pair_id}", raw
         else:
             yield "alone", child.name, raw
     yield from _text_tokens(content[start : node.stop].decode())

@@ -40,7 +40,8 @@ PASCAL = r"(?P<name>%\d{1,4}:-?[\d.]{0,9}(?i:[duefgnmpsx]))|" + _printf(
     "", "-", "", "(?i:[duefgnmpsx])"
 )
 # Of gcc's messages: `%qE` is in quotation marks, `%<` and `%>` are such marks.
-GCC = rf"(?P<name>%[m<>'RK])|%{NUMBER}[q+#-]{{0,3}}(?:\.(?:\*|\d{{1,4}}))?(?:ll?|[jtwz])?[A-Za-z]"
+GCC = rf"(?P<name>%[m<>'R])|%{NUMBER}[q+#-]{{0,3}}(?:\.(?:\*|\d{{1,4}}))?(?:ll?|[jtwz])?[A-Za-z]"
+GFC = rf"(?P<name>%[C<>'])|%{NUMBER}(?:q?[A-Za-z]|l[diu])"  # of gcc for Fortran
 JAVASCRIPT = _printf(NUMBER, "-+ #0'I", "", "[bcdeEfFgGijosuxX]")
 BRACES = (
     r"\{(?P<name>[^{}\s:!,]{1,100})?(?:,[ \t]{0,9}-?\d{1,4})?"
@@ -219,6 +220,7 @@ FORMATS = {
     "go": Format(GO, "%"),
     "object-pascal": Format(PASCAL, "%"),
     "gcc-internal": Format(GCC, "%", is_numbered=True),
+    "gfc-internal": Format(GFC, "%", is_numbered=True),
     "python": Format(PYTHON, "%"),
     "ruby": Format(RUBY, "%", is_numbered=True),
     **dict.fromkeys(("python-brace", "csharp", "rust", "c++"), Format(BRACES, "{}")),
@@ -231,7 +233,7 @@ FORMATS = {
     ),
     "boost": Format(rf"(?P<name>%\d{{1,2}}%|%\|[^|\n]{{1,60}}\|)|{C}", "%", is_numbered=True),
     "sh": Format(r"\$(?:\w{1,60}|\{\w{1,60}\})", is_ordered=False),
-    **dict.fromkeys(("lisp", "scheme"), Format(r"~[-+\d,'@:]{0,9}[^\W\d]", "~")),
+    **dict.fromkeys(("lisp", "scheme"), Format(r"~(?:[-+\d,@:]|'.){0,9}[^\s\d~]", "~")),
 }
 
 
