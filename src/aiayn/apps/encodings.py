@@ -59,7 +59,8 @@ def decode_document(path: Path, content: bytes, may_declare: bool = True) -> tup
     """
     refuse_utf_32(content, path)
     encoding = next((name for mark, name in MARKS.items() if content.startswith(mark)), "")
-    declared = DECLARED.search(content[:4096]) if may_declare and not encoding else None
+    start = re.sub(rb"(?s)<!--.*?(?:-->|\Z)", b"", content[:4096])
+    declared = DECLARED.search(start) if may_declare and not encoding else None
     if declared and declared[1] != b"CHARSET":  # of a catalogue that nobody has begun
         label = (declared[1] or declared[2]).decode()
         name = ""
@@ -72,6 +73,11 @@ def decode_document(path: Path, content: bytes, may_declare: bool = True) -> tup
             raise DataError(
                 f"{path}: the encoding {label} is not supported; convert the file to UTF-8"
             )
+        with suppress(UnicodeDecodeError):
+            if name != "utf-8" and not content.isascii() and content.decode("utf-8"):
+                raise DataError(
+                    f"{path}: declares the encoding {label} but is UTF-8; correct its declaration"
+                )
     if not encoding:
         refuse_utf_16(content[:64], path)
     try:

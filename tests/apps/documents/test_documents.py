@@ -1034,6 +1034,27 @@ def test_what_is_not_of_its_kind_is_refused_with_file_and_place(name, content, m
     assert "\n" not in str(refusal.value)
 
 
+def test_an_encoding_that_is_declared_in_a_comment_is_none():
+    page = "<!-- <meta charset=koi8-r> --><p>f\u00fcr</p>".encode()
+    assert document("a.html", page).parts[0].text == "f\u00fcr"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.html", "<meta charset=koi8-r><p>f\u00fcr</p>"),
+        (
+            "a.po",
+            'msgid ""\nmsgstr "Content-Type: a; charset=koi8-r"\nmsgid "f\u00fcr"\nmsgstr ""\n',
+        ),
+        ("a.xlf", '<?xml version="1.0" encoding="koi8-r"?><xliff>f\u00fcr</xliff>'),
+    ],
+)
+def test_utf_8_that_says_to_be_another_encoding_is_refused(name, content):
+    with pytest.raises(DataError, match="declares the encoding koi8-r but is UTF-8; correct"):
+        document(name, content)
+
+
 def test_a_character_that_the_encoding_lacks_is_named():
     found = document("a.po", 'msgid ""\nmsgstr "content-type: text/plain; charset=iso-8859-1"\n')
     with pytest.raises(DataError, match=r"a\.po: .* contains '„', .* encoding iso-8859-1 lacks"):
