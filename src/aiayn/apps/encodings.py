@@ -63,12 +63,10 @@ def decode_document(path: Path, content: bytes, may_declare: bool = True) -> tup
     declared = DECLARED.search(start) if may_declare and not encoding else None
     if declared and declared[1] != b"CHARSET":  # of a catalogue that nobody has begun
         label = (declared[1] or declared[2]).decode()
-        name = ""
-        with suppress(LookupError, UnicodeError):
-            name = codecs.lookup(label).name
+        name = _codec_of(label)
         # Browsers read windows-1252 where a page says Latin-1.
         is_page = suffix(path.name) in ("html", "htm", "xhtml")
-        encoding = READ_AS.get(name, label) if is_page else label
+        encoding = READ_AS.get(name, name) if is_page else name
         if name not in ENCODINGS and name not in READ_AS:
             raise DataError(
                 f"{path}: the encoding {label} is not supported; convert the file to UTF-8"
@@ -87,3 +85,15 @@ def decode_document(path: Path, content: bytes, may_declare: bool = True) -> tup
         raise DataError(
             f"{path}: line {line} is not {encoding or 'UTF-8'}; correct or convert it"
         ) from None
+
+
+def _codec_of(label: str) -> str:
+    """Returns Python's name of an encoding; empty if it has none.
+
+    Browsers know further labels, such as x-sjis, windows-874 and iso-8859-8-i.
+    """
+    plain = re.sub(r"(?i)^(?:x-|cs)|-[ei]$", "", label)
+    for name in (label, plain, re.sub(r"(?i)^(?:windows|dos)-", "cp", plain)):
+        with suppress(LookupError, UnicodeError):
+            return codecs.lookup(name).name
+    return ""

@@ -1057,7 +1057,7 @@ def test_utf_8_that_says_to_be_another_encoding_is_refused(name, content):
 
 def test_a_character_that_the_encoding_lacks_is_named():
     found = document("a.po", 'msgid ""\nmsgstr "content-type: text/plain; charset=iso-8859-1"\n')
-    with pytest.raises(DataError, match=r"a\.po: .* contains '„', .* encoding iso-8859-1 lacks"):
+    with pytest.raises(DataError, match=r"a\.po: .* contains '„', .* encoding iso8859-1 lacks"):
         found.encode("„")
 
 
@@ -1089,6 +1089,22 @@ def test_groups_have_all_pieces_in_order_and_few_parts():
 def test_encodings_that_browsers_do_not_have_are_refused(name, document):
     with pytest.raises(DataError, match=f"the encoding {name} is not supported"):
         parse_document(Path("a.html"), document.format(name).encode(), ("en", "de"))
+
+
+@pytest.mark.parametrize(
+    ("label", "codec", "text"),
+    [
+        ("x-sjis", "cp932", "\u65e5\u672c"),
+        ("iso-8859-8-i", "iso8859-8", "\u05e9\u05dc"),
+        ("windows-874", "cp874", "\u0e44\u0e17"),
+        ("x-cp1251", "cp1251", "\u0434\u0430"),
+    ],
+)
+def test_labels_of_encodings_that_only_browsers_know_are_read(label, codec, text):
+    page = f"<meta charset={label}><p>{text}</p>".encode(codec)
+    found = document("a.html", page)
+    assert found.parts[0].text == text
+    assert found.encode(page.decode(codec)) == page
 
 
 def test_latin_1_of_a_page_is_windows_1252_and_comes_back_byte_for_byte():
