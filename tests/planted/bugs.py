@@ -219,8 +219,8 @@ BUGS = [
     Bug(
         "signal_does_not_save",
         "training/callbacks/checkpoint_saver.py",
-        "bool(signal or validations.is_out_of_patience",
-        "bool(validations.is_out_of_patience",
+        "bool(signal or is_end)",
+        "bool(is_end)",
         "training/test_run.py::test_ctrl_c_saves_and_exits_with_130",
     ),
     Bug(
