@@ -284,12 +284,12 @@ class SlurmLauncher(SweepLauncher):
         Raises ConfigError or DataError before the first one is submitted, and ConfigError if SLURM
         refuses one.
         """
-        check_slurm(self.options)
         sweeper = self.config.hydra.runtime.choices["hydra/sweeper"]
         require(
             sweeper == "grid",
             f"hydra/launcher=slurm: does not wait for results; leave out hydra/sweeper={sweeper}",
         )
+        check_slurm(self.options)
         jobs = checked_jobs(self.context, self.config, job_overrides, self.options.score)
         train, evaluate = program.process("train"), program.process("evaluate")
         submit(_distinct(jobs), train, evaluate, self.options)

@@ -255,7 +255,10 @@ def test_a_fitted_vocabulary_is_as_large_as_a_repetitive_text_supports(tmp_path,
     given = composed_options("data=files", *texts, f"data.folder={tmp_path}/data", *more)
     caplog.set_level(logging.INFO)
     fitted = infer_from_text(given).data
-    assert f"fitted   to few different words: data.vocab_size={fitted.vocab_size}" in caplog.text
+    assert (
+        f"fitted   to a text of few different words: data.vocab_size={fitted.vocab_size}"
+        in caplog.text
+    )
     assert 260 < fitted.vocab_size < 300
     assert prepare_corpus(fitted).tokenizer.vocab_size == fitted.vocab_size
     assert caplog.text.count("learning ") == 1

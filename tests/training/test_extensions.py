@@ -304,6 +304,15 @@ def test_two_files_build_one_model_unless_they_bring_the_same_part(text, tmp_pat
         kinds("rotary", "alibi")
 
 
+def test_parts_of_another_type_are_refused(text, tmp_path):
+    (tmp_path / "mine.py").write_text("PARTS = {}")
+    ids = extensions.ids_of_builders(extensions.register_extensions([f"{tmp_path}/mine.py"]))
+    config = composed(*options(text, tmp_path, ""))
+    config = replace(config, model=replace(config.model, parts=ids))
+    with pytest.raises(ConfigError, match=r"extensions: PARTS=\{\}: write PARTS = Parts\(\.\.\.\)"):
+        build_model(config, 280)
+
+
 BUILDERS = {
     "one decoder layer, an output of its own": """
         model.decoder = model.decoder[:1]

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from aiayn.config.rules import is_section, require
+from aiayn.config.rules import is_section, path_or_paths, require
 from aiayn.config.stored import from_dict, to_dict
 from aiayn.config.tasks import METRICS
 from aiayn.errors import (
@@ -234,6 +234,7 @@ def check_extensions(paths: Sequence[str], typed: Mapping[str, Any]) -> dict[str
 
     Raises ConfigError for options of no extension, and for unknown, mistyped or impossible ones.
     """
+    path_or_paths("a Python file", "extensions", paths, may_be_empty=True)
     extensions = load_extensions(paths)
     for name in typed:
         require(
@@ -268,8 +269,8 @@ def _options_of(schema: Any, name: str, typed: Mapping[str, Any]) -> Any:
 
 
 def own_options(cls: type, extension: Mapping[str, Any]) -> Any:
-    """Returns an instance of the `Options` of the file that brings a class, or a class above it,
-    with a run's values (`config.extension`); None without any.
+    """Returns the `Options` of the file that defines a class, or a base class of it, with a run's
+    values (`config.extension`); None if no file declares them.
     """
     for base in cls.__mro__:
         file = base.__module__.removeprefix(EXTENSIONS)
@@ -331,7 +332,7 @@ def measure(
     """Returns what every metric gives, as floats; None, with a warning, for one that fails or gives
     no finite number.
 
-    It must not cost the translations, which took long. Both sides are given in Unicode's form NFC.
+    A metric that fails must not lose the translations. It gets both sides in Unicode's form NFC.
     """
     hypotheses, references = (
         [unicodedata.normalize("NFC", line) for line in lines] for lines in (hypotheses, references)
@@ -357,8 +358,8 @@ def constraining(extensions: Sequence[Extension]) -> list[Extension]:
 
 
 def constraint_of(extensions: Sequence[Extension], tokenizer: Any) -> Callable[..., Any] | None:
-    """Returns what the `constraint(tokenizer)` of all files let a search continue with, one after
-    the other, as `search/beam_search.py` declares it; None without any.
+    """Returns one constraint of the search (`search/beam_search.py`) that applies those of all
+    files in turn; None without any.
     """
     constraints = [extension.module.constraint(tokenizer) for extension in constraining(extensions)]
 
@@ -373,7 +374,7 @@ def constraint_of(extensions: Sequence[Extension], tokenizer: Any) -> Callable[.
 def name_class(cls: type) -> str:
     """Makes models that a caller's Module builds loadable in this process. Returns its file_id.
 
-    Of classes with one source, as a function or a notebook's cell makes them, the latest is taken.
+    If a function or a notebook's cell has made several classes from one source, the latest counts.
     """
     file_id, _ = code_of_class(cls)
     # A file that brings the class may bring PARTS, too

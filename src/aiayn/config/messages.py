@@ -6,23 +6,29 @@ sees it.
 """
 
 import difflib
-import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Sweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    OmegaConfBaseException,
+    ValidationError,
+)
 
 from aiayn.config import program
 from aiayn.config.rules import (
     MAX_DIGITS,
     MAX_NAME,
+    as_option,
     flatten,
     is_section,
     options_of,
@@ -39,15 +45,15 @@ COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, OverflowError)
 # Groups of files in conf/ that are no section of the options.
 FILE_GROUPS = ("ablation", "experiment")
 
-# Settings of Hydra that have an effect on sweeps only. Others have none, or make it write files.
+# Settings of Hydra that affect sweeps only. Others have no effect here, or make Hydra write files.
 OF_SWEEPS = re.compile(r"hydra[./](launcher|sweeper)|hydra\.(verbose|callbacks)")
 OF_ALL = ("hydra.searchpath", "hydra.help")
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 IN_BRACES = re.compile(r"[{,]\s*(\w+)\s*:([^,{}]*)")  # the name and the text of each value
 
-# What PyTorch Lightning, Hugging Face, fairseq, OpenNMT, JoeyNMT, Marian, Sockeye and tensor2tensor
-# call options of this program, where likeness alone does not lead there. A name with a section
-# means that section alone.
+# Names that PyTorch Lightning, Hugging Face, fairseq, OpenNMT, JoeyNMT, Marian, Sockeye and
+# tensor2tensor have for options of this program, unless their spelling is similar enough. A name
+# with a section counts in that section only.
 OTHER_NAMES = {
     "optim.peak_lr": (
         "eta lr learning_rate initial_learning_rate max_lr base_lr peak_learning_rate lrate "
@@ -196,7 +202,7 @@ RESUMES = (
     "checkpoint checkpoint_path load_checkpoint load_from train_from from_checkpoint restore "
     "restore_from restore_file continue restart"
 )
-# What the paper fixes, and other toolkits have options for.
+# What the paper fixes and other toolkits make an option.
 OF_CODE = (
     "optimizer optim.name optim.type scheduler lr_scheduler lr_schedule schedule "
     "lr_scheduler_type learning_rate_schedule decay_method scheduling noam criterion loss "
@@ -248,9 +254,10 @@ def _one_line(error: BaseException, schema: type) -> str:
 
 
 def _unreadable_override(override: str, schema: type) -> str:
-    key, sign, _ = override.partition("=")
+    key, sign, value = override.partition("=")
     if sign:  # the value is not repeated: it may be a secret
-        return f"{key}: its value cannot be read; quote it twice: '{key}=\"value\"'"
+        quoted = '["value","value"]' if value.startswith("[") else '"value"'
+        return f"{key}: its value cannot be read; quote it twice: '{key}={quoted}'"
     if schema is not Config:
         return f"{key}: not an option with a value; name a run with run={key or 'outputs/NAME'}"
     name = key if key in {*options_of(schema), *groups(schema)} else "key"
@@ -261,12 +268,28 @@ def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
     key = error.full_key or ""
     if isinstance(error, (ConfigKeyError, ConfigAttributeError)):
         return no_such_option(key, schema)
+    option = options_of(schema).get(key.partition("[")[0])
+    if isinstance(error, ValidationError) and option is not None:
+        rule = _rule_of_type(option.type, key, error.value)
+        if rule:
+            return f"{written(key, as_option(error.value))}: must be {rule}"
     reason = (error.msg or str(error)).strip().splitlines()[0]
-    if typed := re.match("Value '(.+)' of type '(.+)' could not be converted to Int", reason):
-        number = float(typed[1]) if typed[2] == "float" else math.nan
-        remedy = f"; write {number:.0f}" if number.is_integer() else ""
-        return f"{key}={typed[1]}: must be a whole number{remedy}"
     return f"{key}: {reason}" if key and key not in reason else reason
+
+
+def _rule_of_type(declared: Any, key: str, value: Any) -> str:
+    """Returns what a value of an option must be, from the option's type; "" for other types than
+    these.
+    """
+    expected = get_args(declared)[0] if isinstance(declared, UnionType) else declared
+    if key.endswith("]"):  # data.weights[0], a value in a list
+        [expected] = get_args(expected)
+    if get_origin(expected) is list:
+        return f"a list; write {key}=[{as_option(value)}]"
+    if expected is int and isinstance(value, float) and value.is_integer():
+        return f"a whole number; write {value:.0f}"
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return names.get(expected, "")
 
 
 def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = False) -> None:
@@ -424,7 +447,7 @@ def no_such_option(key: str, schema: type) -> str:
     if schema is Config and key.lower().rpartition(".")[2] in RESUMES.split():
         remedy = "the same command resumes a run; init_from=RUN starts a new one from its weights"
     elif schema is Config and {key.lower(), key.lower().rpartition(".")[2]} & {*OF_CODE.split()}:
-        remedy = "the paper's is used; extensions=FILE, a file of your own, replaces it"
+        remedy = "the paper's is used; extensions=[FILE], a file of your own, replaces it"
     elif near := nearest_option(key, schema):
         remedy = f"did you mean {near}?"
     elif schema is Config and key in options_of(EvaluateConfig):

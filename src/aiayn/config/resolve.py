@@ -16,7 +16,7 @@ from aiayn.config.model import ModelConfig
 from aiayn.config.rules import is_section, options_of, require
 from aiayn.config.schema import Config
 from aiayn.config.training import OptimConfig, TrainerConfig
-from aiayn.errors import ConfigError
+from aiayn.errors import ConfigError, counted
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=Config)
@@ -61,7 +61,7 @@ def preset_for(pairs: int) -> SizePreset:
 
 
 def usual_steps(pairs: int, steps_per_epoch: int) -> int:
-    """Steps of the usual number of epochs, to two digits."""
+    """Returns the steps of the usual number of epochs, rounded to two digits."""
     return min(MAX_STEPS, int(float(f"{preset_for(pairs).epochs * steps_per_epoch:.2g}")))
 
 
@@ -81,7 +81,9 @@ def model_of(preset: SizePreset) -> dict[str, Any]:
 
 
 def check_open_model(options: Config) -> None:
-    """Raises ConfigError if the sizes that are given fit no model that the text could choose."""
+    """Raises ConfigError if the given sizes fit none of the models that could be inferred from the
+    text.
+    """
     refusal = None
     for preset in SIZE_PRESETS:
         try:
@@ -152,12 +154,12 @@ def infer_sizes(
         # A small text cannot fill a large vocabulary, a repetitive one not even a small one.
         size = min(preset.vocab_size, max(300, pairs // 2))
         if options.data.vocab_size is None and (supported := supported_vocab_size(size)) < size:
-            log.info("fitted   to few different words: data.vocab_size=%d", supported)
+            log.info("fitted   to a text of few different words: data.vocab_size=%d", supported)
             size = supported
         values["data.vocab_size"] = size
         values["data.tokens_per_step"] = max(preset.tokens_per_step, options.data.max_length + 1)
         inferred = _of_open(options, values)
-        _log_inferred(inferred, f"{pairs:,} pairs")
+        _log_inferred(inferred, counted(pairs, "pair"))
     return _rebuilt(SizedConfig, options, inferred)
 
 
@@ -198,7 +200,7 @@ def resolve(options: SizedConfig, pairs: int, steps_per_epoch: int) -> RunConfig
         "trainer.checkpoint_every": max(1, min(MAX_INTERVAL, steps // 50)),
     }
     inferred = _of_open(options, intervals)
-    _log_inferred(inferred, f"{steps:,} steps")
+    _log_inferred(inferred, counted(steps, "step"))
     warmup = optim.warmup_steps or usual_warmup
     # Equation (3) with lr_scale 1 has its peak at (d_model * warmup)^-0.5.
     d_model, scale = options.model.d_model, optim.lr_scale

@@ -107,7 +107,10 @@ def build_from_parts(config: RunConfig, vocab_size: int) -> Transformer:
     """
     papers, brought = vars(Parts()), {}
     for code in builders_of(config.model.parts):
-        for name, part in vars(getattr(code, "PARTS", Parts())).items():
+        parts = getattr(code, "PARTS", Parts())
+        is_typed = isinstance(parts, Parts)
+        require(is_typed, f"extensions: PARTS={parts!r:.40}: write PARTS = Parts(...)")
+        for name, part in vars(parts).items():
             if part is not papers[name]:
                 twice = f"extensions: two of them define the part {name}; combine them in one file"
                 require(name not in brought, twice)
