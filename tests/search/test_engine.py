@@ -494,9 +494,9 @@ def test_a_model_with_other_code_is_translated_in_torch_and_the_line_says_what_i
     monkeypatch.setattr(build, "restore", lambda model, checkpoint: None)
     found, line = opened(stored(checkpoint, tmp_path))
     assert isinstance(found, Translator)
-    assert line.startswith("engine   torch, float32, cpu: CTranslate2 cannot express ")
+    assert line.startswith("engine   torch, float32, cpu: CTranslate2 does not support ")
     assert re.search(CHANGES[change][1], line)
-    with pytest.raises(ConfigError, match="engine=ctranslate2: CTranslate2 cannot express"):
+    with pytest.raises(ConfigError, match="engine=ctranslate2: CTranslate2 does not support"):
         opened(stored(checkpoint, tmp_path), engine="ctranslate2")
 
 

@@ -92,11 +92,11 @@ def test_it_is_the_one_that_the_trainer_gives_it(environment, variables, expecte
 @pytest.mark.parametrize(
     ("variables", "rank", "line"),
     [
-        ({"LOCAL_RANK": 1}, 1, "one device, but the environment sets rank 1: unset LOCAL_RANK"),
+        ({"LOCAL_RANK": 1}, 1, "trainer.devices=1: the environment sets rank 1; unset LOCAL_RANK"),
         (
             {"RANK": 2, "WORLD_SIZE": 3},
             2,
-            "one device, but the environment sets rank 2: unset RANK",
+            "trainer.devices=1: the environment sets rank 2; unset RANK",
         ),
         (
             {"SLURM_NTASKS": 4, "SLURM_JOB_NAME": "job"},

@@ -203,7 +203,7 @@ def test_an_export_has_both_tokenizers_and_marian_is_refused(
 ):
     monkeypatch.setattr(exports, "find_spec", lambda name: name)
     with pytest.raises(
-        RefusedError, match=r"--format marian cannot express .*model\.tie_embeddings"
+        RefusedError, match=r"--format marian does not support .*model\.tie_embeddings"
     ):
         exports.export_marian(checkpoints.load(RunFolder(run).last), tmp_path / "model")
 

@@ -42,7 +42,7 @@ def split(
         "unusable"
     )
     if report.dropped:
-        print(f"unusable, with the first of each reason: {report.reasons()}")
+        print(f"unusable pairs, with the first of each reason: {report.reasons()}")
     texts = f"data.train={out}/train data.val={out}/val data.test={out}/test"
     print(f"next     {program.typed('train')} data=files {texts} \\")
     tags = {tagged(name)[0] for name in files}

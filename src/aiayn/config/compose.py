@@ -58,12 +58,11 @@ BELOW_HOME = re.compile(r"""(?:^|(?<=[\[,]))(~/[^\[\],'"(){}\s]*)(?=[\],]|$)""")
 
 
 def for_hydra(override: str, schema: type) -> str:
-    """Returns an override as Hydra has to read it: without +, and a value that is text with the
-    characters as typed.
+    """Returns an override for Hydra: without +, and so quoted that a text keeps the characters as
+    typed.
 
-    Hydra would read name=2_16 as 216, data.train=1e6 as 1000000.0, and name=true as True. It would
-    not read ~/text, whose ~ becomes the home folder. + would add an option, and there is none to
-    add: it is checked like all others.
+    Hydra would read name=2_16 as 216, data.train=1e6 as 1000000.0, and name=true as True. It cannot
+    read ~/text, so ~ becomes the home folder. + adds options, and all options exist already.
     """
     key, sign, value = override.lstrip("+").partition("=")
     option = options_of(schema).get(key)
@@ -233,8 +232,8 @@ def default_name(choices: Mapping[str, str], init_from: str | None = None) -> st
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a composition begins: conf/NAME.yaml, unless `--config-path` or `--config-dir` say
-    otherwise.
+    """The file that a composition begins with: conf/NAME.yaml, unless `--config-path` or
+    `--config-dir` name another folder.
     """
 
     name: str

@@ -20,7 +20,7 @@ from aiayn.config.rules import (
 )
 from aiayn.config.tasks import TASKS
 
-# Of data.tokenizer, besides bpe
+# The algorithms of data.tokenizer besides bpe
 OTHER_ALGORITHMS = ("unigram", "characters")
 # What a run takes over from the one that `init_from` names.
 OF_VOCABULARY = ("vocab_size", "src_vocab_size", "lowercase", "tokenizer", "tokenizer_pairs")
@@ -82,7 +82,9 @@ class DataOptions(Options):
     lowercase: bool = option(
         "true: lower-case all text, as some published recipes do",
     )
-    tags: str = option("part-of-speech tags in parsing", choices=("kept", "xx"))
+    tags: str = option(
+        "parsing: keep part-of-speech tags, or replace each with XX", choices=("kept", "xx")
+    )
     drop_duplicates: str | None = option(
         "keep only the first of equal training pairs; normalised ignores case and punctuation",
         choices=("exact", "normalised"),
@@ -103,7 +105,7 @@ class DataOptions(Options):
         "refuse text whose sides are swapped or in neither language of data.val", absent=True
     )
     max_expansion: int = mutable_option(
-        "files: how many times its size a compressed file may expand to, above 64 MB",
+        "files: largest expanded size above 64 MB, in multiples of the compressed size",
         least=1,
         absent=200,
     )

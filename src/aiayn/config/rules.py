@@ -1,8 +1,8 @@
 """How options are declared, and the rules they share: each raises ConfigError in one line that
 names the option.
 
-Type, help, rule, and what may become of an option later stand where it is declared; its value
-stands in conf/, and nowhere else.
+An option's declaration has its type, help and rule, and says whether it may change; its value is in
+conf/ alone.
 """
 
 import os
@@ -37,7 +37,7 @@ HUGE = 10**MAX_DIGITS
 MAX_NAME, MAX_PATH = 200, 1000
 MAX_LANGUAGE = 35  # RFC 5646, section 4.4.1
 
-TAG = r"<[^<>\s]+>"  # of a corpus, and other words that are never divided
+TAG = r"<[^<>\s]+>"  # a corpus's tag, or another word that is never divided
 NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 T = TypeVar("T", bound="Options")
@@ -117,14 +117,13 @@ def option(
 ) -> Any:
     """Returns the field of an option.
 
-    help: what `--help` says about it.
-    rule, called with the option's name and its value, or least and most, or choices: what
-    `Options` checks. default: only where conf/ has none, see `option_group`.
-    absent: of an option that was added later, the value that runs had which were stored without it.
-    inferred_from_data: the option may be null until `config/resolve.py` infers it from the training
-    text. mutable_on_resume, as of every `mutable_option`: the option may change between two starts
-    of a run, because no training step depends on it. All others define the training, and a run
-    continues only with the values that it began with.
+    help: what `--help` says about it. rule: `Options` calls it with the option's name and value;
+    least and most, or choices, are rules, too. default: used only if conf/ has no value, see
+    `option_group`. absent: for an option that was added later, the value of runs that were stored
+    without it. inferred_from_data: the option may be null until `config/resolve.py` infers it from
+    the training text. mutable_on_resume, as of every `mutable_option`: the option may change
+    between two starts of a run, because no training step depends on it. All others define the
+    training, and a run continues only with the values that it began with.
     """
     if least is not None:
         rule = partial(at_least, least=least, most=most)

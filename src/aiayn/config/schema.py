@@ -2,8 +2,8 @@
 
 The options of a group, such as those of `conf/model/`, have a file of that name here, with their
 types, rules and help; `training.py` has three groups. Rules across groups stand in `Config`. Values
-stand in `conf/`. An option
-that is added later declares the value of runs that were stored without it (`absent`).
+stand in `conf/`. An option that is added later declares the value of runs that were stored without
+it (`absent`).
 
 A field with `inferred_from_data` may be null until `config/resolve.py` has fitted it to the text.
 The rooms behind `train` see resolved classes, such as `ModelConfig`, whose sizes are numbers.

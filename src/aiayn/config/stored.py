@@ -162,8 +162,8 @@ def too_late(stored: Config, options: Config) -> str:
 
 
 def _differ(key: str, old: Any, new: Any) -> bool:
-    """Returns whether two values of an option mean something else: 1 is one step of an epoch, and
-    1.0 are all of them.
+    """Returns whether two values of an option mean different things: 1 is one step of an epoch, 1.0
+    is all.
     """
     is_count_or_share = key in ("trainer.limit_train_steps", "trainer.overfit_steps")
     return old != new or (is_count_or_share and {str(old), str(new)} == {"1", "1.0"})

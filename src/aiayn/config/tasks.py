@@ -142,7 +142,5 @@ class Task:
         raise NotImplementedError
 
     def score_rows(self, brackets: Mapping[str, Any] | None) -> Sequence[tuple[str, str]]:
-        """Returns (name, text) of what the printed table says below the scores of an
-        evaluation.json.
-        """
+        """Returns (name, text) of the rows that the printed table adds below the scores."""
         return []

@@ -145,7 +145,7 @@ def composed(text: str) -> str:
 
 @cache
 def _is_mark(character: str) -> bool:
-    """Whether a character is an accent, or decomposes into accents."""
+    """Returns whether a character is an accent, or decomposes into accents."""
     return unicodedata.combining(unicodedata.normalize("NFD", character)[0]) > 0
 
 
@@ -286,7 +286,7 @@ def equal_sides(src: str, tgt: str) -> bool:
 
 
 def lacks_letters(*sides: str) -> bool:
-    """Whether a side of a pair has no letter."""
+    """Returns whether a side of a pair has no letter."""
     return not all(any(map(str.isalpha, side)) for side in sides)
 
 

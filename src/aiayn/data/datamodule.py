@@ -81,7 +81,8 @@ class TranslationDataModule(pl.LightningDataModule):
                 "the number of pairs only by `aiayn train`; set both"
             )
         self.config = DataConfig(**vars(config))
-        # Lightning reads it: does one process of each machine call `prepare_data`, or one of all?
+        # Lightning reads it: whether one process of each machine calls `prepare_data`, or one of
+        # all.
         self.prepare_data_per_node = self.config.prepare_per_node
         self.seed = seed
         self.devices = devices
@@ -250,8 +251,8 @@ class TranslationDataModule(pl.LightningDataModule):
         numbers: Callable[[], range] | None = None,
         workers: int = 0,
     ) -> DataLoader:
-        """Loads what `make` returns for this rank's of `count` numbers, or of those that `numbers`
-        returns.
+        """Returns a loader of `make(number)` for this rank's share of `count` numbers, or of those
+        that `numbers` returns.
         """
         indices: Any = range(sys.maxsize)  # each is its own number
         return StepLoader(
@@ -269,7 +270,7 @@ class TranslationDataModule(pl.LightningDataModule):
 
 
 class RankSampler(DistributedSampler, SequentialSampler):
-    """This rank's numbers of a range, every W-th; all of W ranks get equally many.
+    """Samples every W-th number of a range for this rank; all W ranks get equally many.
 
     Lightning would replace a sampler of any other class than these two bases: on several devices by
     its own DistributedSampler, with `overfit_batches` by a SequentialSampler. Neither knows what
@@ -297,8 +298,8 @@ class RankSampler(DistributedSampler, SequentialSampler):
 
 
 def limited_batches(plan: BatchPlan, trainer: pl.Trainer) -> int:
-    """Returns a rank's batches of an epoch by `limit_train_batches`: a number, which may exceed
-    all, or a share.
+    """Returns the number of a rank's batches in an epoch. `limit_train_batches` is a number, which
+    may be too large, or a share.
     """
     limit, batches = trainer.limit_train_batches, plan.steps_per_epoch * plan.micro_batches
     return limit if isinstance(limit, int) else int(limit * (batches // trainer.world_size))

@@ -1,4 +1,4 @@
-"""A development and a test set, cut off from parallel text."""
+"""Splits a development and a test set off parallel text."""
 
 import random
 from itertools import chain

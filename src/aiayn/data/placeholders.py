@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Collection
 
-# All patterns take time in proportion to a text's length, whatever is in it: no part of it is
-# scanned for each of many places where a match might begin.
+# All patterns take time in proportion to a text's length: no part of it is scanned again for each
+# place where a match might begin.
 # `{name}`, `{0}`, `${name}`, `{{ name }}`, `{% if x %}`, `{# note #}`; `%s`, `%1$s`, `%(x)d`,
 # `%{x}`, `%.2f`; `%@` and `%1$@` of Apple, `%1` and `%L1` of Qt; `&amp;`; web and mail addresses,
 # host names; emoji; versions such as `v2.13.0` and numbers of accounts (IBAN), in groups or not.

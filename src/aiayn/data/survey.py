@@ -1,5 +1,5 @@
-"""What looks wrong in a text before anybody trains on it: sides in the wrong language are refused,
-likely faults are counted in a sample and reported with the option that drops them.
+"""Surveys a text before training: refuses sides in the wrong language, counts likely faults in a
+sample, and reports them with the option that drops them.
 
 Exchanged columns, swapped prefixes and files in a third language look like any other text to a
 training. Their words do not: two texts in one language share their frequent words, whatever they

@@ -192,7 +192,9 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
     except OSError as error:
         raise RefusedError(f"{path}: cannot be read ({error.strerror})") from error
     if not is_archive:
-        raise RefusedError(f"{path}: damaged or not a checkpoint of this program (no archive)")
+        raise RefusedError(
+            f"{path}: damaged or not a checkpoint of this program (no archive); choose another"
+        )
     return path
 
 

@@ -34,7 +34,7 @@ from aiayn.search.fast_translator import ABOUT, FORMAT, converted_folder, finger
 from aiayn.token_ids import BOS_ID, EOS_ID, UNK_ID
 
 POSITIONS = 4096  # size of the tables of sinusoids; torch translates longer lines
-# What can stand in a model that is converted: modules of exactly these classes.
+# A model can be converted if its modules are of exactly these classes.
 EXPRESSIBLE = (
     Transformer,
     EncoderLayer,
@@ -55,8 +55,8 @@ EXPRESSIBLE = (
 
 
 def why_not_converted(model: Transformer) -> str | None:
-    """Returns what of a model CTranslate2 cannot express, in words; None if it can. The model is
-    not accelerated.
+    """Names the part of a model that CTranslate2 does not support; None if it supports all of it.
+    The model is not accelerated.
     """
     if model.config.attention_window is not None:
         return f"model.attention_window={model.config.attention_window}"
@@ -202,8 +202,8 @@ def _projections(module: MultiHeadAttention) -> list[Tensor]:
 def write_converted(
     path: Path, checkpoint: Checkpoint, model: Transformer, into: Path | None = None
 ) -> tuple[Path, dict[str, Any]]:
-    """Converts the model of a checkpoint file, by default beside it, and removes what was converted
-    of its name before.
+    """Converts the model of a checkpoint file, by default beside it, and removes earlier
+    conversions of a file of this name.
 
     Returns the new folder, whole under its final name, and what `FastTranslator` needs besides
     CTranslate2's own files. Raises OSError if it cannot be written.

@@ -1,5 +1,5 @@
-"""Chooses the engine: CTranslate2 wherever it supports model and options, else torch; and says
-which, and why.
+"""Chooses the engine, CTranslate2 if it supports model and options, else torch, and gives the
+reason.
 
 Nothing here imports torch before it is needed.
 """
@@ -86,9 +86,7 @@ def open_translator(choice: Choice) -> Iterator[tuple[LineTranslator, str]]:
 def _made_of(
     choice: Choice,
 ) -> "tuple[tuple[Checkpoint, SearchOverrides, str, str, list[Checkpoint]], list[Extension]]":
-    """Returns the arguments of `load_translator`, whose models may have parts of the extensions
-    from now on, and these.
-    """
+    """Registers the extensions. Returns the arguments of `load_translator`, and the extensions."""
     from aiayn.runs.checkpoints import load
 
     extensions = register_extensions(choice.extensions)
@@ -187,7 +185,7 @@ def _convert(choice: Choice, path: Path, temporary: Path) -> tuple[Path, dict[st
     (checkpoint, *_), _ = _made_of(choice)
     model = load_model(checkpoint)
     if reason := why_not_converted(model):
-        raise _UnableError(f"CTranslate2 cannot express {reason}")
+        raise _UnableError(f"CTranslate2 does not support {reason}")
     if checkpoint.config.model.parts is None:
         with suppress(OSError):  # a folder that only its owner may write, or a full disk
             return write_converted(path, checkpoint, model)

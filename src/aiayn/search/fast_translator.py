@@ -1,8 +1,8 @@
 """Translation by CTranslate2, without torch: the same model and the same options of search, several
 times as fast.
 
-The model was converted once, into a folder beside its checkpoint (`search/convert.py`).
-CTranslate2 differs from `beam_search` in four ways, for each of which this module makes up:
+The model was converted once, into a folder beside its checkpoint (`search/convert.py`). CTranslate2
+differs from `beam_search` in four ways, and this module compensates for each:
 
 - It divides log P by |Y|^alpha. So all hypotheses that it finished are ranked anew by the run's own
   length penalty. If the last step finishes more hypotheses than end a search, CTranslate2 leaves

@@ -1,4 +1,4 @@
-"""Text to text around a search: what every engine does with lines before and after it searches."""
+"""Turns lines into subwords before a search, and its results into text, for every engine."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]  # called with the number of lines done an
 
 
 def longest_first(ids: SubwordIds) -> list[int]:
-    """Returns the numbers of the lines that have subwords, of the longest line first."""
+    """Returns the numbers of the lines that have subwords, the longest line first."""
     lines = [number for number, line in enumerate(ids) if line]
     return sorted(lines, key=lambda number: len(ids[number]), reverse=True)
 

@@ -22,8 +22,8 @@ from aiayn.search.translator import Translator, load_translator
 
 
 class SplitTranslator(LineTranslator):
-    """Deals lines out in equal parts, in their order: one to this process, the others to further
-    ones.
+    """Splits lines into equal consecutive parts: one for this process and one for each further
+    process.
     """
 
     def __init__(self, translator: Translator, others: list[Connection]):

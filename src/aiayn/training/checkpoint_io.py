@@ -236,8 +236,8 @@ def refuse_unsavable(state: Any, name: str = "") -> None:
 
 
 def steps_to_average(folder: Path, settings: TrainerConfig, end: int | None = None) -> list[int]:
-    """Steps of the last regular checkpoints; those saved because of a signal would change the
-    average.
+    """Returns the steps of the last regular checkpoints; those saved because of a signal would
+    change the average.
 
     `end` is the last step of a run that stopped early, by default `max_steps`.
     """

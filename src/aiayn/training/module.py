@@ -456,7 +456,7 @@ def compile_layers(model: Transformer, backend: str = "inductor") -> None:
 
 def seed_device(seed: int, device: torch.device) -> None:
     """Seeds the generators of the CPU and of this device; torch.manual_seed would seed all GPUs of
-    the machine. Also those of Python and numpy, which code of an extension may draw from.
+    the machine. Seeds Python and numpy, too, for code of extensions.
     """
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -49,8 +49,8 @@ from aiayn.training.module import TranslationModule
 log = logging.getLogger(__name__)
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.02}  # of log-probabilities in float32
-# Of a long target that are decoded one by one, each with all of the weights: a narrow model of the
-# same code does it 20 times as fast as the run's own.
+# Positions of a long target that are decoded one by one. A narrow model of the same code does so 20
+# times as fast as the run's own.
 POSITIONS, NARROW_POSITIONS = 16, 256
 NARROW_HEAD = 8  # d_k and d_v
 NARROW_VOCAB = 300
@@ -213,8 +213,9 @@ def code_faults(
 ) -> dict[str, float]:
     """Compares what other targets, padding, neighbours and distance change. Returns the faults.
 
-    Of a narrow model of the same code, if that builds one, in a sentence of `max_length` subwords;
-    else of the run's own, at the beginning of one. Raises NonFiniteOutputError.
+    Compares in a narrow model of the same code, if the code builds one, over a sentence of
+    `max_length` subwords; else in the run's own, at the beginning of one. Raises
+    NonFiniteOutputError.
     """
     config, device = checkpoint.config, next(model.parameters()).device
     vocab_size = smaller_vocabulary(config, checkpoint.vocab_size)
@@ -335,8 +336,8 @@ def searched(model: Transformer, src: Tensor, tgt_in: Tensor) -> Tensor:
 
 
 def moved(model: Transformer, seed: int, noise: float = 0.5) -> Transformer:
-    """Adds noise to every weight of a model in place: this share of what it is or, at zero, might
-    become.
+    """Adds noise to every weight of a model in place: a share of its size or, at zero, of its usual
+    size.
     """
     values = torch.empty(65_521).uniform_(-1, 1, generator=torch.Generator().manual_seed(seed))
     for weight in model.parameters():

@@ -168,8 +168,8 @@ def step_form(config: SizedConfig, hardware: Hardware, research: Research) -> St
 
 
 def _why_not(name: str, value: bool | str, *obstacles: tuple[object, str]) -> str | None:
-    """Returns why a form is not taken: impossible, or not wanted. Raises ConfigError if it is
-    both.
+    """Returns why a form of the step is not used: it is impossible, or turned off. Raises
+    ConfigError if it is asked for and impossible.
     """
     reason = next((reason for is_met, reason in obstacles if is_met), None)
     if value is True and reason:
@@ -183,7 +183,7 @@ def make_data(
     """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of
     the source.
 
-    Which ranks prepare it, `data.prepare_per_node` says.
+    `data.prepare_per_node` decides which ranks prepare it.
     """
     datamodule = research.datamodule(
         replace(config.data, max_tokens_per_device=tokens_per_device(config)),

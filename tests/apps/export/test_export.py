@@ -303,7 +303,7 @@ def test_what_a_format_cannot_express_is_refused_by_name(
     monkeypatch.setattr(module, "find_spec", lambda name: name)
     config = replace(checkpoint.config.model, **model)
     weights = Transformer(config, checkpoint.vocab_size).state_dict()
-    with pytest.raises(RefusedError, match=f"--format {target} cannot express {message}"):
+    with pytest.raises(RefusedError, match=f"--format {target} does not support {message}"):
         load_from("aiayn.exporters", target)(
             replace(changed(checkpoint, **model), weights=weights), tmp_path / "model"
         )
@@ -338,7 +338,7 @@ def test_a_model_with_parts_of_an_extension_is_never_written_as_the_papers(
     assert "gelu.py" in unnamed.err or "Gelu" in unnamed.err
     named = run_application(*command, "--extension", "gelu.py")
     assert named.code == 4
-    assert f"--format {target} cannot express encoder.0.feed_forward (Gelu" in named.err
+    assert f"--format {target} does not support encoder.0.feed_forward (Gelu" in named.err
     assert not (tmp_path / "model").exists()
 
 

@@ -234,7 +234,7 @@ def test_a_file_without_a_key_or_in_another_encoding_is_refused(tmp_path, text):
     (tmp_path / "keys").write_bytes(text)
     with pytest.raises(
         ConfigError,
-        match=r"--api-key-file .*keys: (contains no key|cannot be read|line 2 is not ASCII)",
+        match=r"--api-key-file .*keys: (contains no key|cannot be read|line 2: a key must be printable ASCII)",
     ):
         read_keys(tmp_path / "keys")
 

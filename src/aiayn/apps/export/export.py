@@ -1,6 +1,6 @@
 """Exports a model and its tokenizer to CTranslate2, and to Marian in Hugging Face's transformers.
 
-Models that a format cannot express are refused.
+Models that a format does not support are refused.
 """
 
 import json
@@ -91,7 +91,7 @@ def _exportable(
     model = load_model(checkpoint)
     if reason := why_not(model):
         raise RefusedError(
-            f"--format {target} cannot express {reason}; translate with `aiayn translate` instead"
+            f"--format {target} does not support {reason}; translate with `aiayn translate` instead"
         )
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RefusedError(f"{folder}: exists and is not an empty folder; choose a new one")
@@ -99,7 +99,7 @@ def _exportable(
 
 
 def _why_not_marian(model: Transformer) -> str | None:
-    """Returns what Marian cannot express of a model, in words; None if it can express all."""
+    """Names the part of a model that Marian does not support; None if it supports all of it."""
     if reason := why_not_converted(model):
         return reason
     config, per_head = model.config, model.config.d_model // model.config.n_heads

@@ -68,7 +68,6 @@ def read_keys(path: Path) -> list[str]:
     for number, line in enumerate(lines, 1):
         require(
             (line.isascii() and line.isprintable()) or line.startswith("#"),
-            f"--api-key-file {path}: line {number} is not ASCII or not printable, as a bearer "
-            "token must be; choose another key",
+            f"--api-key-file {path}: line {number}: a key must be printable ASCII; choose another",
         )
     return keys

@@ -1,4 +1,4 @@
-"""When a run saves, and when it stops."""
+"""Decides when a run saves and when it stops."""
 
 import logging
 import math
@@ -38,9 +38,8 @@ class CheckpointSaver(Checkpoint):
     after the last one that has it: on fast GPUs writing it every time would take as long as
     training.
 
-    Lightning calls callbacks of this kind last: what the validation of the same step found is
-    known, and whether another callback, such as EarlyStopping or the Timer of `max_time`, has asked
-    for an end.
+    Lightning calls callbacks of this kind last. So the step has been validated, and another
+    callback, such as EarlyStopping or the Timer of `max_time`, may have asked for a stop.
     """
 
     SMALL = 100e6  # bytes of an optimizer's state that is saved every time
@@ -54,12 +53,12 @@ class CheckpointSaver(Checkpoint):
     weights_at_end: Tensor | None = None  # sums of each, at the last step
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Finishes what an interruption after the last validation skipped; another `best_metric`
-        has another best.
+        """Does what an interruption after the last validation skipped, and updates best.ckpt if
+        `best_metric` has changed.
         """
         step, validations = self.run.start_step, self.services.validations
         folder = self.services.folder.checkpoints
-        # What refuses an option or a module comes before they are stored.
+        # Options and module are checked before they are stored.
         if not trainer.optimizers[0].state_dict():  # Lightning's stand-in for none
             raise ConfigError(
                 f"{type(pl_module).__name__}: configure_optimizers returns no optimizer"
@@ -150,7 +149,7 @@ class CheckpointSaver(Checkpoint):
         if self.services.stop.on_any_rank(is_lost):
             log.warning(
                 "warning  a callback changed the weights after step %d was saved: saved again, as "
-                "last.ckpt; averaged.ckpt holds them alone with trainer.average_last=1",
+                "last.ckpt; for averaged.ckpt to hold only these, set trainer.average_last=1",
                 step,
             )
             self._save(trainer, path, with_state=True)
@@ -158,7 +157,7 @@ class CheckpointSaver(Checkpoint):
     def on_step_end(
         self, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch, step: int
     ) -> None:
-        """Saves the step if it is due, and says whether the training stops after it."""
+        """Saves the step if it is due, and stops the training after it if asked to."""
         settings, folder = self.run.config.trainer, self.services.folder.checkpoints
         self.services.writer.raise_error()
         if step == self.run.start_step + 1 and trainer.world_size > 1:

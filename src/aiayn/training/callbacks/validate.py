@@ -1,4 +1,4 @@
-"""Validation between training steps: when, and what of it is written and shown."""
+"""Validates between training steps; writes and shows the results."""
 
 import logging
 from contextlib import suppress
@@ -38,11 +38,11 @@ class ValidationScores(pl.Callback):
         lines = validated_lines(run.config, len(run.validation_text[0]))
         self.sources, self.references = ([side[n] for n in lines] for side in run.validation_text)
         self.hypotheses: list[str] = []  # of the current validation
-        # Metrics that gave no number in it; callbacks of Lightning see their last ones
+        # Metrics without a number in it; Lightning's callbacks still see their previous values
         self.failed: list[str] = []
         self.task = task_of(run.config.data.task)
         self.language = target_language(self.sources, run.config.data.tgt_lang)
-        # Refused before training
+        # Text that cannot be scored is refused before training.
         self.task.check_text(self.sources, self.references, self.language)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -59,8 +59,8 @@ class ValidationScores(pl.Callback):
         scores = self.task.val_scores(self.hypotheses, self.sources, self.references, self.language)
         metrics = self.run.research.metrics if trainer.is_global_zero else {}
         measured = measure(metrics, self.hypotheses, self.references, self.sources)
-        # One rank's for all: of a metric that draws samples each would have its own, and stop at
-        # its own step.
+        # All ranks take the values of rank 0: a metric that samples would give each its own, and
+        # they would stop at different steps.
         measured = trainer.strategy.broadcast(measured)
         own_scores = {f"val/{name}": value for name, value in measured.items()}
         self.failed = [name for name, value in own_scores.items() if value is None]

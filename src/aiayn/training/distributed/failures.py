@@ -96,8 +96,8 @@ class ExplainFailures(pl.Callback):
     """Turns the loss of a rank or a worker, and out-of-memory errors, into a ResourceError that
     says what to do.
 
-    The explanation is found before Lightning's teardown, which may wait for a lost rank's GPU for
-    ever: this process ends without it then.
+    It explains before Lightning's teardown, which could wait for a lost rank's GPU for ever; then
+    this process ends without a teardown.
     """
 
     run: RunSpec

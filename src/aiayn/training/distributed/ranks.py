@@ -1,5 +1,5 @@
-"""The processes of a run: which rank this one is, how those of this machine start, what they tell
-each other besides gradients, and how each notices that another one has died.
+"""The processes of a run: finds the rank of this one, starts the others of this machine, passes
+messages between them, and notices when one has died.
 """
 
 import os
@@ -47,16 +47,15 @@ def global_rank() -> int:
 
 
 def find_rank(settings: TrainerOptions) -> None:
-    """Sets what `global_rank` returns to what it will be once there is a Trainer.
+    """Lets `global_rank` return now what it will return once there is a Trainer.
 
-    Lightning itself, when it is imported, looks at no NODE_RANK: on every machine it would be 0
-    until then.
+    Lightning ignores NODE_RANK when it is imported, so until then it would be 0 on every machine.
     Raises ConfigError where the environment contradicts `trainer.devices` and `trainer.num_nodes`.
     """
     if settings.world_size == 1 and (rank := global_rank()):
         stray = [name for name in RANK_VARIABLES if name in os.environ]
         raise ConfigError(
-            f"one device, but the environment sets rank {rank}: unset {' '.join(stray)}"
+            f"trainer.devices=1: the environment sets rank {rank}; unset {' '.join(stray)}"
         )
     try:
         environment = next(
