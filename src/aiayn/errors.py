@@ -112,6 +112,8 @@ def writing(path: object, remedy: str = "make room or choose another folder") ->
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             remedy = "make it writable, or work on a copy in a folder that is"
+        elif error.errno in (errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+            remedy = "choose another path"
         raise ResourceError(
             f"{path}: cannot be written ({error.strerror or error}); {remedy}"
         ) from error

@@ -518,6 +518,8 @@ def test_results_go_to_another_folder_where_the_run_cannot_be_written(run, tmp_p
     before = sorted(run.rglob("*"))
     with pytest.raises(ResourceError, match=r"is read-only\); name another folder .*, out=FOLDER"):
         evaluate(options(run))
+    with pytest.raises(ResourceError, match=r"is a file\); name another folder"):
+        evaluate(options(run, out=__file__))
 
     evaluate(options(run, out=str(tmp_path / "scores")))
 

@@ -122,7 +122,7 @@ def test_a_skipped_step_leaves_weights_and_moments_as_they_were_and_is_reported(
     assert [r for r in measured(tmp_path / "run") if "train/skipped_steps" in r] == [
         {"step": 5, "train/skipped_steps": 1}
     ]
-    assert "1 step skipped so far, because loss or gradient was NaN or infinite" in end.said
+    assert "steps skipped so far, because loss or gradient was NaN or infinite: 1" in end.said
     for _, payload in saved(tmp_path / "run"):
         assert_finite(payload)
     for line in (tmp_path / "run" / "metrics.jsonl").read_text().split("\n")[:-1]:

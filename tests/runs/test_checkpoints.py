@@ -824,9 +824,10 @@ def test_a_missing_run_is_answered_with_the_run_of_a_similar_name(tmp_path):
         (errno.EROFS, "make it writable"),
         (errno.EACCES, "make it writable"),
         (errno.ENOSPC, "make room"),
+        (errno.ENOTDIR, "choose another path"),
     ],
 )
-def test_a_folder_that_may_not_be_written_asks_for_no_room(number, remedy):
+def test_only_a_full_disk_is_asked_for_room(number, remedy):
     message = rf"^run: cannot be written \(.*\); {remedy}"
     with pytest.raises(ResourceError, match=message), writing("run"):
         raise OSError(number, os.strerror(number))

@@ -160,8 +160,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
 
 
 def _present_data(run: Path, checkpoint: Checkpoint) -> DataConfig:
-    """Returns the options of the checkpoint's text, and of a run those of today: data.test may have
-    changed since.
+    """Returns the data options of a checkpoint, or the present ones of a run, whose data.test may
+    have changed since.
     """
     with suppress(RefusedError):  # a checkpoint by itself
         stored = RunFolder(folder_of(run)).read_config()["data"]
@@ -205,7 +205,7 @@ def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
     if evaluation.text_sha256 != test.fingerprint:
         raise RefusedError(
             f"baseline={run}: {stored.hypotheses} translates another text ({len(hypotheses)} "
-            f"lines, here {len(test.sources)}); {remedy}"
+            f"lines, here {len(test.sources)}); score both runs on one text, test=PREFIX"
         )
     return hypotheses, evaluation
 
@@ -230,9 +230,10 @@ def _against_baseline(
 def _refuse_unwritable(to: EvaluationFolder) -> None:
     """Raises ResourceError where results cannot be written, before they have taken their time."""
     there = next(path for path in (to.folder, *to.folder.absolute().parents) if path.exists())
-    if not os.access(there, os.W_OK):
+    if not (there.is_dir() and os.access(there, os.W_OK)):
+        fault = "read-only" if there.is_dir() else "a file"
         raise ResourceError(
-            f"{to.folder}: cannot be written ({there} is read-only); name another folder for the "
+            f"{to.folder}: cannot be written ({there} is {fault}); name another folder for the "
             "results, out=FOLDER"
         )
 

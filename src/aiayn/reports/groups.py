@@ -234,7 +234,7 @@ def _check_by(groups: Sequence[Group], by: Sequence[str]) -> None:
     option = f"--by {','.join(by)}"
     for key in by:
         if not any(key in group.options for group in groups):
-            raise ConfigError(f"{option}: no option of these runs is called {key}")
+            raise ConfigError(f"{option}: {key} is not an option that groups of runs differ in")
     first_of = {}
     for group in groups:
         first = first_of.setdefault(str([group.options.get(key) for key in by]), group)

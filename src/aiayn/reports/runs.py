@@ -313,7 +313,7 @@ def _training_notes(run: MeasuredRun) -> list[str]:
 
 
 def _check_evaluation(run: MeasuredRun, split: str) -> list[str]:
-    """Returns what is wrong with the scores of a split, and drop scores of other text."""
+    """Returns what is wrong with the scores of a split, and drops scores of other text."""
     path = run.folder.evaluation(split).scores
     command = f"{program.typed('evaluate')} run=RUN split={split}"
     if split == "val":

@@ -74,8 +74,8 @@ class Style:
 
 
 def _cell(record: Record, column: Column, style: Style) -> Any:
-    """Returns the value of a record as it is shown; a mean of other than the record's n seeds says
-    of how many.
+    """Returns the value of a record as it is shown; a mean over another number of seeds than the
+    record's n names that number.
     """
     value = record.get(column.key)
     if value is None:

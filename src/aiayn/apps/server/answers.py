@@ -77,8 +77,8 @@ class Answers:
     files: OrderedDict[str, bytes] = field(default_factory=OrderedDict)
 
     def languages(self) -> list[Answer]:
-        """Returns the source language, which can be translated into the target languages, and
-        those.
+        """Returns the source language with the languages that it is translated into, and these
+        languages.
         """
         translator = self.service.served.translator
         targets = list(_targets(translator))

@@ -85,7 +85,7 @@ class Batcher:
         self._on_batch = on_batch
         self._longest = MARGIN * time_limit
         self._clock = clock
-        # Cost of what is still to be translated of each admitted request
+        # The cost of each admitted request's untranslated lines
         self._left: dict[object, float] = {}
         self._cost, self._seconds = 0.0, 0.0  # of the last batches, earlier ones counting less
         self._requests: deque[_Request] = deque()

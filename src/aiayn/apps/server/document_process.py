@@ -84,7 +84,7 @@ def read_upload(document: Upload, most: int) -> CutSentences:
 def write_upload(
     document: Upload, translations: list[str], attention: list[Attention]
 ) -> tuple[bytes, Counter[str], list[str]]:
-    """Returns the translated document, how mark-up was placed, and what is to be said of it."""
+    """Returns the translated document, how mark-up was placed, and remarks for the user."""
     parsed, texts = _parsed(document)
     [translated], placement_counts = texts.restore(translations, attention)
     return parsed.encode(translated), placement_counts, parsed.remarks

@@ -77,7 +77,7 @@ def _as_utf_8(pair: tuple[str, str | UploadFile]) -> tuple[str, str | UploadFile
 
 
 def _once(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-    """Returns fields by name. Raises 400 for one that is given twice: which of them is meant?"""
+    """Returns fields by name. Raises 400 for one that is given twice: either may be meant."""
     fields: dict[str, object] = {}
     for name, value in pairs:
         if name in fields:

@@ -18,7 +18,7 @@ from aiayn.config.training import OptimConfig
 from aiayn.data.batch import TrainingBatch
 from aiayn.data.corpus import unigram_loss
 from aiayn.data.datamodule import numbers_from
-from aiayn.errors import DivergedError, counted
+from aiayn.errors import DivergedError
 from aiayn.files import atomic_write
 from aiayn.hardware import peak_memory, peak_rate
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
@@ -93,8 +93,8 @@ class NonFiniteGuard(StepCallback):
             self.seen = skipped
             log_metrics(trainer, {"train/skipped_steps": skipped}, step)
             log.warning(
-                "step %d: %s skipped so far, because loss or gradient was NaN or infinite",
-                *(step, counted(skipped, "step")),
+                "step %d: steps skipped so far, because loss or gradient was NaN or infinite: %d",
+                *(step, skipped),
             )
 
     def _write_pairs(self, trainer: pl.Trainer, step: int) -> Path:
