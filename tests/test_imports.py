@@ -139,7 +139,8 @@ HOMES = {
     "transformers": {"apps/export/export"},
     "anyio": {"apps/server"},
     "starlette": {"apps/server"},
-    "uvicorn": {"apps/server/serve"},
+    "h11": {"apps/server"},
+    "uvicorn": {"apps/server"},
     "prometheus_client": {"apps/server/app", "apps/server/metrics"},
 }
 # Slow or optional: never imported before they are needed.

@@ -21,6 +21,7 @@ from faults.harness import wait_until
 from libretranslatepy import LibreTranslateAPI
 
 from aiayn.apps.documents.texts import split_paragraph
+from aiayn.apps.server import connection
 from aiayn.apps.server import serve as module
 from aiayn.apps.server.options import ServeOptions, read_keys
 from aiayn.apps.server.serve import SeldomAndShort, listen
@@ -414,3 +415,40 @@ def test_health_answers_below_a_second_beside_ten_hostile_uploads(translator, tm
         assert {sent.result() for sent in uploads} <= {200, 400, 413, 503}
         assert max(seconds) < 1
         assert upload(server.port, "a.txt", "12:30") == 200
+
+
+def test_a_connection_whose_request_does_not_come_makes_room_for_others(
+    translator, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.3)
+    with serving(translator, tmp_path / "log", max_connections=9) as server:
+
+        def connected(start: bytes) -> socket.socket:
+            client = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+            client.sendall(start)
+            return client
+
+        post = b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: 37\r\n\r\n"
+        with connected(post) as slow_body:
+            starts = (b"", b"GET /health HTTP/1.1\r\n", b"POST /health HTTP/1.1\r\nHost: a\r\n")
+            idle = [connected(start) for start in 2 * starts]
+            # The rest of a body that is answered already is no request either.
+            idle.append(connected(post.replace(b"translate", b"health") + b"a"))
+            assert [client.recv(1) for client in idle[:6]] == [b""] * 6
+            idle[6].sendall(b"a")
+            assert idle[6].makefile("rb").read().endswith(b'{"status":"ok"}')
+            slow_body.sendall(b"q=the+old+house&source=en&target=de&a")
+            assert slow_body.recv(15) == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.parametrize("path", [b"/translate", b"/health"])
+def test_a_body_in_many_small_pieces_is_not_read_to_its_end(server, path):
+    head = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(head + b"1\r\na\r\n" * connection.MANY)
+        assert ask_health(server.port)
+        with suppress(ConnectionError):
+            client.sendall(b"1\r\na\r\n")
+            while client.recv(1 << 16):
+                pass
+    assert "Traceback" not in server.log.read_text()

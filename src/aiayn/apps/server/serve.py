@@ -9,6 +9,7 @@ from threading import Thread
 import uvicorn
 
 from aiayn.apps.server.app import make_app
+from aiayn.apps.server.connection import Connection
 from aiayn.apps.server.metrics import Metrics
 from aiayn.apps.server.options import ServeOptions
 from aiayn.apps.server.service import Service
@@ -42,6 +43,7 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
     metrics = Metrics()
     config = uvicorn.Config(
         make_app(service, run, options, metrics),
+        http=Connection,
         limit_concurrency=options.max_connections,
         headers=list(HEADERS.items()),
         server_header=False,
