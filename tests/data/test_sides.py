@@ -347,7 +347,8 @@ def test_each_small_file_that_is_mostly_in_a_third_language_is_refused(tmp_path,
     config = corpus(train=names, val=val, folder=str(tmp_path / "data"))
     if is_refused:
         with pytest.raises(
-            DataError, match=r"odd: most of its pairs are in (fr|es|\?|-)+, not in en-de; "
+            DataError,
+            match=r"odd: 25 of 25 pairs are in other languages than en-de, most in fr-es; ",
         ):
             check_text(config)
         config = replace(config, drop_wrong_language=True)
@@ -371,6 +372,13 @@ def identifier(monkeypatch):
             name = next(name for word, name in words.items() if word in line.split())
             return name, 0.89 if "perhaps" in line else 0.91
 
+        def rank(self, line):
+            name, sure = self.classify(line)
+            return [
+                (name, sure),
+                *((other, (1 - sure) / 2) for other in self.labels if other != name),
+            ]
+
     module = ModuleType("py3langid.langid")
     module.MODEL_FILE, module.LanguageIdentifier = "model", LanguageIdentifier
     monkeypatch.setitem(sys.modules, "py3langid", ModuleType("py3langid"))
@@ -390,7 +398,7 @@ def test_a_pair_is_in_other_languages_only_where_the_identifier_is_sure_and_the_
     assert wrong(french, danish) == "fr-da"
     assert wrong(f"{french} perhaps", french) == "?-fr"
     assert wrong(english, f"{french} perhaps") == ""
-    assert (wrong(english, "la abcdefghijklmnopq"), wrong(english, "la 123 !")) == ("", "")
+    assert (wrong(english, "la abcdef"), wrong(english, "la abcde!")) == ("en-fr", "")
     assert wrong_languages(("en", "xx"))(english, french) == ""  # not one of its languages
 
 
@@ -434,3 +442,42 @@ def test_the_option_that_needs_the_library_says_so(monkeypatch):
     message = r"drop_wrong_language=true: py3langid is not installed: pip install 'aiayn\[text\]'"
     with pytest.raises(ConfigError, match=message):
         wrong_languages(("en", "de"))
+
+
+def test_short_lines_in_a_third_language_are_found_and_those_in_the_right_ones_are_not():
+    pytest.importorskip("py3langid", reason="py3langid is not installed (extra: text)")
+    french = [
+        "Il pleut encore.",
+        "Ferme la porte !",
+        "Je suis fatigué.",
+        "Où est la gare ?",
+        "Elle chante bien.",
+        "Nous avons faim.",
+        "C'est à moi.",
+        "Tu as raison.",
+    ]
+    german = [
+        "Es regnet noch.",
+        "Mach die Tür zu!",
+        "Ich bin müde.",
+        "Wo ist der Bahnhof?",
+        "Sie singt gut.",
+        "Wir haben Hunger.",
+        "Das ist meins.",
+        "Du hast recht.",
+    ]
+    english = [
+        "It still rains.",
+        "Close the door!",
+        "I am tired.",
+        "Where is the station?",
+        "She sings well.",
+        "We are hungry.",
+        "That is mine.",
+        "Tom Jackson is right.",
+    ]
+    judge = wrong_languages(("en", "de"))
+    assert [judge(*pair) for pair in zip(english, german, strict=True)] == [""] * 8
+    found = [judge(*pair) for pair in zip(english, french, strict=True)]
+    assert found.count("?-fr") >= 5
+    assert found.count("") <= 1

@@ -34,6 +34,9 @@ SHORT = {other: code for code, *others in _CODES for other in others}
 # Above this probability, and from so many letters on, the library was never wrong in 5,000 lines of
 # five corpora.
 SURE, FEWEST_LETTERS = 0.9, 20
+# Compared only with the languages of the pair, a language of LANGUAGE_CODES shows in shorter lines:
+# wrong for 3 of 13,322 lines of 15 corpora, and right for 77 % of the 1,000 shortest of Tatoeba.
+FEWER_LETTERS = 8
 # Languages that the library confuses with each other.
 ALIKE = (("bs", "hr", "sh", "sr"), ("da", "nb", "nn", "no"), ("id", "ms"), ("wuu", "yue", "zh"))
 # Scripts as in the names of characters; Serbian is written in two.
@@ -143,12 +146,24 @@ def _identified(identifier: Any, line: str) -> str:
     return name if probability > SURE else ""
 
 
+def _third_language(identifier: Any, line: str, known: set[str]) -> str:
+    """Returns the language of a line if it is one of LANGUAGE_CODES rather than a known one; "" if
+    it is very short or not clear.
+    """
+    if sum(map(str.isalpha, line)) < FEWER_LETTERS:
+        return ""
+    likely = dict(identifier.rank(line))
+    name = max(likely.keys() & SCRIPT_NAMES.keys() - known, key=likely.__getitem__, default="")
+    among = sum(likely[lang] for lang in known)
+    return name if name and likely[name] > SURE * (likely[name] + among) else ""
+
+
 def wrong_languages(langs: tuple[str, str]) -> Callable[[str, str], str]:
     """Returns a function that gives the languages of a pair, such as fr-es, if they are wrong; else
     "".
 
-    A side that is short, or in a language that the library is not sure of, counts as right. Raises
-    ConfigError if the library is not installed.
+    A side that is very short, or in a language that the library is not sure of, counts as right.
+    Raises ConfigError if the library is not installed.
     """
     try:
         identifier = _identifier()
@@ -160,12 +175,15 @@ def wrong_languages(langs: tuple[str, str]) -> Callable[[str, str], str]:
         next((set(group) for group in ALIKE if lang in group), {lang})
         for lang in map(primary, langs)
     ]
+    known = [group & set(identifier.labels) for group in alike]
 
     def languages(src: str, tgt: str) -> str:
         names = []
-        for line, group in zip((src, tgt), alike, strict=True):
-            is_known = not group.isdisjoint(identifier.labels)
-            names.append(_identified(identifier, line) if is_known else "")
+        for line, of_side in zip((src, tgt), known, strict=True):
+            name = _identified(identifier, line) if of_side else ""
+            if all(known) and not name:
+                name = _third_language(identifier, line, known[0] | known[1])
+            names.append(name)
         is_wrong = any(name and name not in group for name, group in zip(names, alike, strict=True))
         return "-".join(name or "?" for name in names) if is_wrong else ""
 

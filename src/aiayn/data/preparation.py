@@ -179,7 +179,7 @@ def _specify(config: DataOptions, tokenizer: Tokenizer | None) -> CorpusSpec:
         # Versions of rules: raise one whenever it drops other pairs.
         "duplicates": config.drop_duplicates and 2,
         "placeholders": config.drop_placeholder_mismatch and 5,
-        "languages": config.drop_wrong_language and 1,
+        "languages": config.drop_wrong_language and 2,
         "letters": config.drop_without_letters and 1,
         "symbols": config.all_symbols,
     }

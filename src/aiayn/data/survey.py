@@ -188,7 +188,10 @@ def _foreign(pairs: Pairs, config: DataOptions) -> str | None:
     if sum(foreign.values()) <= max(FEWEST_FOREIGN, len(sample) / 2):
         return None
     likeliest = max(foreign, key=foreign.__getitem__)
-    return f"most of its pairs are in {likeliest}, not in {config.src_lang}-{config.tgt_lang}"
+    return (
+        f"{sum(foreign.values())} of {len(sample)} pairs are in other languages than "
+        f"{config.src_lang}-{config.tgt_lang}, most in {likeliest}"
+    )
 
 
 def _swap_judge(langs: tuple[str, str]) -> Callable[[Pairs], bool]:
