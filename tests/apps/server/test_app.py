@@ -251,6 +251,8 @@ def test_files_are_translated_as_by_the_command_and_loaded_from_the_address_in_t
         (400, "a.docx: office documents are not supported", "../a.docx", b"PK"),
         (400, "a.json: choose a file of html, ", "a.json", b"{}"),
         (400, "a.po: line 1 is not valid in a PO catalogue", "c:\\b\\a.po", b"x"),
+        (400, "a.md.gz: compressed files are not supported here", "a.md.gz", b"x"),
+        (400, "a.txt: compressed files are not supported here", "a.txt", b"PK\3\4\xff"),
         (400, "file named file", "", b"x"),
         (413, "13 sentences; at most 12", "a.md", b"the house.\n\n" * 13),
         (413, "a paragraph may have", "a.html", b"<b>x</b>" * 501),
@@ -398,10 +400,12 @@ def test_what_cannot_be_translated_is_refused_in_words(http, status, says, body)
             b'--x\r\nContent-Disposition: form-data; name="q"\r\n\r\nstra\xdfe\r\n--x--\r\n',
         ),
         (415, "send JSON", "text/plain", b"q=a"),
+        (415, "'gzip': send the body uncompressed", "gzip", b"\x1f\x8b"),
     ],
 )
 def test_forms_that_cannot_be_read_are_refused_in_words(http, status, says, kind, body):
-    answer = http.post("/translate", content=body, headers={"content-type": kind})
+    header = "content-encoding" if kind == "gzip" else "content-type"
+    answer = http.post("/translate", content=body, headers={header: kind})
 
     assert (answer.status_code, says in answer.json()["error"]) == (status, True)
 

@@ -15,7 +15,7 @@ from aiayn.apps.documents.document import READERS, Document, parse_document
 from aiayn.apps.documents.placement import Attention
 from aiayn.apps.documents.texts import CutSentences, Texts
 from aiayn.data.sources import OTHER_FORMATS
-from aiayn.data.text_files import suffix
+from aiayn.data.text_files import COMPRESSED, OPENERS, suffix
 from aiayn.errors import DataError, ResourceError
 
 # The time to place tags grows with the tags times the words.
@@ -34,11 +34,15 @@ class Upload(NamedTuple):
 
 
 def as_upload(name: str, content: bytes, langs: tuple[str, str], tag: str) -> Upload:
-    """Returns an upload without its path. Raises DataError for a file that is no document."""
+    """Returns an upload without its path. Raises DataError for a file that is no document, or
+    compressed.
+    """
     name = PurePosixPath(name.replace("\\", "/")).name
     if suffix(name) not in READERS:
         known = f"choose a file of {', '.join(READERS)}"
         raise DataError(f"{name}: {OTHER_FORMATS.get(suffix(name), known)}")
+    if PurePosixPath(name).suffix in OPENERS or content.startswith(tuple(COMPRESSED)):
+        raise DataError(f"{name}: compressed files are not supported here: decompress this one")
     return Upload(name, content, langs, tag)
 
 

@@ -25,8 +25,11 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     """Returns the fields of a request. A form's `q` may come several times, and is a list then.
 
     Raises HTTPException: 413 for a body that is too long, 400 for one that cannot be read, 415 for
-    another content type.
+    another content type and for a compressed body.
     """
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        raise HTTPException(415, f"Content-Encoding {coding!r:.40}: send the body uncompressed")
     body = await _body(request, max_body)
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     # An empty text keeps its place among others.
