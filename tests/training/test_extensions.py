@@ -233,6 +233,13 @@ MISTAKES = {
         "        return super().training_loss(batch).repeat(3)\n",
         r"extensions: own\.py: RuntimeError: .*; debug=true shows the traceback",
     ),
+    "a step of its own": (
+        "from aiayn.training.module import TranslationModule\n"
+        "class Module(TranslationModule):\n"
+        "    def training_step(self, batch, batch_idx):\n"
+        "        return self.training_loss(batch) / batch.n_tokens\n",
+        r"Module\.training_step returns no loss_sum; override training_loss instead",
+    ),
     "no callbacks": ("callbacks = lambda run: None\n", r"extensions: own\.py: TypeError: "),
     "another object": ("callbacks = lambda run: [0]\n", "callbacks: 0 is not a Lightning Callback"),
     "syntax": ("callbacks = lambda run: [\n", r"own\.py: SyntaxError: .* line 1\); compare"),
@@ -745,14 +752,12 @@ def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_
     with pytest.raises(DivergedError, match="at step 6 \\(2 such steps"):
         aiayn.train(*spoilt, module=Spoilt)
 
-    class Silent(TranslationModule):
-        def on_validation_epoch_end(self):
-            pass
-
-    with pytest.raises(ConfigError, match=r"Silent does not log val/loss: .* super"):
-        aiayn.train(
-            *options(text, tmp_path, "", "name=silent", "trainer.val_every=2"), module=Silent
-        )
+    for hook in ("on_validation_epoch_end", "validation_step"):
+        silent = type("Silent", (TranslationModule,), {hook: lambda *given: None})
+        with pytest.raises(ConfigError, match=r"Silent does not log val/loss: .* super"):
+            aiayn.train(
+                *options(text, tmp_path, "", f"name={hook}", "trainer.val_every=2"), module=silent
+            )
 
 
 def test_lightnings_finders_are_refused_from_python_and_from_a_file_with_what_to_do(text, tmp_path):

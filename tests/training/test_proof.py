@@ -6,18 +6,21 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from applications import small_model
 from torch import nn
 
 from aiayn.config.extensions import name_class
+from aiayn.data.batch import Batch
 from aiayn.errors import ConfigError
 from aiayn.model.attention import MultiHeadAttention
 from aiayn.model.layers import AddNorm, DecoderLayer, FeedForward, Parts
 from aiayn.model.transformer import Transformer
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import saved_steps
+from aiayn.token_ids import BOS_ID, EOS_ID
 from aiayn.training import proof
 from aiayn.training.module import TranslationModule
 from aiayn.training.run import train
@@ -138,6 +141,15 @@ class OwnDecode(Transformer):
         return super().decode(tgt_in, memory, src_mask) * 2
 
 
+class Factorized(Transformer):
+    """Has embeddings without one matrix of their own."""
+
+    def __init__(self, config, *sizes):
+        super().__init__(config, *sizes)
+        self.embedding = nn.Sequential(nn.Embedding(VOCAB, 4), nn.Linear(4, config.d_model))
+        self.output = nn.Linear(config.d_model, VOCAB)
+
+
 def attention_of(kind, **more):
     return lambda c, place: kind(c.d_model, c.n_heads, c.d_k, c.d_v, **more)
 
@@ -223,6 +235,7 @@ def test_a_model_whose_search_is_not_its_training_is_seen(fault, build):
             Parts(cross_attention=attention_of(Grouped, groups=2))
         ),
         "both methods": lambda: built(layer=SlowLayer),
+        "embeddings of low rank": lambda: built(kind=Factorized),
         "norms": lambda: built(
             Parts(add_norm=lambda c, place: AddNorm(c.d_model, 0.1, nn.RMSNorm(c.d_model)))
         ),
@@ -340,3 +353,42 @@ def test_sentences_that_change_each_other_are_named_and_train_on(config, tmp_pat
     run = train(few, tmp_path, module=module_of(feed_forward=feed_forward_of("decoder", 0)))
     assert "a sentence's outputs depend on the other sentences of its batch" in caplog.text
     assert saved_steps(run / "checkpoints") == [1]
+
+
+class Counting(FeedForward):
+    """Counts its calls in training, and computes with the number."""
+
+    in_buffer = False
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        if self.in_buffer:
+            self.register_buffer("calls", torch.zeros(()))
+        else:
+            self.calls = 0
+
+    def forward(self, x):
+        self.calls = self.calls + self.training
+        return super().forward(x) * (1 + self.calls * self.training)
+
+
+@pytest.mark.parametrize("in_buffer", [False, True])
+def test_what_training_changes_and_no_checkpoint_holds_is_named(in_buffer, config):
+    kind = type("Own", (Counting,), {"in_buffer": in_buffer})
+    own = module_of(feed_forward=lambda c, place: kind(c.d_model, c.d_ff))
+    torch.manual_seed(5)
+    module = own(config, VOCAB)
+    module.configure_model()
+    src, tgt = torch.tensor([[4, 5, EOS_ID]]), torch.tensor([[BOS_ID, 6, 7]])
+    batch = Batch(0, src, tgt, tgt, (np.array([3]), np.array([3])), 3)
+    module.states(batch)
+    saved = {name: weight.clone() for name, weight in module.model.state_dict().items()}
+    reloaded = own.build_model(module.config, VOCAB)
+    reloaded.load_state_dict(saved)
+
+    with torch.inference_mode():
+        faults = proof.reload_faults(reloaded.eval(), module, batch, saved)
+    assert faults.keys() == (set() if in_buffer else {"resume"})
+    assert proof.holds(module.model, saved), "buffers are as they were"
+    assert module.model.training
+    module.states(batch).sum().backward()

@@ -113,7 +113,7 @@ def prepack(model: Transformer) -> None:
     """Prepacks the matrices of the paper's layers in place. The model cannot be trained any
     more.
     """
-    is_float32 = model.embedding.weight.dtype == torch.float32
+    is_float32 = next(model.parameters()).dtype == torch.float32
     if not (is_float32 and torch.backends.mkldnn.is_available()):
         return
     for module in list(model.modules()):

@@ -418,11 +418,14 @@ class TranslationModule(pl.LightningModule):
         self.in_validation = in_validation
 
     def _means(self, split: str) -> dict[str, float]:
-        """Returns loss, perplexity and accuracy over all tokens of all ranks; a collective call."""
+        """Returns loss, perplexity and accuracy over all tokens of all ranks, if there are any; a
+        collective call.
+        """
         sums = self.trainer.strategy.reduce(self.sums.clone(), reduce_op="sum")
         loss, nll, right, tokens = sums.tolist()
         self.sums.zero_()  # for a subclass whose hook at the start does not call super()
-        tokens = max(tokens, 1)
+        if not tokens:  # a step of a subclass has added none
+            return {}
         means = {
             "loss": loss / tokens,
             "ppl": math.exp(min(nll / tokens, 700)),

@@ -27,7 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 from aiayn.config.extensions import file_names
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import RunConfig
-from aiayn.data.batch import TrainingBatch, first_pair, source_mask
+from aiayn.data.batch import Batch, TrainingBatch, first_pair, source_mask
 from aiayn.errors import (
     ConfigError,
     NonFiniteOutputError,
@@ -44,7 +44,7 @@ from aiayn.runs.checkpoints import Checkpoint
 from aiayn.search.build import build_model, load_model
 from aiayn.search.translator import evaluating
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from aiayn.training.module import TranslationModule
+from aiayn.training.module import TranslationModule, seed_device
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +70,13 @@ FAULTS = {  # the first that is found is reported
     "(log-probabilities differ by {:.2g}): in a search, rows are beams instead of positions, so "
     "read positions only from mask, `position` and cache (docs/ideas.md)",
 }
-NEIGHBOURS = (
-    "warning  a sentence's outputs depend on the other sentences of its batch, or on their padding "
-    "(log-probabilities change by %.2g): translations will depend on search.batch_tokens"
-)
+WARNINGS = {
+    "neighbours": "a sentence's outputs depend on the other sentences of its batch, or on their "
+    "padding (log-probabilities change by %.2g): translations will depend on search.batch_tokens",
+    "resume": "the reloaded model trains differently (log-probabilities differ by %.2g with equal "
+    "random numbers), and so may a resumed run: keep what training changes in buffers, or set it "
+    "before every step; draw from torch, numpy or random",
+}
 
 
 def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch) -> None:
@@ -81,7 +84,8 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
     resumed run does.
 
     Raises ConfigError if model or optimizer is not the one in training then, or if a search would
-    not compute what training computes. Warns if the sentences of a batch change each other.
+    not compute what training computes. Warns if the sentences of a batch change each other, or if
+    a resumed run may train differently.
     """
     # Building a model draws weights. Threads would wait for each other in narrow models.
     with torch.random.fork_rng(devices=[]), threads(1):
@@ -107,7 +111,8 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
         with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
             faults = reload_faults(model, module, batch, checkpoint.weights)
             try:
-                faults = faults or search_faults(model, checkpoint, module.device)
+                if "reload" not in faults:
+                    faults |= search_faults(model, checkpoint, module.device)
             except Exception as error:  # whatever code of an extension raises
                 raise ConfigError(
                     f"{name}: fails when it decodes position by position, as a search does; "
@@ -116,8 +121,9 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
     for fault, message in FAULTS.items():
         if fault in faults:
             raise ConfigError(f"{name}: {message.format(faults[fault])}")
-    if "neighbours" in faults:
-        log.warning(NEIGHBOURS, faults["neighbours"])
+    for fault, message in WARNINGS.items():
+        if fault in faults:
+            log.warning(f"warning  %s: {message}", name, faults[fault])
 
 
 def check_shapes(module: TranslationModule) -> None:
@@ -183,11 +189,39 @@ def reload_faults(
     if not expected.isfinite().all():
         return {}  # `NonFiniteGuard` ends such runs
     reloaded = decoded(model.to(pair.src.device, dtype), pair.src, pair.tgt_in)
-    model.float()
     tolerance = 0.1 if dtype in (torch.bfloat16, torch.float16) else None
     faults = differences({"reload": reloaded}, expected, tolerance)
+    if not faults and module.config.model.parts:
+        expected, reloaded = in_training(module.model, model, pair)
+        if expected.isfinite().all():
+            faults = differences({"resume": reloaded}, expected, tolerance)
+    model.float()
     # An `on_save_checkpoint` may have saved other weights, such as running means
     return faults if faults and holds(module.model, saved) else {}
+
+
+def in_training(model: Transformer, reloaded: Transformer, pair: Batch) -> list[Tensor]:
+    """Returns the log-probabilities of a pair that both give in training, with equal random
+    numbers: they differ by what is neither weight nor buffer, such as a counter.
+    """
+    accelerate(reloaded, pair.src.device)
+    for module, other in zip(model.modules(), reloaded.modules(), strict=False):
+        other.training = module.training  # some may be frozen
+    buffers = [
+        (part, name, buffer, buffer.clone())
+        for part in model.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+    ]
+    outputs = []
+    for one in (model, reloaded):
+        seed_device(0, pair.src.device)
+        # What a part keeps of it must serve its training
+        with torch.inference_mode(one is reloaded), torch.no_grad():
+            outputs.append(decoded(one, pair.src, pair.tgt_in))
+    for part, name, buffer, value in buffers:
+        setattr(part, name, buffer.copy_(value))
+    reloaded.eval()
+    return outputs
 
 
 def search_faults(

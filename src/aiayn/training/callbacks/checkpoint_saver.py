@@ -13,10 +13,12 @@ from pytorch_lightning.callbacks import Checkpoint, Timer
 from pytorch_lightning.utilities.types import STEP_OUTPUT
 from torch import Tensor
 
+from aiayn.config.extensions import constraining
 from aiayn.data.batch import TrainingBatch
 from aiayn.errors import ConfigError
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.continuation import store_end
+from aiayn.search.translator import evaluating
 from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.log_start import warn_of_unused_options
@@ -242,7 +244,9 @@ class CheckpointSaver(Checkpoint):
         trainer.save_checkpoint(path, storage_options={"with_state": with_state})
 
     def _prove(self, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch) -> None:
-        """Writes a checkpoint, reads it back and removes it."""
+        """Writes a checkpoint, reads it back and removes it. Translates a sentence if an extension
+        constrains searches: else the first one that fails would be that of a validation.
+        """
         path = self.services.folder.checkpoints / checkpoint_folder.PROOF
         with self.services.clock.paused():
             self._save(trainer, path, with_state=True)
@@ -250,6 +254,9 @@ class CheckpointSaver(Checkpoint):
                 try:
                     self.services.writer.wait()
                     prove(path, trainer, module, batch)
+                    if constraining(self.run.research.extensions):
+                        with evaluating(module):
+                            self.run.translator(module).translate(self.run.validation_text[0][:1])
                 finally:
                     path.unlink(missing_ok=True)
                     checkpoint_folder.optimizer_path(path).unlink(missing_ok=True)

@@ -18,7 +18,7 @@ from aiayn.config.training import OptimConfig
 from aiayn.data.batch import TrainingBatch
 from aiayn.data.corpus import unigram_loss
 from aiayn.data.datamodule import numbers_from
-from aiayn.errors import DivergedError
+from aiayn.errors import ConfigError, DivergedError
 from aiayn.files import atomic_write
 from aiayn.hardware import peak_memory, peak_rate
 from aiayn.training.callbacks.steps import StepCallback, due, log_metrics, translation_module
@@ -169,6 +169,11 @@ class ThroughputMonitor(StepCallback):
         self.tokens = since_last_log["tokens"]
 
     def on_micro_batch_end(self, outputs: Mapping[str, Tensor], batch: TrainingBatch) -> None:
+        if "loss_sum" not in outputs:
+            raise ConfigError(
+                f"{type(self.module).__name__}.training_step returns no loss_sum; override "
+                "training_loss instead, or return what super().training_step returns"
+            )
         self.loss_sum = self.loss_sum + outputs["loss_sum"].double()
         self.real += batch.n_src_tokens + batch.n_tokens
         self.padded += batch.n_positions
