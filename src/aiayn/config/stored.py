@@ -148,8 +148,19 @@ def changed_options(stored: Config, options: Config) -> dict[str, str]:
     for key in was | is_now:
         old, new = was.get(key), is_now.get(key)
         if key not in follow and not mutable_on_resume(key) and _differ(key, old, new):
-            changed[key] = f"{as_option(old)} -> {as_option(new)}"
+            was_text, now_text = str(as_option(old)), str(as_option(new))
+            pairs = enumerate(zip(was_text, now_text, strict=False))
+            first = next((i for i, (one, other) in pairs if one != other), 0)
+            changed[key] = f"{_around(was_text, first)} -> {_around(now_text, first)}"
     return changed
+
+
+def _around(text: str, index: int) -> str:
+    """Returns a value as a message shows it: of a long one, what is around this index."""
+    if len(text) <= 400:
+        return text
+    start = max(0, index - 80)
+    return f"{'...' if start else ''}{text[start : index + 80]}..."
 
 
 def too_late(stored: Config, options: Config) -> str:

@@ -75,7 +75,7 @@ WARNINGS = {
     "padding (log-probabilities change by %.2g): translations will depend on search.batch_tokens",
     "resume": "the reloaded model trains differently (log-probabilities differ by %.2g with equal "
     "random numbers), and so may a resumed run: keep what training changes in buffers, or set it "
-    "before every step; draw from torch, numpy or random",
+    "before every step; draw from the global generators of torch, numpy or random",
 }
 
 
