@@ -610,6 +610,14 @@ def test_a_stored_value_that_cannot_be_copied_is_refused_before_it_is(
         assert len(str(refused.value)) < 200
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("data.weights", [[1]]), ("extensions_sha256", [7]), ("logger.kind", 3)]
+)
+def test_a_stored_list_with_an_entry_of_another_type_is_refused(plain, key, value):
+    with pytest.raises(ConfigError, match=f"^{key}"):
+        from_dict(Config, changed(plain, **{key: value}))
+
+
 def test_control_characters_of_a_stored_value_are_escaped(plain):
     with pytest.raises(ConfigError, match=r"tgt_lang=a\\x1b\[2J\\nb: a language"):
         from_dict(Config, changed(plain, **{"data.tgt_lang": "a\x1b[2J\nb"}))

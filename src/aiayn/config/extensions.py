@@ -509,7 +509,8 @@ def warn_of_changed_files(ids: Sequence[str], parts: str | None) -> None:
     """
 
     def by_file(ids: Sequence[str]) -> dict[str, str]:  # FILE.py#CLASS has the SHA-256 of FILE.py
-        return dict(re.sub(r"(?<=\.py)#[^:]*", "", file_id).rsplit(":", 1) for file_id in ids)
+        names = [re.sub(r"(?<=\.py)#[^:]*", "", file_id) for file_id in ids]
+        return {name: digits for name, _, digits in (name.rpartition(":") for name in names)}
 
     stored = by_file([*ids, *(parts.split(",") if parts else ())])
     here = [by_file(ids_of_files([extension])) for extension in _imported_files.values()]

@@ -77,11 +77,17 @@ def _checked(key: str, value: Any, option: "Field[Any]") -> Any:
     is_union = get_origin(option_type) not in (None, list, dict)
     members = get_args(option_type) if is_union else (option_type,)
     types = {get_origin(member) or member for member in members}
-    if float in types:
-        types.add(int)
+    lists = [member for member in members if get_origin(member) is list]
+    of_list = {entry for member in lists for entry in get_args(member)}
+    for allowed in (types, of_list):
+        if float in allowed:
+            allowed.add(int)
     name = option_type.__name__ if isinstance(option_type, type) else option_type
     require(_is_bounded(value), f"{key}: nested too deeply, or too large")
-    if option_type is not Any and type(value) not in types:
+    is_of_type = option_type is Any or type(value) in types
+    if isinstance(value, list) and of_list and of_list <= {str, int, float, bool}:
+        is_of_type = all(type(entry) in of_list for entry in value)
+    if not is_of_type:
         raise ConfigError(f"{written(key, value)}: must be of type {name}")
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and "\0" in text:

@@ -16,6 +16,7 @@ from aiayn.config.rules import (
     one_of,
     option,
     option_group,
+    path_or_paths,
     positive,
     require,
     require_value,
@@ -236,6 +237,7 @@ class LoggerConfig(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        path_or_paths("a kind", "logger.kind", self.kind or [], may_be_empty=True)
         for name in listed(self.kind):
             one_of("logger.kind", name, LOGGERS)
 
