@@ -124,10 +124,10 @@ def test_a_read_only_folder_without_the_corpus_is_exit_code_3(config):
 
 
 @pytest.mark.parametrize("room", [0, 2000, 6000])
-def test_a_disk_that_fills_up_is_exit_code_3_and_the_next_start_completes(config, room):
+def test_a_disk_that_fills_up_is_exit_code_6_and_the_next_start_completes(config, room):
     nowhere = Path("/dev/null")  # what the child says has to fit as well
 
-    assert prepare_in_child(config, nowhere, disk_is_full_beyond(room)).wait().code == 3
+    assert prepare_in_child(config, nowhere, disk_is_full_beyond(room)).wait().code == 6
     assert corpora("data") == []
     assert len(prepare_corpus(config).train) == 400
 

@@ -43,7 +43,7 @@ from aiayn.data.tokenizer import (
     learn_tokenizer,
     supported_vocab_size,
 )
-from aiayn.errors import DataError
+from aiayn.errors import DISK_FULL, DataError, ResourceError
 from aiayn.files import atomic_file, atomic_write, fsync_folder, host, jsonl_line, write_json
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,8 @@ def prepare_corpus(
     Without a tokenizer, one is learned from the training text. With `silence`, another process, of
     any machine, builds the corpus on a disk that all share; it is opened as soon as it is there.
     Raises DataError for text that cannot be used, for a data folder that cannot be read or written,
-    and if the other process shows no sign of life for `silence` seconds.
+    and if the other process shows no sign of life for `silence` seconds; ResourceError for a full
+    disk.
     """
     spec = _specify(config, tokenizer)
     try:
@@ -121,7 +122,8 @@ def prepare_corpus(
         if config.write_dropped:
             _write_dropped(prepared, config, spec)
     except OSError as error:
-        raise DataError(
+        error_class = ResourceError if error.errno in DISK_FULL else DataError
+        raise error_class(
             f"data.folder={config.folder}: {error.strerror or error} "
             f"({error.filename or spec.target}); make room, make it writable, or set another "
             "data.folder"
