@@ -205,7 +205,7 @@ class CheckpointSaver(Checkpoint):
         reason, limits = "a callback", ("max_steps", "max_time")
         if services.validations.is_out_of_patience():
             reason, limits = f"trainer.patience={settings.patience}", ("patience", "best_metric")
-        elif any((timer.time_remaining() or 0.0) <= 0 for timer in timers):
+        elif settings.max_time and any((timer.time_remaining() or 0.0) <= 0 for timer in timers):
             reason = f"trainer.max_time={settings.max_time}"
         services.writer.submit(store_end, services.folder, settings, step, reason, limits)
 
