@@ -283,8 +283,8 @@ BUGS = [
     Bug(
         "seeds_on_other_text_averaged",
         "reports/groups.py",
-        "options[TEXT] = run",
-        "_ = run",
+        "options[TEXT] = str(run",
+        "_ = str(run",
         "reports/test_groups.py::test_runs_on_two_texts_under_one_name_are_no_seeds_of_each_other",
     ),
     Bug(
