@@ -80,6 +80,8 @@ def test_missing_empty_and_unset_text_is_refused_by_name(tmp_path):
         match=r"data\.val=.*nowhere: no file .*nowhere\.en or .*nowhere\.en\.gz",
     ):
         text_of(data_config(val=str(tmp_path / "nowhere")), "val").pairs()
+    with pytest.raises(DataError, match=rf"; there is no folder {tmp_path}/clone$"):
+        text_of(data_config(val=str(tmp_path / "clone/raw/val")), "val").pairs()
     with pytest.raises(DataError, match=r"data\.train: no text in .*x\.en, .*x\.de"):
         text_of(data_config(train=write_bytes(tmp_path / "x", b"", b"")), "train").pairs()
     with pytest.raises(DataError, match=r"data\.test is not set"):

@@ -109,6 +109,8 @@ class FileText(RawText):
         elif extension := re.search(rf"\.({codes})({endings})?$", prefix):
             rest = prefix[: extension.start()]
             fault = f"leave out {extension[0]}; {self.key}={rest} names the files of both languages"
+        elif missing := [path for path in plain.parents if not path.exists()]:
+            fault = f"no file {plain} or {plain}.gz; there is no folder {missing[-1]}"
         else:
             fault = f"no file {plain} or {plain}.gz; {self.key} is the file name without .{lang}"
         raise DataError(f"{self.key}={prefix}: {fault}")
