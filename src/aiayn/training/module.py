@@ -380,27 +380,19 @@ class TranslationModule(pl.LightningModule):
     def states(self, batch: TrainingBatch) -> Tensor:
         """Returns the decoder's output for a batch, (B, T, D), or (1, T, D) of packed sentences."""
         if isinstance(batch, Batch):
-            return self.model.decode(
-                batch.tgt_in, self.model.encode(batch.src, batch.src_mask), batch.src_mask
-            )
+            memory = self.model.encode(batch.src, batch.src_mask)
+            return self.model.decode(batch.tgt_in, memory, batch.src_mask)
+        # Each token attends to its own sentence only, a target to itself and those before it.
         rows, longest = batch.rows, batch.max_length
-        memory = self.model.encode(
-            rows.src[None],
-            Ranges(rows.src_start, rows.src_end, rows.src_start, rows.src_end),
-            Positions(rows.src_position[None], longest),
+        src_mask = Ranges(rows.src_start, rows.src_end, rows.src_start, rows.src_end)
+        cross_mask = Ranges(
+            rows.src_start_of_tgt, rows.src_end_of_tgt, rows.tgt_start_of_src, rows.tgt_end_of_src
         )
-        return self.model.decode(
-            rows.tgt_in[None],
-            memory,
-            Ranges(
-                rows.src_start_of_tgt,
-                rows.src_end_of_tgt,
-                rows.tgt_start_of_src,
-                rows.tgt_end_of_src,
-            ),
-            Ranges(rows.tgt_start, rows.next_slot, rows.slot, rows.tgt_end),
-            Positions(rows.tgt_position[None], longest),
-        )
+        tgt_mask = Ranges(rows.tgt_start, rows.next_slot, rows.slot, rows.tgt_end)
+        src_positions = Positions(rows.src_position[None], longest)
+        tgt_positions = Positions(rows.tgt_position[None], longest)
+        memory = self.model.encode(rows.src[None], src_mask, src_positions)
+        return self.model.decode(rows.tgt_in[None], memory, cross_mask, tgt_mask, tgt_positions)
 
     def evaluation_sums(self, batch: Batch) -> Tensor:
         """Returns (4,) float64, over this batch's target tokens: smoothed loss, negative
