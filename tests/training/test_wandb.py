@@ -243,7 +243,7 @@ def test_a_row_of_a_sweep_with_a_longer_name_than_a_tag_may_have_is_logged(
 
 
 def test_without_a_key_a_run_logs_offline_says_so_and_asks_nothing(
-    config, tmp_path, no_account, caplog, monkeypatch
+    config, tmp_path, no_account, caplog, capsys, monkeypatch
 ):
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked a question"))
     logger, trainer = (
@@ -258,6 +258,7 @@ def test_without_a_key_a_run_logs_offline_says_so_and_asks_nothing(
         f"`wandb sync {folder}" in caplog.text
     )
     assert "no text (logger.samples=true sends validation sentences)" in caplog.text
+    assert "WARNING" not in capsys.readouterr().err, "a user need not act"
     # Text leaves the machine on demand only.
     sentences = [
         record[side]

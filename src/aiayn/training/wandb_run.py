@@ -47,7 +47,7 @@ def wandb_logger(config: Config, folder: Path) -> WandbLogger:
     destination = (
         f"stored offline in {folder}/wandb; upload with `wandb sync {folder}/wandb/offline-*`"
     )
-    if experiment.url:
+    if not experiment.offline:
         destination = f"sent to {experiment.url}"
     log.info("wandb    %s are %s%s", ", ".join(sent), destination, no_text)
     return WandbLogger(experiment=experiment)
