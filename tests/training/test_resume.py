@@ -1,6 +1,7 @@
 """What a run refuses to continue with, option by option, without training anything."""
 
 from copy import deepcopy
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import get_args
 
@@ -60,6 +61,14 @@ def test_a_change_of_any_option_that_defines_the_training_is_refused_with_both_v
                 f"({key}: {as_option(old)} -> something else); give a new run another name="
                 in str(refused.value)
             )
+
+
+def test_a_row_with_other_options_is_told_to_take_another_sweep_as_rows_have_no_name_of_their_own(
+    config, tmp_path
+):
+    stored = replace(config, sweep="rows")
+    with pytest.raises(RefusedError, match=r"; give a new sweep another sweep=, or remove that"):
+        check_unchanged(RunFolder(tmp_path), replace(stored, seed=5), stored)
 
 
 def vocabulary(text: str) -> Tokenizer:

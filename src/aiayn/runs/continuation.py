@@ -48,10 +48,10 @@ def check_unchanged(folder: RunFolder, options: Config, stored: Config) -> None:
         diff = "; ".join(f"{key}: {values}" for key, values in changed.items())
         short = re.sub(r"(\.py:[0-9a-f]{8})[0-9a-f]{56}", r"\1...", diff)
         has_checkpoint = any(folder.checkpoints.glob("*.ckpt"))
+        new = "sweep another sweep=" if options.sweep else "run another name="
         remedy = "" if has_checkpoint else ", or remove that folder, which has no checkpoint"
         raise RefusedError(
-            f"{folder.path} was started with other options ({short}); give a new run another name="
-            f"{remedy}"
+            f"{folder.path} was started with other options ({short}); give a new {new}{remedy}"
         )
 
 
