@@ -613,7 +613,7 @@ def _packing_saves() -> str:
     saved = [100 * (1 - row["packed"] / row["4 micro-batches"]) for row in rows_of("packed_on_cpu")]
     return (
         f"Packing saves {min(saved):.0f} to {max(saved):.0f} % against the default, four "
-        "micro-batches. This is too little, so steps on CPUs are not packed."
+        "micro-batches. This is too little, so steps in float32 are not packed."
     )
 
 

@@ -2,13 +2,14 @@
 
     python benchmarks/train_step.py [PREFIX] [--src en --tgt de] [--model base] [--tokens 4096] [--parts 4]
                                     [--steps 3] [--rounds 9] [--threads 2] [--device cuda] [--compile] [--float32]
-                                    [--peers NAME ...]
+                                    [--peers NAME ...] [--whole]
 
 PREFIX names raw text, as for `train.py data=files`; the default is the generated phrasebook. All
 implementations take the first steps of `train.py`, each of --parts micro-batches of other lengths,
 whose gradients they accumulate, with the same loss (label smoothing 0.1), Adam (fused) and dropout,
-in bfloat16 autocast (or --float32). Our step is that of `train.py`, dropout reseeding included;
---compile adds it with `trainer.compile=true`. Ours is compared with theirs in processor seconds,
+in bfloat16 autocast (or --float32). Our step is that of `train.py`, packed where it packs, dropout
+reseeding included; --compile adds it with `trainer.compile=true`. --whole adds the others' steps as
+one padded batch, which has more padding and larger products. Ours is compared with theirs in processor seconds,
 round by round: the geometric mean of the ratios and its 95 % interval. The matrix rate is the speed of the feed-forward
 network's first product, measured in turn with the steps; the share of it that a step reaches counts
 matrix products only (`aiayn.model.flops`, real tokens).
@@ -16,6 +17,7 @@ matrix products only (`aiayn.model.flops`, real tokens).
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,46 +30,61 @@ from torch.nn import functional as F
 
 import aiayn
 from aiayn.config.model import ModelConfig
-from aiayn.config.resolve import run_config
-from aiayn.config.schema import Config
-from aiayn.data.batch import Batch, collate
+from aiayn.config.resolve import RunConfig, run_config
+from aiayn.config.training import TrainingPrecision
+from aiayn.data.batch import Batch, TrainingBatch, collate, pack
 from aiayn.data.batch_plan import BatchPlan
 from aiayn.data.preparation import prepare_corpus
+from aiayn.hardware import Hardware
 from aiayn.kernels.accelerate import accelerate
 from aiayn.model.flops import training_flops
-from aiayn.model.transformer import Transformer
 from aiayn.reports.differences import Sample
 from aiayn.token_ids import PAD_ID
 from aiayn.training.loss import output_cross_entropy
-from aiayn.training.module import compile_layers, dropout_seed
+from aiayn.training.module import TranslationModule, compile_layers, dropout_seed
+from aiayn.training.research import Research
+from aiayn.training.start import step_form
 
+PRECISION: dict[bool, TrainingPrecision] = {True: "bf16-mixed", False: "32-true"}
+WHOLE = ", one batch"
 PRODUCTS = 100  # matrix products that take about as long as a step of the base model
 
 
-def first_steps(config: Config, count: int) -> tuple[list[list[Batch]], int]:
-    """Returns the first steps of a run, each as its micro-batches, and the size of the
-    vocabulary.
-    """
-    prepared = prepare_corpus(config.data)
-    tokens, parts, split = config.data.tokens_per_step, config.data.parts_per_step, prepared.train
+def first_steps(
+    config: RunConfig, count: int, micro_batches: int, packed: bool = False
+) -> list[list[TrainingBatch]]:
+    """Returns the first steps of a run, each as its micro-batches."""
+    split, data = prepare_corpus(config.data).train, config.data
     plan = BatchPlan(
-        split.src.lengths, split.tgt.lengths, tokens_per_step=tokens, parts=parts, seed=0
+        split.src.lengths,
+        split.tgt.lengths,
+        tokens_per_step=data.tokens_per_step,
+        parts=data.parts_per_step,
+        seed=0,
+        micro_batches=micro_batches,
+        packed=packed,
     )
-    numbers = (range(step * parts, (step + 1) * parts) for step in range(count))
-    return [
-        [collate(split, plan.micro_batch(n), n) for n in step] for step in numbers
-    ], prepared.tokenizer.vocab_size
+
+    def batch(number: int) -> TrainingBatch:
+        micro_batch = plan.micro_batch(number)
+        if packed:
+            return pack(split, micro_batch, number, None, data.max_length + 1)
+        return collate(split, micro_batch, number)
+
+    starts = range(0, count * micro_batches, micro_batches)
+    return [[batch(start + index) for index in range(micro_batches)] for start in starts]
 
 
-def our_loss(model: Transformer, compiled: bool = False) -> Callable[[Batch], Tensor]:
+def our_loss(
+    module: TranslationModule, compiled: bool = False
+) -> Callable[[TrainingBatch], Tensor]:
     """Returns the summed loss of a batch as `aiayn.training.module` computes it."""
     if compiled:
-        compile_layers(model)
+        compile_layers(module.model)
 
-    def loss(batch: Batch) -> Tensor:
+    def loss(batch: TrainingBatch) -> Tensor:
         torch.manual_seed(dropout_seed(0, batch.number))
-        states = model.decode(batch.tgt_in, model.encode(batch.src, batch.src_mask), batch.src_mask)
-        return output_cross_entropy(states, model.output, batch.tgt_out, 0.1)
+        return output_cross_entropy(module.states(batch), module.model.output, batch.tgt_out, 0.1)
 
     return loss
 
@@ -81,8 +98,8 @@ def their_loss(forward: Callable[[Batch], Tensor]) -> Callable[[Batch], Tensor]:
 
 def training(
     model: nn.Module,
-    loss: Callable[[Batch], Tensor],
-    steps: list[list[Batch]],
+    loss: Callable[[Any], Tensor],
+    steps: list[list[TrainingBatch]],
     device: str,
     bf16: bool,
 ) -> Callable[[], None]:
@@ -107,7 +124,7 @@ def implementation(
     name: str,
     config: ModelConfig,
     vocab_size: int,
-    steps: list[list[Batch]],
+    steps: list[list[TrainingBatch]],
     device: str,
     bf16: bool,
 ) -> Callable[[], None]:
@@ -115,11 +132,13 @@ def implementation(
     without it.
     """
     torch.manual_seed(0)
-    if name in PEERS:
-        model, forward = PEERS[name](config, vocab_size)
+    if (peer := name.removesuffix(WHOLE)) in PEERS:
+        model, forward = PEERS[peer](config, vocab_size)
         return training(model, their_loss(forward), steps, device, bf16)
-    model = accelerate(Transformer(config, vocab_size), torch.device(device))
-    return training(model, our_loss(model, "compiled" in name), steps, device, bf16)
+    options = replace(run_config(aiayn.compose("experiment=quickstart")), model=config)
+    module = TranslationModule(options, vocab_size)
+    accelerate(module.model, torch.device(device))
+    return training(module, our_loss(module, "compiled" in name), steps, device, bf16)
 
 
 def products(config: ModelConfig, rows: int, device: str, bf16: bool) -> Callable[[], None]:
@@ -149,15 +168,20 @@ def mean_ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, floa
     return {"ours / theirs": ratio, "ratio low": low, "ratio high": high}
 
 
-def flops(config: ModelConfig, vocab_size: int, batch: Batch) -> int:
-    src, tgt = batch.src_mask.sum((1, 2, 3)), (batch.tgt_out != PAD_ID).sum(1)
+def packs(config: RunConfig, bf16: bool) -> bool:
+    """Returns whether `train.py` packs on a CPU in this precision."""
+    return step_form(config, Hardware("cpu", PRECISION[bf16]), Research()).why_padded is None
+
+
+def flops(config: ModelConfig, vocab_size: int, batch: TrainingBatch) -> int:
+    src, tgt = (torch.from_numpy(lengths) for lengths in batch.lengths)
     return int(training_flops(config, vocab_size, src, tgt).sum())
 
 
 def main(arguments: list[str] | None = None) -> None:
     sizes: dict[str, Any] = {"model": "base", "tokens": 4096, "parts": 4, "steps": 3, "rounds": 9}
     sizes |= {"threads": 1, "device": "cpu"}
-    flags = {"compile": False, "float32": False, "peers": list(PEERS)}
+    flags = {"compile": False, "float32": False, "peers": list(PEERS), "whole": False}
     options = parse_options(
         __doc__, arguments, {"prefix": "?"}, src="en", tgt="de", **sizes, **flags
     )
@@ -175,10 +199,21 @@ def main(arguments: list[str] | None = None) -> None:
         text += ["optim=adam", "trainer=default"]
     text += [f"data.tokens_per_step={options.tokens}", f"data.parts_per_step={options.parts}"]
     whole_config = run_config(aiayn.compose(*text, f"model={options.model}"))
-    steps, vocab_size = first_steps(whole_config, options.steps)
-    config = whole_config.model
-    workers, bf16 = {}, not options.float32
-    for name in ["aiayn", *["aiayn, compiled"] * options.compile, *options.peers]:
+    config, bf16 = whole_config.model, not options.float32
+    vocab_size = prepare_corpus(whole_config.data).tokenizer.vocab_size
+    padded = first_steps(whole_config, options.steps, options.parts)
+    steps_of = dict.fromkeys(
+        ["aiayn", *["aiayn, compiled"] * options.compile],
+        first_steps(whole_config, options.steps, 1, packed=True)
+        if options.device == "cpu" and packs(whole_config, bf16)
+        else padded,
+    )
+    steps_of |= dict.fromkeys(options.peers, padded)
+    if options.whole:
+        one_batch = first_steps(whole_config, options.steps, 1)
+        steps_of |= {f"{peer}{WHOLE}": one_batch for peer in options.peers}
+    workers = {}
+    for name, steps in steps_of.items():
         try:
             workers[name] = Worker(
                 implementation, name, config, vocab_size, steps, options.device, bf16
@@ -187,7 +222,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"without {name}: {error}")
     workers["products"] = Worker(products, config, options.tokens, options.device, bf16)
 
-    batches = [batch for step in steps for batch in step]
+    batches = [batch for step in padded for batch in step]
     # A round is one pass through all steps, so that every round is the same work.
     seconds = {
         name: spread(quartiles) for name, quartiles in interleaved(workers, options.rounds).items()
@@ -216,7 +251,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name, quartiles in seconds.items()
     ]
     name = f"train_step_{options.model}_{options.tokens}{'_bfloat16' * bf16}"
-    report(name, rows, options.out, "bf16-mixed" if bf16 else "32-true")
+    report(name, rows, options.out, PRECISION[bf16])
     draw_bars(options.out / "train_step.png", rows, "step of", "target tokens/s")
     widths = ", ".join(
         f"{len(batch.src)} x {batch.src.size(1)}+{batch.tgt_in.size(1)}" for batch in batches

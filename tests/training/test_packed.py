@@ -15,6 +15,7 @@ import torch
 from applications import composed, slow_but
 from torch._dynamo.utils import counters
 
+from aiayn.config.model import ModelConfig
 from aiayn.config.schema import Config
 from aiayn.data.batch import collate, pack
 from aiayn.data.batch_plan import BatchPlan, MicroBatch
@@ -33,7 +34,7 @@ from aiayn.training.run import train
 from aiayn.training.start import StepForm, step_form
 
 VOCAB, SLOTS, MAX_LENGTH = 23, 128, 12
-BF16 = Hardware("gpu", "bf16-mixed")
+BF16, CPU = Hardware("gpu", "bf16-mixed"), Hardware("cpu", "bf16-mixed")
 
 
 @pytest.fixture
@@ -116,11 +117,7 @@ def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one_in_one_graph
         "attention_window": window,
     }
     model = replace(module.config.model, d_k=4, d_v=24, **options)
-    packed, padded = (
-        TranslationModule(replace(module.config, model=model), VOCAB).double().train()
-        for _ in range(2)
-    )
-    padded.load_state_dict(packed.state_dict())
+    packed, padded = two_modules(module, model)
     accelerate(packed.model, torch.device("cuda"))
     if compiled:
         compile_layers(packed.model, "aot_eager")
@@ -133,6 +130,35 @@ def test_a_packed_step_has_the_loss_and_gradients_of_the_padded_one_in_one_graph
     if compiled:
         assert counters["graph_break"] == {}
         assert counters["stats"]["unique_graphs"] == 2, "one for the layers of each stack"
+
+
+def two_modules(module: TranslationModule, model: ModelConfig) -> list[TranslationModule]:
+    """Two with the same weights, in float64."""
+    config = replace(module.config, model=model)
+    modules = [TranslationModule(config, VOCAB).double().train() for _ in range(2)]
+    modules[1].load_state_dict(modules[0].state_dict())
+    return modules
+
+
+@pytest.mark.parametrize("window", [None, 1, 3, 4])
+@pytest.mark.parametrize("n_slots", [None, SLOTS])
+def test_a_step_packed_on_a_cpu_has_the_loss_and_gradients_of_the_padded_one(
+    module, window, n_slots
+):
+    model = replace(module.config.model, d_k=4, d_v=24, attention_window=window)
+    packed, padded = two_modules(module, model)
+    accelerate(packed.model, torch.device("cpu"))
+    for pairs in (range(5), range(14), (0,), (9, 2)):
+        split = split_of(14)
+        batch = pack(split, chosen(*pairs), 0, n_slots, MAX_LENGTH)
+        of_packed = losses_and_gradients(packed, batch)
+        of_padded = losses_and_gradients(padded, collate(split, chosen(*pairs), 0))
+        for ours, expected in zip(of_packed, of_padded, strict=True):
+            torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-11)
+        sides = (batch.src, batch.tgt_out)
+        assert n_slots or [side.numel() for side in sides] == [batch.n_src_tokens, batch.n_tokens]
+    nothing = losses_and_gradients(packed, pack(split_of(14), chosen(), 0, n_slots, MAX_LENGTH))
+    assert all(not value.any() for value in nothing), "and every weight has a gradient"
 
 
 def test_the_pairs_of_a_packed_step_are_dealt_to_micro_batches_of_about_one_size():
@@ -166,7 +192,10 @@ def test_the_pairs_of_a_packed_step_are_dealt_to_micro_batches_of_about_one_size
         (Hardware("gpu", "32-true"), [], None, (None, None, None)),
         (Hardware("gpu", "16-mixed"), [], None, (None, None, "scaler")),
         (BF16, [], "Triton", ("no Triton", "many shapes", "many shapes")),
-        (Hardware("cpu", "bf16-mixed"), [], None, ("needs a GPU", "many shapes", "many shapes")),
+        (CPU, [], None, (None, "many shapes", "many shapes")),
+        (CPU, ["model.d_model=128", "model.n_heads=4"], None, ("narrow model", "many", "many")),
+        (Hardware("cpu", "32-true"), [], None, ("gains little", "many shapes", "many shapes")),
+        (Hardware("cpu", "64-true"), ["trainer.packed=true"], None, (None, "many", "many")),
         (
             BF16,
             ["trainer.packed=false"],
@@ -200,10 +229,10 @@ def test_a_step_has_the_fastest_form_that_is_possible_and_says_what_is_not(
 
 @pytest.mark.parametrize("name", ["packed", "compile", "graphs"])
 def test_a_form_that_is_asked_for_and_impossible_is_refused(name):
+    # What hinders packing hinders the other two.
+    config = composed("model=base", "model.attention_dropout=0.1", f"trainer.{name}=true")
     with pytest.raises(ConfigError, match=rf"trainer\.{name}=true: .*; set trainer\.{name}=auto"):
-        step_form(
-            composed("model=base", f"trainer.{name}=true"), Hardware("cpu", "32-true"), Research()
-        )
+        step_form(config, CPU, Research())
 
 
 class Own(TranslationModule):

@@ -79,7 +79,8 @@ class TrainerOptions(Options):
         choices=("auto", True, False),
     )
     packed: bool | str = option(
-        "sentences without padding, a step in one pass; auto: on GPUs with Triton and a C compiler",
+        "sentences without padding, a step in one pass; auto: on GPUs with Triton and a C "
+        "compiler, and on CPUs in bfloat16 from d_model 129",
         choices=("auto", True, False),
     )
     graphs: bool | str = mutable_option(

@@ -72,35 +72,39 @@ class Batch(Counted):
 
 
 class Slots(NamedTuple):
-    """The rows of a packed batch: what each token slot holds, (N,)."""
+    """The rows of a packed batch: what each token slot holds, (N,), first those of sources."""
 
     src: Any
-    tgt_in: Any
-    tgt_out: Any
     src_position: Any  # the token's position in its sentence, from 0
-    tgt_position: Any
     src_start: Any  # first slot of this token's source sentence; src_end is the slot after its last
     src_end: Any
+    tgt_start_of_src: Any  # the same for the target of a source token
+    tgt_end_of_src: Any
+    tgt_in: Any
+    tgt_out: Any
+    tgt_position: Any
     tgt_start: Any
     tgt_end: Any
     slot: Any  # 0, 1, 2, ...
     next_slot: Any
-    src_start_of_tgt: Any  # the same for the source of a target token
+    src_start_of_tgt: Any
     src_end_of_tgt: Any
-    tgt_start_of_src: Any
-    tgt_end_of_src: Any
+
+
+N_SRC_ROWS = 6
 
 
 @dataclass(eq=False)
 class PackedBatch(Counted):
     """A micro-batch whose sentences lie one after the other, without padding, in N token slots.
 
-    All that a pass reads is one tensor, whose shape is the same for every batch. An empty slot has
-    no target, and attends to itself and to no source.
+    All that a pass reads is one tensor; on GPUs its shape is the same for every batch. An empty
+    slot has no target, and attends to itself and to no source.
     """
 
     number: int  # number of the micro-batch, counted over the whole run
     slots: Tensor  # (15, N) int32, see `Slots`
+    n_slots: tuple[int, int]  # those of sources and of targets that are computed, up to N
     lengths: tuple[np.ndarray, np.ndarray]
     step_tokens: int  # real target tokens of the whole step
     max_length: int  # no sentence of the corpus has more tokens, its end mark included
@@ -108,7 +112,8 @@ class PackedBatch(Counted):
 
     @property
     def rows(self) -> Slots:
-        return Slots(*self.slots)
+        n_src, n_tgt = self.n_slots
+        return Slots(*self.slots[:N_SRC_ROWS, :n_src], *self.slots[N_SRC_ROWS:, :n_tgt])
 
     @property
     def src(self) -> Tensor:
@@ -126,7 +131,7 @@ class PackedBatch(Counted):
     @property
     def n_positions(self) -> int:
         """Returns the number of slots of both sides."""
-        return 2 * self.slots.size(1)
+        return sum(self.n_slots)
 
 
 TrainingBatch = Batch | PackedBatch
@@ -200,23 +205,29 @@ def _with_end_marks(side: Sentences, numbers: np.ndarray) -> tuple[np.ndarray, n
 
 
 def pack(
-    split: PreparedSplit, micro_batch: MicroBatch, number: int, n_slots: int, max_length: int
+    split: PreparedSplit,
+    micro_batch: MicroBatch,
+    number: int,
+    n_slots: int | None,
+    max_length: int,
 ) -> PackedBatch:
     """Collates without padding: all sentences of a side one after the other, in `n_slots`, or in
-    more if needed.
+    more if needed. None: each side has as many as it has tokens, and at least one.
     """
     (src, src_lengths), (tgt, tgt_lengths) = (
         _with_end_marks(side, micro_batch.pairs) for side in (split.src, split.tgt)
     )
     src_ends, tgt_ends = src_lengths.cumsum(), tgt_lengths.cumsum()
     src_starts, tgt_starts = src_ends - src_lengths, tgt_ends - tgt_lengths
-    n_tokens = max(len(src), len(tgt))
-    if n_tokens > n_slots:
-        n_slots = SLOTS_UNIT * math.ceil(n_tokens / SLOTS_UNIT)
-    slot = np.arange(n_slots, dtype=np.int32)
+    computed = max(1, len(src)), max(1, len(tgt))
+    most = max(computed)
+    if n_slots is not None:
+        most = n_slots if most <= n_slots else SLOTS_UNIT * math.ceil(most / SLOTS_UNIT)
+        computed = most, most
+    slot = np.arange(most, dtype=np.int32)
 
     def row(values: np.ndarray, empty: np.ndarray | int) -> np.ndarray:
-        filled = np.full(n_slots, empty, np.int32)
+        filled = np.full(most, empty, np.int32)
         filled[: len(values)] = values
         return filled
 
@@ -245,6 +256,7 @@ def pack(
     return PackedBatch(
         number,
         torch.from_numpy(np.stack(rows)),
+        computed,
         (src_lengths, tgt_lengths),
         micro_batch.step_tokens,
         max_length,

@@ -91,6 +91,8 @@ class TranslationDataModule(pl.LightningDataModule):
         self._max_tokens = config.max_tokens_per_device or usual
         # whether training sentences lie one after the other, unpadded, in a `PackedBatch`
         self.packed = False
+        # whether all packed batches have one shape, as compiled layers and CUDA graphs need
+        self.one_shape = True
         # batches of all ranks together, or a share of them
         self.limit_val_batches: int | float = 1.0
         self._given_tokenizer = tokenizer
@@ -133,7 +135,8 @@ class TranslationDataModule(pl.LightningDataModule):
         """Returns this rank's micro-batches of an epoch, from the Trainer's present step on."""
         trainer, plan = self.trainer, self.plan
         # The number of slots is computed here, once for all loader processes.
-        sizes = (plan.n_slots, self.config.max_length + 1) if plan.packed else None
+        n_slots = plan.n_slots if plan.packed and self.one_shape else None
+        sizes = (n_slots, self.config.max_length + 1) if plan.packed else None
         make = partial(_training_batch, self.corpus.train, plan, sizes)
         if trainer:
             batches, parts = limited_batches(plan, trainer), trainer.accumulate_grad_batches
@@ -330,7 +333,7 @@ class StepLoader(DataLoader):
 
 
 def _training_batch(
-    split: PreparedSplit, plan: BatchPlan, sizes: tuple[int, int] | None, number: int
+    split: PreparedSplit, plan: BatchPlan, sizes: tuple[int | None, int] | None, number: int
 ) -> TrainingBatch:
     micro_batch = plan.micro_batch(number)
     return (

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aiayn.kernels.grouped_attention import grouped_attention
 from aiayn.kernels.range_attention import fused_attention
 from aiayn.model.attention import MultiHeadAttention, attention
 from aiayn.model.embedding import TiedOutput
@@ -30,10 +31,11 @@ def accelerate(model: Transformer, device: torch.device, translates: bool = Fals
 
     `translates`: the model will not be trained any more.
     """
-    if device.type == "cuda":
-        for module in model.modules():
-            if is_exactly(module, MultiHeadAttention) and module.attention is attention:
-                module.attention = fused_attention
+    on_gpu = device.type == "cuda"
+    for module in model.modules():
+        if is_exactly(module, MultiHeadAttention) and module.attention is attention:
+            module.attention = fused_attention if on_gpu else grouped_attention
+    if on_gpu:
         return model
     for name, module in list(model.named_modules()):
         if is_exactly(module, nn.Dropout) and not module.inplace:

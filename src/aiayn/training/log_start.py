@@ -71,9 +71,10 @@ def log_hardware(run: RunSpec) -> None:
         "device   %d x %s%s, precision %s%s",
         *(trainer.world_size, accelerator, threads, precision, reason),
     )
-    if accelerator == "gpu":
-        log.info("         a step: %s", run.form)
-    else:
+    is_packed = run.form.why_padded is None
+    if accelerator == "gpu" or is_packed:
+        log.info("         a step: %s", run.form if accelerator == "gpu" else "packed sentences")
+    if accelerator != "gpu":
         config, train = run.config, run.corpus.train
         src, tgt = (float(side.lengths.mean()) for side in (train.src, train.tgt))
         pair_flops = training_flops(config.model, run.corpus.tokenizer.vocab_size, src, tgt)

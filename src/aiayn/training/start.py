@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiayn.config.extensions import constraint_of, is_lower_better, own_options
-from aiayn.config.model import ModelConfig
+from aiayn.config.model import NARROW, ModelConfig
 from aiayn.config.resolve import RunConfig, SizedConfig, resolve
 from aiayn.config.rules import listed
 from aiayn.config.schema import Config
@@ -130,17 +130,30 @@ def step_form(config: SizedConfig, hardware: Hardware, research: Research) -> St
     why_padded = _why_not(
         "packed",
         trainer.packed,
-        (on_cpu, "packing needs a GPU"),
         (missing, f"there is no {missing}"),
-        (hardware.precision == "64-true", "packing does not support trainer.precision=64-true"),
+        (
+            hardware.precision == "64-true" and not on_cpu,
+            "packing does not support trainer.precision=64-true",
+        ),
         (model.attention_dropout, "packing does not support model.attention_dropout"),
         (model.parts, "the model has parts of an extension"),
         (
             trainer.packed == "auto" and research.ids,
             "extension code may need padded batches; if not, set trainer.packed=true",
         ),
+        (
+            trainer.packed == "auto" and on_cpu and not hardware.precision.startswith("bf16"),
+            "on a CPU packing gains little outside bfloat16",
+        ),
+        (
+            trainer.packed == "auto" and on_cpu and model.d_model <= NARROW,
+            "on a CPU packing gains little for a narrow model",
+        ),
     )
-    many_shapes = why_padded, "padded batches have many shapes"
+    many_shapes = (
+        why_padded or on_cpu,
+        f"{'padded' if why_padded else 'on a CPU, packed'} batches have many shapes",
+    )
     why_not_compiled = _why_not(
         "compile",
         trainer.compile,
@@ -178,7 +191,12 @@ def _why_not(name: str, value: bool | str, *obstacles: tuple[object, str]) -> st
 
 
 def make_data(
-    config: SizedConfig, source: Checkpoint | None, research: Research, *, packed: bool
+    config: SizedConfig,
+    source: Checkpoint | None,
+    research: Research,
+    hardware: Hardware,
+    *,
+    packed: bool,
 ) -> TranslationDataModule:
     """Returns the data module, with the corpus on disk; with `init_from` the vocabulary is that of
     the source.
@@ -186,13 +204,14 @@ def make_data(
     `data.prepare_per_node` decides which ranks prepare it.
     """
     datamodule = research.datamodule(
-        replace(config.data, max_tokens_per_device=tokens_per_device(config)),
+        replace(config.data, max_tokens_per_device=tokens_per_device(config, packed)),
         seed=config.seed,
         devices=config.trainer.world_size,
         tokenizer=load_tokenizer(source) if source else None,
     )
     datamodule.options = own_options(research.datamodule, config.extension)
     datamodule.packed = packed
+    datamodule.one_shape = hardware.accelerator == "gpu"
     datamodule.limit_val_batches = config.trainer.limit_val_batches
     if datamodule.prepare_data_per_node or global_rank() == 0:
         datamodule.prepare_data()
