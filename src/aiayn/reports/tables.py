@@ -97,7 +97,8 @@ def _cell(record: Record, column: Column, style: Style) -> Any:
     if is_number(value):
         return style.number(shown(value, column))
     text = value if isinstance(value, str) else str(value)
-    return style.escape(without_controls(text.replace("\n", " ")))
+    # A page's links stay of their class, which says that they are HTML
+    return style.escape(type(text)(without_controls(text.replace("\n", " "))))
 
 
 def shown(value: Any, column: Column = COLUMN) -> str:
