@@ -431,8 +431,7 @@ def performance() -> dict[str, str]:
     [first_step] = rows_of("startup_first_step")
     plans = {row["pairs"]: row for row in rows_of("data_plan")}
     planning = [
-        f"{row['cpu_s']:.1f} processor seconds and {row['total_mb'] / 1000:.1f} GB for {pairs:,} "
-        "pairs"
+        f"{row['cpu_s']:.1f} processor seconds and {row['total_mb'] / 1000:.1f} GB ({pairs:,} pairs)"
         for pairs, row in plans.items()
     ]
     padding = mean(row["padding_percent"] for row in plans.values())
@@ -453,8 +452,8 @@ def performance() -> dict[str, str]:
             f"such requests. Its memory grew from {soak['MB before']:.0f} to {soak['MB after']:.0f} "
             "MB; a server with the model in `examples/` [takes less](../serve.md#memory)."
         ),
-        "first-step": "On a prepared corpus, the tiny model finishes its first step "
-        f"{first_step['seconds']:.1f} s after the command.",
+        "first-step": "On a prepared corpus, the tiny model finished its first step "
+        f"{first_step['seconds']:.1f} s after the command (two threads, commit ee1c066).",
         "all-reduce": table(
             [
                 Column("MB", "gradients (MB)"),
@@ -476,8 +475,8 @@ def performance() -> dict[str, str]:
         "packing-saves": wrapped(_packing_saves()),
         "preparing": wrapped(_preparing()),
         "planning": wrapped(
-            f"To plan the steps of an epoch takes {' and '.join(planning)}, in every process that "
-            f"makes batches. Padding is {padding:.0f} % of the tokens "
+            "Planning the steps of an epoch takes, in every process that makes batches, "
+            f"{' or '.join(planning)}. Padding is {padding:.0f} % of the tokens "
             "([why](../fidelity.md#what-a-step-holds))."
         ),
         "table-1": table(table_1, layers),

@@ -40,7 +40,7 @@ NAMES = {
 }
 QUESTIONS = {
     "Do one or four heads cost anything?": ("a_h1", "a_h4"),
-    "Do 16 or 32 heads?": ("a_h16", "a_h32"),
+    "Do 16 or 32 heads cost anything?": ("a_h16", "a_h32"),
     "Does a smaller `d_k` cost?": ("b_dk16", "b_dk32"),
     "Is bigger better?": (
         "c_n2",
@@ -53,7 +53,7 @@ QUESTIONS = {
     ),
     "Does dropout help?": ("d_drop00", "d_drop02"),
     "Does label smoothing cost perplexity and gain BLEU?": ("d_ls00", "d_ls02"),
-    "Do learned positions equal sinusoids?": ("e_learned",),
+    "Are learned positions as good as sinusoids?": ("e_learned",),
 }
 
 
