@@ -23,8 +23,8 @@ def test_what_trained_a_published_row_takes_the_steps_of_the_fingerprint(recipe)
 
 
 def test_a_loss_that_changes_is_found_and_one_that_was_rounded_elsewhere_is_not():
-    assert first_difference([5.0, 4.0], [5.0001, 4.0001]) is None
-    assert first_difference([5.0, 4.0], [5.0, 4.002]) == 2
+    assert first_difference([5.0, 4.0], [5.000001, 4.000001]) is None
+    assert first_difference([5.0, 4.0], [5.0, 4.00002]) == 2
     assert first_difference([5.0, 4.0], [5.0]) == 2
 
 
