@@ -146,7 +146,9 @@ def research_of(
         "extension": check_extensions(options.extensions, options.extension),
         "model": replace(options.model, parts=parts),
     }
-    return replace(options, **stored), research
+    if stored != {name: getattr(options, name) for name in stored}:
+        options = replace(options, **stored)
+    return options, research
 
 
 def _combined(
