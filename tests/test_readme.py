@@ -108,12 +108,14 @@ def in_miniature(words: list[str], data: Path) -> list[str] | None:
     }
     if not here.isdisjoint(options) or any(option.startswith("data.train=") for option in options):
         learnt = not any(option.startswith("init_from=") for option in options)
+        is_named_french = any(option.startswith("experiment=captions") for option in options)
         return [
             script,
             *options,
             *(option for option in TINY if option not in options),
             f"data.folder={data}",
             *(["data.tokenizer_pairs=400"] if learnt else []),
+            *(["data.check_sides=false"] if is_named_french else []),  # it is German here
         ]
     return [script, *options, "--cfg", "job"]
 

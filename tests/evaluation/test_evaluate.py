@@ -456,7 +456,7 @@ def test_a_baseline_not_scored_on_this_text_is_refused_with_the_command_to_type(
         write_lines(tmp_path / "text-de", changed, REFERENCES[: len(changed)])
         with pytest.raises(
             RefusedError,
-            match=rf"another text \(5 lines, here {len(changed)}\); type: .*split=test$",
+            match=rf"another text \(5 lines, here {len(changed)}\); score both .*test=PREFIX$",
         ):
             evaluate(options(run, baseline=str(other)))
     assert not (run / "evaluation").exists()

@@ -214,9 +214,8 @@ def test_finding_them_makes_the_host_wait_for_the_device_in_no_step(config, monk
     module = TranslationModule(config, 300).to("meta")
     for weight in module.parameters():
         weight.grad = torch.empty_like(weight)
-    monkeypatch.setattr(
-        TranslationModule, "trainer", type("Trainer", (), {"global_step": 6, "scaler": None})
-    )
+    trainer = SimpleNamespace(global_step=6, scaler=None, accumulate_grad_batches=4)
+    monkeypatch.setattr(TranslationModule, "trainer", trainer)
     optimizer = torch.optim.SGD([{"params": list(module.parameters()), "fused": True}])
     module.configure_gradient_clipping(optimizer)
     assert optimizer.found_inf.device.type == "meta"

@@ -142,7 +142,7 @@ def test_punctuation_does_not_move_brackets_whatever_tag_the_model_gave_it(tmp_p
 
 
 def test_a_reference_that_is_no_tree_is_refused_with_its_line():
-    with pytest.raises(DataError, match="line 2 of the reference is not the linear form"):
+    with pytest.raises(DataError, match="line 2 of the reference is not the linear tree"):
         score_linear_forms(["a", "b"], ["(S NN )S", "(S NN )NP"], ["", ""])
 
 

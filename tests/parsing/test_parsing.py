@@ -106,7 +106,7 @@ def test_references_that_are_no_trees_are_refused_with_their_line(run, monkeypat
 
     assert (done.code, trained.code) == (3, 3)
     for outcome in (done, trained):
-        assert "line 2 of the reference is not the linear form" in outcome.err
+        assert "line 2 of the reference is not the linear tree" in outcome.err
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from aiayn.training.log_start import unusual_options
 from aiayn.training.module import TranslationModule
 from aiayn.training.resume import first_options
 from aiayn.training.run import train
+from aiayn.training.start import StepForm
 
 OPEN = ("data=files", "data.train=x", "data.val=x", "name=mine")
 
@@ -170,7 +171,11 @@ def warnings_at_start(
     )
     log_start.log_hardware(
         SimpleNamespace(
-            hardware=Hardware("cpu", precision), config=config, corpus=corpus, start_step=0
+            hardware=Hardware("cpu", precision),
+            form=StepForm("padded", None, None),
+            config=config,
+            corpus=corpus,
+            start_step=0,
         )
     )
     return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

@@ -1280,7 +1280,7 @@ def test_an_error_of_a_loaders_worker_in_this_program_names_the_call_and_the_fil
         ("raise KeyError('a')", 2, "own.py, line 2, in <module>: KeyError: 'a'"),
         ("PARTS = Parts(feed_forward=lambda c, place: 1 / 0)", 2, "own.py, line 2, in <lambda>"),
         ("PARTS = Parts(feed_forward=lambda c: None)", 2, "own.py: TypeError"),
-        ("PARTS = 5", 2, "own.py: TypeError"),
+        ("PARTS = 5", 2, r"PARTS=5: write PARTS = Parts\("),
     ],
 )
 def test_a_file_that_no_longer_builds_the_model_is_refused_in_one_line(
