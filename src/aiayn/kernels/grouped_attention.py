@@ -22,31 +22,31 @@ def grouped_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, p_drop: float
     return queries.unpad([attention(*group, p_drop) for group in zip(*sides, masks, strict=True)])
 
 
-class _Places(NamedTuple):
-    """Where the N tokens of a side are in the P places of its padded groups, and back."""
+class _PaddedGroups(NamedTuple):
+    """The N tokens of a side in the P cells of padded groups."""
 
     shapes: list[tuple[int, int]]  # sentences and columns of each group
-    token: Tensor  # (P,) the token at each place, -1 at padding
-    place: Tensor  # (N,) the place of each token, -1: none
+    token_of_cell: Tensor  # (P,), -1 at padding
+    cell_of_token: Tensor  # (N,), -1: in none
 
     def pad(self, heads: Tensor) -> list[Tensor]:
         """Turns (1, H, N, d) into (B, H, L, d) of each group."""
         tokens = heads[0].transpose(0, 1)
-        places = _Moved.apply(tokens.flatten(1), self.token, self.place)
-        groups = places.split([count * length for count, length in self.shapes])
+        cells = _Gather.apply(tokens.flatten(1), self.token_of_cell, self.cell_of_token)
+        groups = cells.split([count * length for count, length in self.shapes])
         return [
             group.view(*shape, *tokens.shape[1:]).transpose(1, 2)
             for group, shape in zip(groups, self.shapes, strict=True)
         ]
 
     def unpad(self, groups: list[Tensor]) -> Tensor:
-        """Turns (B, H, L, d) of each group into (1, H, N, d), 0 for tokens without a place."""
-        places = torch.cat([group.transpose(1, 2).flatten(0, 1).flatten(1) for group in groups])
-        tokens = _Moved.apply(places, self.place, self.token)
+        """Turns (B, H, L, d) of each group into (1, H, N, d), 0 for tokens in no cell."""
+        cells = torch.cat([group.transpose(1, 2).flatten(0, 1).flatten(1) for group in groups])
+        tokens = _Gather.apply(cells, self.cell_of_token, self.token_of_cell)
         return tokens.unflatten(1, (groups[0].size(1), -1)).transpose(0, 1)[None]
 
 
-class _Moved(torch.autograd.Function):
+class _Gather(torch.autograd.Function):
     """rows[source], 0 where it is -1; `target` says where each row went. torch's own gradient of
     indexing adds row by row, which is slow.
     """
@@ -54,20 +54,23 @@ class _Moved(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, source: Tensor, target: Tensor) -> Tensor:
         ctx.save_for_backward(target)
-        return _taken(rows, source)
+        return _gathered(rows, source)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return _taken(gradients[0], *ctx.saved_tensors), None, None
+        return _gathered(gradients[0], *ctx.saved_tensors), None, None
 
 
-def _taken(rows: Tensor, source: Tensor) -> Tensor:
-    taken = rows.index_select(0, source.clamp(min=0))
-    return taken.index_fill_(0, (source < 0).nonzero()[:, 0], 0)
+def _gathered(rows: Tensor, source: Tensor) -> Tensor:
+    gathered = rows.index_select(0, source.clamp(min=0))
+    return gathered.index_fill_(0, (source < 0).nonzero()[:, 0], 0)
 
 
-def _groups(ranges: Ranges) -> tuple[_Places, _Places, list[Tensor]]:
-    """Returns the places of queries and keys, and the mask of each group, (B, 1, L, L of keys)."""
+def _groups(ranges: Ranges) -> tuple[_PaddedGroups, _PaddedGroups, list[Tensor]]:
+    """Returns queries and keys in padded groups, and the mask of each group, (B, 1, L, L of keys).
+
+    Every layer computes it anew: all of them together take 1 % of a step.
+    """
     key_start, key_end = ranges.key_start.long(), ranges.key_end.long()
     # A sentence begins with a query that shares no key with the one before it.
     begins = torch.ones_like(key_start, dtype=torch.bool)
@@ -78,30 +81,35 @@ def _groups(ranges: Ranges) -> tuple[_Places, _Places, list[Tensor]]:
     order = torch.argsort(torch.maximum(last - first + 1, n_keys), stable=True)
     queries_of, keys_of, masks = [], [], []
     for group in order.tensor_split(min(N_GROUPS, len(order))):
-        queries = _tokens(first[group], last[group] - first[group] + 1)
-        keys = _tokens(first_key[group], n_keys[group])
+        queries = _tokens_of_sentences(first[group], last[group] - first[group] + 1)
+        keys = _tokens_of_sentences(first_key[group], n_keys[group])
         of_query = torch.where(queries < 0, last[group][:, None], queries)
         mask = keys[:, None] >= key_start[of_query][:, :, None]
         mask &= keys[:, None] < key_end[of_query][:, :, None]
-        # Whatever a query without keys attends to, it has no place to be read from.
+        # A query without keys must attend to something; no cell of it is read.
         has_keys = mask.any(2)
         queries[~has_keys] = -1
         mask |= ~has_keys[:, :, None]
         queries_of.append(queries)
         keys_of.append(keys)
         masks.append(mask[:, None])
-    return _places(queries_of, len(begins)), _places(keys_of, len(ranges.query_start)), masks
+    return (
+        _padded_groups(queries_of, len(begins)),
+        _padded_groups(keys_of, len(ranges.query_start)),
+        masks,
+    )
 
 
-def _tokens(first: Tensor, lengths: Tensor) -> Tensor:
+def _tokens_of_sentences(first: Tensor, lengths: Tensor) -> Tensor:
     """Returns the tokens of sentences, (B, L), -1 at padding; L is at least 1."""
     column = torch.arange(max(1, int(lengths.max())))
     return torch.where(column < lengths[:, None], first[:, None] + column, -1)
 
 
-def _places(groups: list[Tensor], n_tokens: int) -> _Places:
-    token = torch.cat([group.flatten() for group in groups])
-    place = torch.full((n_tokens,), -1)
-    real = (token >= 0).nonzero()[:, 0]
-    place[token[real]] = real
-    return _Places([(group.size(0), group.size(1)) for group in groups], token, place)
+def _padded_groups(groups: list[Tensor], n_tokens: int) -> _PaddedGroups:
+    token_of_cell = torch.cat([group.flatten() for group in groups])
+    cell_of_token = torch.full((n_tokens,), -1)
+    filled = (token_of_cell >= 0).nonzero()[:, 0]
+    cell_of_token[token_of_cell[filled]] = filled
+    shapes = [(group.size(0), group.size(1)) for group in groups]
+    return _PaddedGroups(shapes, token_of_cell, cell_of_token)
