@@ -170,7 +170,7 @@ def mean_ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, floa
 
 def packs(config: RunConfig, bf16: bool) -> bool:
     """Returns whether `train.py` packs on a CPU in this precision."""
-    return step_form(config, Hardware("cpu", PRECISION[bf16]), Research()).why_padded is None
+    return step_form(config, Hardware("cpu", PRECISION[bf16]), Research()).is_packed
 
 
 def flops(config: ModelConfig, vocab_size: int, batch: TrainingBatch) -> int:

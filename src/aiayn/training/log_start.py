@@ -71,10 +71,11 @@ def log_hardware(run: RunSpec) -> None:
         "device   %d x %s%s, precision %s%s",
         *(trainer.world_size, accelerator, threads, precision, reason),
     )
-    is_packed = run.form.why_padded is None
-    if accelerator == "gpu" or is_packed:
-        log.info("         a step: %s", run.form if accelerator == "gpu" else "packed sentences")
-    if accelerator != "gpu":
+    if accelerator == "gpu":
+        log.info("         a step: %s", run.form)
+    else:
+        if run.form.is_packed:
+            log.info("         a step: packed sentences")
         config, train = run.config, run.corpus.train
         src, tgt = (float(side.lengths.mean()) for side in (train.src, train.tgt))
         pair_flops = training_flops(config.model, run.corpus.tokenizer.vocab_size, src, tgt)

@@ -136,7 +136,7 @@ def _train(
     form = step_form(sized, hardware, research)
     own_code = research.file_names
     with own_code_explained(own_code):
-        datamodule = make_data(sized, source, research, hardware, packed=form.why_padded is None)
+        datamodule = make_data(sized, source, research, hardware, packed=form.is_packed)
     with run_lock(folder) as check_folder, explain_disk_errors(folder.path):
         checkpoint = load_resume_state(folder, datamodule.corpus, sized)
         with own_code_explained(own_code):

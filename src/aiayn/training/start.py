@@ -57,6 +57,10 @@ class StepForm(NamedTuple):
     why_not_compiled: str | None
     why_not_graphed: str | None  # called kernel by kernel
 
+    @property
+    def is_packed(self) -> bool:
+        return self.why_padded is None
+
     def __str__(self) -> str:
         fast = ("packed sentences", "compiled layers", "two CUDA graphs")
         plain = ("padded", "not compiled", "no CUDA graphs")
@@ -127,6 +131,7 @@ def step_form(config: SizedConfig, hardware: Hardware, research: Research) -> St
     on_cpu = hardware.accelerator != "gpu"
     missing = None if on_cpu else missing_for_compiling()
     has_code = research.module is not TranslationModule or research.callbacks or research.extensions
+    is_auto = trainer.packed == "auto"
     why_padded = _why_not(
         "packed",
         trainer.packed,
@@ -138,15 +143,15 @@ def step_form(config: SizedConfig, hardware: Hardware, research: Research) -> St
         (model.attention_dropout, "packing does not support model.attention_dropout"),
         (model.parts, "the model has parts of an extension"),
         (
-            trainer.packed == "auto" and research.ids,
+            is_auto and research.ids,
             "extension code may need padded batches; if not, set trainer.packed=true",
         ),
         (
-            trainer.packed == "auto" and on_cpu and not hardware.precision.startswith("bf16"),
+            is_auto and on_cpu and not hardware.precision.startswith("bf16"),
             "on a CPU packing gains little outside bfloat16",
         ),
         (
-            trainer.packed == "auto" and on_cpu and model.d_model <= NARROW,
+            is_auto and on_cpu and model.d_model <= NARROW,
             f"on a CPU trainer.packed=auto packs from model.d_model={NARROW + 1}",
         ),
     )
