@@ -213,11 +213,11 @@ def in_training(model: Transformer, reloaded: Transformer, pair: Batch) -> list[
         for name, buffer in part.named_buffers(recurse=False)
     ]
     outputs = []
-    for one in (model, reloaded):
+    for trained in (model, reloaded):
         seed_device(0, pair.src.device)
         # What a part keeps of it must serve its training
-        with torch.inference_mode(one is reloaded), torch.no_grad():
-            outputs.append(decoded(one, pair.src, pair.tgt_in))
+        with torch.inference_mode(trained is reloaded), torch.no_grad():
+            outputs.append(decoded(trained, pair.src, pair.tgt_in))
     for part, name, buffer, value in buffers:
         setattr(part, name, buffer.copy_(value))
     reloaded.eval()
