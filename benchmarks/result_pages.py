@@ -448,7 +448,7 @@ def performance() -> dict[str, str]:
         "int8": _int8(),
         "peers": _peers(),
         "peers-bfloat16": _peers("_bfloat16"),
-        "peers-one-batch": _peers("_bfloat16", WHOLE),
+        "peers-one-batch": _peers("_bfloat16", one_batch=True),
         "serving": table(serving, rows_of("serve")),
         "soak": wrapped(
             "`--soak` adds clients that disconnect, send malformed JSON, other encodings and 10 MB. "
@@ -667,9 +667,9 @@ PEERS = {
 }
 
 
-def _peers(suffix: str = "", form: str = "") -> str:
-    """Returns our processor time divided by that of others, with intervals; of Marian's two forms
-    of attention the faster one.
+def _peers(suffix: str = "", one_batch: bool = False) -> str:
+    """Returns our processor time divided by that of others, in micro-batches or in one batch, with
+    intervals; of Marian's two forms of attention the faster one.
     """
     records = []
     for size in ("base_1024", "base_4096", "tiny_4096"):
@@ -677,10 +677,13 @@ def _peers(suffix: str = "", form: str = "") -> str:
             continue
         model, tokens = size.split("_")
         record: Record = {"step": f"`model={model}`, {int(tokens):,} tokens"}
-        rows = {row["step of"]: row for row in rows_of(f"train_step_{size}{suffix}")}
+        rows = [
+            row
+            for row in rows_of(f"train_step_{size}{suffix}")
+            if row["step of"].endswith(WHOLE) == one_batch
+        ]
         for name in PEERS:
-            forms = [row for of, row in rows.items() if of.startswith(name) and form in of]
-            forms = [row for row in forms if form or WHOLE not in row["step of"]]
+            forms = [row for row in rows if row["step of"].startswith(name)]
             row = max(forms, key=lambda row: row["ours / theirs"])
             record[name] = (
                 f"{row['ours / theirs']:.2f} [{row['ratio low']:.2f}, {row['ratio high']:.2f}]"
