@@ -25,15 +25,10 @@ from aiayn.runs.run_folder import Record
 PAGE = ROOT / "docs/your-own-text.md"
 BLEU = Metric("sacrebleu", "test")
 TRAINED_AGAIN = (5_000, 10_000)  # pairs, each a study of its own
-MEANS = {"ratio": BLEU.ratio, "chrf": Metric("chrf", "test"), "ppl": Metric("perplexity", "test")}
 COLUMNS = [
     Column("pairs", "pairs"),
-    Column("steps", "steps"),
     Column("n", "seeds"),
     Column("bleu", "test sacreBLEU"),
-    Column("ratio", "length ratio", 3),
-    Column("chrf", "chrF", 1),
-    Column("ppl", "test perplexity", 2),
 ]
 
 
@@ -60,14 +55,9 @@ def facts() -> Record:
     df = sum(sample.n - 1 for sample in samples.values())
     sd = math.sqrt(sum((sample.n - 1) * sample.sd**2 for sample in samples.values()) / df)
     rows = []
-    for pairs, group in by_size.items():
-        mean, n = samples[pairs].mean, samples[pairs].n
-        row = {"pairs": pairs, "steps": group.runs[0].options["trainer.max_steps"], "n": n}
-        row |= {
-            name: sample.mean if (sample := group.sample(metric)) else None
-            for name, metric in MEANS.items()
-        }
-        rows.append(row | {"sacrebleu": interval(mean, sd / math.sqrt(n), df)})
+    for pairs, sample in samples.items():
+        score = interval(sample.mean, sd / math.sqrt(sample.n), df)
+        rows.append({"pairs": pairs, "n": sample.n, "sacrebleu": score})
     return {"sd": sd, "degrees_of_freedom": df, "rows": rows}
 
 
@@ -78,14 +68,11 @@ def blocks() -> dict[str, str]:
     for row in study_facts["rows"]:
         score = row["sacrebleu"]
         bleu = f"{score.delta:.1f} [{score.low:.1f}, {score.high:.1f}]"
-        records.append(
-            row | {"pairs": f"{row['pairs']:,}", "steps": f"{row['steps']:,}", "bleu": bleu}
-        )
+        records.append(row | {"pairs": f"{row['pairs']:,}", "bleu": bleu})
     spread = wrapped(
-        f"The 95 % intervals use Student's t with {study_facts['degrees_of_freedom']} degrees of freedom. "
-        f"The standard deviation between seeds, {study_facts['sd']:.2f}, is assumed to be the same for "
-        "all sizes. The intervals ignore variation from the choice of training pairs and of test "
-        "sentences."
+        f"Intervals are 95 % (Student's t, {study_facts['degrees_of_freedom']} degrees of freedom) and "
+        f"assume one standard deviation between seeds, {study_facts['sd']:.2f}, for all sizes. They "
+        "ignore the choice of training pairs and test sentences."
     )
     return {
         "pairs": markdown([Table("", COLUMNS, records)]).strip(),
@@ -96,8 +83,8 @@ def blocks() -> dict[str, str]:
 
 def trained_again() -> str:
     """Returns a paragraph on the smaller texts, trained again with later code and the same seeds."""
-    sentences = []
-    precisions = {precision_of("own_text")}
+    results = []
+    precisions = set()
     for pairs in TRAINED_AGAIN:
         study = f"own_text_{pairs}"
         [second_group] = group_runs(published(study))
@@ -106,26 +93,15 @@ def trained_again() -> str:
             second_group.path
         ]
         assert difference.is_paired
-        sample = second_group.sample(BLEU)
-        [commit] = {
-            record["origin"]["commit"] for record in read_study(RESULTS / f"{study}.jsonl").values()
-        }
-        sentences.append(
-            f"{pairs:,} pairs reached {sample.mean:.1f} ± {sample.sd:.1f} "
-            f"([translations](../results/translations/{study}.jsonl.xz)) with commit {commit[:7]}, "
-            f"a difference of {difference.delta:+.1f} [{difference.low:+.1f}, {difference.high:+.1f}]."
+        results.append(
+            f"{second_group.sample(BLEU).mean:.1f} on {pairs:,} pairs ({difference.delta:+.1f} "
+            f"[{difference.low:+.1f}, {difference.high:+.1f}])"
         )
         precisions.add(precision_of(study))
-    if len(precisions) > 1:
-        sentences.append(
-            f"Not only the code differs: the runs of the table computed in "
-            f"{precision_of('own_text')}, these in "
-            f"{' and '.join(sorted(precisions - {precision_of('own_text')}))}."
-        )
+    [precision] = precisions
     return wrapped(
-        "The smaller texts were trained again with later code and the same seeds. Scores are test "
-        "sacreBLEU, mean ± standard deviation. Each difference compares the same seeds with the row "
-        f"above; its 95 % interval is Student's. {' '.join(sentences)}"
+        f"With later code, in {precision} instead of {precision_of('own_text')}, the same seeds "
+        f"reached {' and '.join(results)}."
     )
 
 
