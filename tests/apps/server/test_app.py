@@ -25,12 +25,12 @@ from aiayn.apps.documents.document import parse_document
 from aiayn.apps.documents.markup import parse_markup
 from aiayn.apps.documents.texts import translate_texts
 from aiayn.apps.server import answers as module
-from aiayn.apps.server import document_process
+from aiayn.apps.server import document_process, requests
 from aiayn.apps.server.app import make_app, while_connected
 from aiayn.apps.server.batching import Batcher, QueueFullError
 from aiayn.apps.server.metrics import Metrics, _address
 from aiayn.apps.server.options import ServeOptions
-from aiayn.apps.server.requests import DRAINED, read_fields
+from aiayn.apps.server.requests import DRAINED, MAX_BRACKETS, SHORT, read_fields
 from aiayn.apps.server.service import Served, Service
 from aiayn.data.tokenizer import Tokenizer
 from aiayn.model.transformer import Transformer
@@ -420,6 +420,42 @@ def test_a_form_in_parts_is_utf_8_whatever_encoding_it_names(charset):
     content_type = f"multipart/form-data; boundary=x{charset}".encode()
     scope = {"type": "http", "headers": [(b"content-type", content_type)], "query_string": b""}
     assert asyncio.run(read_fields(Request(scope, receive), 5000)) == {"q": "ß+AGE- \\ud800"}
+
+
+def test_long_forms_are_read_one_at_a_time_and_short_ones_meanwhile(monkeypatch):
+    begun, go_on = [], threading.Event()
+
+    def slow_parse(text: str, **_: object) -> list[tuple[str, str]]:
+        begun.append(len(text))
+        assert len(text) < SHORT or go_on.wait(60)
+        return [("q", "a")]
+
+    monkeypatch.setattr(requests, "parse_qsl", slow_parse)
+
+    def read(body: bytes) -> asyncio.Task:
+        async def receive() -> dict:
+            return {"type": "http.request", "body": body}
+
+        request = Request({"type": "http", "headers": [], "query_string": b""}, receive)
+        return asyncio.create_task(read_fields(request, 1 << 20))
+
+    async def test():
+        long = [read(b"q" * 2 * SHORT) for _ in range(3)]
+        while not begun:
+            await asyncio.sleep(0)
+        assert await read(b"q") == {"q": "a"}
+        assert begun == [2 * SHORT + 1, 2]
+        go_on.set()
+        await asyncio.gather(*long)
+
+    asyncio.run(test())
+
+
+def test_json_with_too_many_lists_is_refused_before_it_is_parsed(translator):
+    with client(translator) as http:
+        body, header = "[{" * (MAX_BRACKETS // 2 + 1), {"content-type": "application/json"}
+        answer = http.post("/translate", content=body, headers=header)
+    assert (answer.status_code, "send it in parts" in answer.json()["error"]) == (413, True)
 
 
 @pytest.mark.parametrize(

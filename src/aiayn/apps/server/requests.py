@@ -1,11 +1,12 @@
 """Reads requests: JSON, or a form and the query string, as LibreTranslate's clients send them."""
 
-import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
+from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,10 +16,16 @@ from aiayn.data.cleaning import normalise
 from aiayn.data.languages import primary, short_code
 
 Fields = Mapping[str, object]  # values are texts, files, or what JSON has
+T = TypeVar("T")
 
 MAX_FIELDS = 100
 MAX_NAME = 255  # characters of an uploaded file's name
 DRAINED = 1 << 26  # bytes beyond the limit that are still read
+SHORT = 10_000  # characters of a body that is read in the server's own thread: about 1 ms
+# Others are read one at a time: each thread of Python code keeps the server's own waiting for 5 ms,
+# again and again.
+LONG_BODIES = CapacityLimiter(1)
+MAX_BRACKETS = 50_000  # of JSON, which is read without a pause: many lists would take seconds
 
 
 async def read_fields(request: Request, max_body: int) -> Fields:
@@ -36,14 +43,17 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     read = partial(parse_qsl, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     try:
         if content_type == "application/json":
-            # Many small parts take long: not in the server's own thread
-            fields = await asyncio.to_thread(json.loads, body.decode(), object_pairs_hook=_once)
+            if body.count(b"[") + body.count(b"{") > MAX_BRACKETS:
+                most = f"at most {MAX_BRACKETS:,} of the characters [ and {{"
+                raise HTTPException(413, f"JSON may have {most}; send it in parts")
+            parse = partial(json.loads, object_pairs_hook=_once)
+            fields = await _parsed(parse, body.decode())
             if not isinstance(fields, dict):
                 raise HTTPException(400, "the request must be a JSON object")
             return fields
         query = request.scope["query_string"].decode()
         if content_type in ("application/x-www-form-urlencoded", ""):
-            pairs = await asyncio.to_thread(read, f"{query}&{body.decode()}")
+            pairs = await _parsed(read, f"{query}&{body.decode()}")
         elif content_type == "multipart/form-data":
 
             async def receive() -> Message:
@@ -67,6 +77,13 @@ async def read_fields(request: Request, max_body: int) -> Fields:
     texts = [value for name, value in pairs if name == "q"]
     others = _once([pair for pair in pairs if pair[0] != "q"])
     return others | ({"q": texts if len(texts) > 1 else texts[0]} if texts else {})
+
+
+async def _parsed(parse: Callable[[str], T], body: str) -> T:
+    """Returns parse(body): of a long body beside the server's own thread."""
+    if len(body) <= SHORT:
+        return parse(body)
+    return await to_thread.run_sync(parse, body, limiter=LONG_BODIES)
 
 
 def _as_utf_8(pair: tuple[str, str | UploadFile]) -> tuple[str, str | UploadFile]:
