@@ -1,11 +1,10 @@
-"""Trains the ideas in the table of docs/ideas.md with two seeds each, and writes their scores into
-it.
+"""Trains every example in examples/extensions, and some options, with two seeds each, and reports
+their scores.
 
     python benchmarks/ideas.py --train   # 11 processor minutes; runs of outputs/ideas that are scored are kept
-    python benchmarks/ideas.py           # only writes the table, from benchmarks/results/ideas.json
+    python benchmarks/ideas.py           # only measures the runs of outputs/ideas again
 
-The page says what a row is: its second column is an option or a file. A small text, few steps,
-nothing tuned: signs of life.
+A small text, few steps, nothing tuned: signs of life.
 """
 
 import json
@@ -24,8 +23,14 @@ from aiayn.phrasebook import pairs
 from aiayn.runs.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, RESULTS, RUNS = ROOT / "docs/ideas.md", ROOT / "benchmarks/results", Path("outputs/ideas")
-ROW = re.compile(r"^(\| [^|]* \|)(?: `([^`|]*)`)?( \|)(?: [\d.]+±[\d.]+)? \|$", re.MULTILINE)
+RESULTS, RUNS = ROOT / "benchmarks/results", Path("outputs/ideas")
+OPTIONS = (
+    "model.tie_embeddings=none",
+    "data.src_vocab_size=580",
+    "model.n_decoder_layers=1",
+    "data.tokenizer=unigram",
+    "data.weights",  # see `both_ways`
+)
 SMALL = f"""
     data=phrasebook data.vocab_size=900 data.tokens_per_step=1000 data.micro_batches=1 optim.warmup_steps=100
     model=tiny model.n_layers=2 model.d_model=64 model.d_ff=128 model.dropout=0.1
@@ -44,9 +49,9 @@ MORE = {
 }
 
 
-def rows(page: str) -> list[str]:
-    """Returns what is in the second column of the rows that are trained; of base nothing."""
-    return [match[2] or "" for match in ROW.finditer(page)]
+def ideas() -> list[str]:
+    """Returns the options and files that are trained; of base nothing."""
+    return ["", *OPTIONS, *sorted(path.name for path in ROOT.glob("examples/extensions/*.py"))]
 
 
 def name_of(how: str) -> str:
@@ -134,30 +139,12 @@ def together(seeds: list[dict[str, float]]) -> dict[str, float]:
     }
 
 
-def with_scores(page: str) -> str:
-    """Returns the page with the scores of benchmarks/results/ideas.json."""
-    by_idea = {
-        row["idea"]: row
-        for row in json.loads((RESULTS / "ideas.json").read_text(encoding="utf-8"))["rows"]
-    }
-
-    def scored(match: re.Match[str]) -> str:
-        row = by_idea.get(name_of(match[2] or ""))
-        score = f" {row['sacrebleu']:.1f}±{row['sd']:.1f}" if row else ""
-        how = f" `{match[2]}`" if match[2] else ""
-        return f"{match[1]}{how}{match[3]}{score} |"
-
-    return ROW.sub(scored, page)
-
-
 def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
     if parse_options(__doc__ or "", None, train=False).train:
-        for how in rows(page):
+        for how in ideas():
             for seed in (1, 2):
                 train(how, seed)
-        report("ideas", measured(), RESULTS)
-    atomic_write(PAGE, with_scores(page))
+    report("ideas", measured(), RESULTS)
 
 
 if __name__ == "__main__":

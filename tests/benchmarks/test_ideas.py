@@ -1,13 +1,13 @@
-"""The table of ideas has a row for every example, with the scores of the results."""
+"""Every example of an extension is on the page on ideas, and has been trained and scored."""
 
-from pathlib import Path
+import json
 
-from ideas import PAGE, ROOT, rows, with_scores
+from ideas import RESULTS, ROOT, ideas, name_of
 
 
-def test_every_example_has_a_row_and_every_score_is_that_of_the_results():
-    page = PAGE.read_text(encoding="utf-8")
-    files = {path.name for path in Path(ROOT, "examples/extensions").glob("*.py")}
-    assert {how for how in rows(page) if how.endswith(".py")} == files
-    assert all(f"`{name}`" in page for name in files)
-    assert with_scores(page) == page
+def test_every_example_is_on_the_page_and_every_idea_has_a_score():
+    page = (ROOT / "docs/ideas.md").read_text(encoding="utf-8")
+    results = json.loads((RESULTS / "ideas.json").read_text(encoding="utf-8"))
+
+    assert [how for how in ideas() if how.endswith(".py") and f"`{how}`" not in page] == []
+    assert {row["idea"] for row in results["rows"]} == {name_of(how) for how in ideas()}
