@@ -140,6 +140,8 @@ def test_arguments_in_another_order_get_the_numbers_of_their_order():
     "message",
     [
         "python-format|%s sees %d",
+        "python-format|%s sees %s",
+        "python-brace-format|{} sees {}",
         "c-format|%*d sees %s",
         "python-brace-format|{} of {:d}",
         "lisp-format|~a sees ~%",

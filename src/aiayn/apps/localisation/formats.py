@@ -16,6 +16,8 @@ from aiayn.data.placeholders import SCHEME
 
 SIZE = "(?:hh?|ll?|[LqjzZt]|I64|I32|I|wf?[0-9]{1,3})?"
 NUMBERED = re.compile(r"%\d{1,4}\$")
+# What `Format.pieces` writes before an argument that has no number, and the argument's beginning
+PLACE = re.compile("\2(\\d+)\2(%?)")
 NUMBER = r"(?:(?P<number>\d{1,4})\$)?"
 
 
@@ -108,8 +110,7 @@ class Format:
     def pieces(self, message: str) -> Pieces:
         """Returns parts to translate, and what is between them.
 
-        Arguments that are told apart by their order alone get numbers; `settled` takes them away
-        again where a translation has the same order.
+        Arguments that are told apart by their order alone get numbers, which `settled` reads.
         """
         marks = Counter(mark.lastgroup for mark in self._marks.finditer(message))
         tokens: list[Token] = []
@@ -118,12 +119,11 @@ class Format:
                 tokens += self._text_tokens(raw, has_mnemonic=marks["mnemonic"] == 1)
             else:
                 tokens.append((token_type, name, raw))
-        if self._is_numberable(message):
-            numbers = count(1)
-            tokens = [
-                (token_type, name, raw if token_type == "text" else self._numbered(raw, numbers))
-                for token_type, name, raw in tokens
-            ]
+        numbers = count(1)
+        tokens = [
+            (token_type, name, raw if token_type == "text" else self._numbered(raw, numbers))
+            for token_type, name, raw in tokens
+        ]
         return read_parts(tokens, self._read, self._escape)
 
     def outside(self, message: str) -> str:
@@ -132,17 +132,16 @@ class Format:
 
     def settled(self, translation: str, message: str) -> str | None:
         """Returns a translation as its program needs it, or None if its arguments are not those of
-        its message.
+        its message, or are in another order and cannot have numbers.
         """
-        arguments = self._arguments_of(translation)
-        if Counter(arguments) != Counter(self._arguments_of(message)):
+        order = [int(number) for number, _ in PLACE.findall(translation)]
+        is_moved = order != sorted(order)
+        if is_moved and not self._is_numberable(message):
             return None
-        numbers = [number for number, _ in arguments if number]
-        if self is UNFLAGGED:
-            return UNSPACED_TARGET.sub(" ", translation)
-        if self._is_numberable(message) and numbers == sorted(numbers):
-            return self._argument_pattern.sub(lambda mark: NUMBERED.sub("%", mark[0]), translation)
-        return translation
+        translation = PLACE.sub(r"%\1$" if is_moved else r"\2", translation)
+        if Counter(self._arguments_of(translation)) != Counter(self._arguments_of(message)):
+            return None
+        return UNSPACED_TARGET.sub(" ", translation) if self is UNFLAGGED else translation
 
     def _text_tokens(self, text: str, has_mnemonic: bool) -> Iterator[Token]:
         """Cuts text without tags at its arguments, keys, addresses and line ends."""
@@ -195,8 +194,8 @@ class Format:
     def _numbered(self, raw: str, numbers: Iterator[int]) -> str:
         def with_number(mark: re.Match[str]) -> str:
             groups = mark.groupdict()
-            is_counted = not (groups.get("name") or groups.get("doubled"))
-            return f"%{next(numbers)}${mark[0][1:]}" if is_counted else mark[0]
+            is_counted = self.is_ordered and not any(map(groups.get, ("name", "number", "doubled")))
+            return f"\2{next(numbers)}\2{mark[0]}" if is_counted else mark[0]
 
         return self._argument_pattern.sub(with_number, raw)
 
