@@ -734,6 +734,15 @@ def test_code_before_a_bracket_escapes_none_and_the_ending_of_a_link_of_code_sta
     assert translated("a.md", text, shout=False) == text
 
 
+def test_the_model_sees_placeholders_at_the_end_of_a_line_too_but_no_names_of_roles():
+    text = "see {ref}`the cat` of {name}\n\n**the {name}**\n"
+    assert [part.text for part in document("a.md", text).parts] == [
+        "see the cat of {name}",
+        "the {name}",
+    ]
+    assert translated("a.md", text) == "SEE {ref}`the cat` OF {name}\n\n**THE {name}**\n"
+
+
 @pytest.mark.parametrize("line", UNKNOWN)
 def test_a_line_of_an_unknown_dialect_stays_and_is_counted(line):
     text = f"a cat\n\n{line}\nthe house\n\n{line}\n\nthe end\n"

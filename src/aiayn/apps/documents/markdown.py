@@ -45,7 +45,7 @@ LINE_START = re.compile(
 # (`@doe`) and links of wikis, which stay as written.
 DIALECT = re.compile(
     r"^\[[ xX]\](?=\s)|(?P<footnote>\[\^[^\[\]\s]{1,200}\]:?)"
-    r"|\{[ \t]{0,9}(?:[#.:]|[\w-]{0,60}=)[^{}\n]{1,200}\}|\{[A-Za-z][\w:-]{0,60}\}(?=`|\Z)"
+    r"|\{[ \t]{0,9}(?:[#.:]|[\w-]{0,60}=)[^{}\n]{1,200}\}"
     r"|\\[A-Za-z]{2,30}\{[^{}\n]{1,200}\}|(?<=\s)\^[\w-]{1,60}(?=\s*\Z)"
     r"|(?P<seen>\+\+\w{1,20}(?:\+[\w-]{1,20}){1,5}\+\+"
     r"|(?<![\w\\@./:<])-?@(?!(?:include|import)\b)[A-Za-z](?:[\w.:/-]{0,60}\w)?(?![\w.:/-]{0,60}>))"
@@ -56,7 +56,7 @@ DIALECT = re.compile(
 # A link or a picture in a block of HTML, with its attributes
 LINK = re.compile(r"(!?\[[^\[\]\n]{0,200}\]\([^()\n]{1,200}\)(?:\{[^{}\n]{1,200}\})?)")
 CONTENTS = re.compile(r"\[\[_?toc_?\]\]", re.IGNORECASE)
-ROLE = re.compile(r"\{[A-Za-z][\w:-]{0,60}\}")
+ROLE = re.compile(r"\{[A-Za-z][\w:-]{0,60}\}\Z")  # before code
 # Lines that begin or end a note, a box, a tab or a formula, hold attributes, a comment, tags of
 # templates or options of a box, or stand for a table of contents; and the first line of an alert in
 # a quotation (`[!NOTE]`).
@@ -270,9 +270,10 @@ def _inline_tokens(text: str, block: Mark, offsets: list[int], leave: Leave) -> 
             opened, closing = mark.meta["label"]
             raw = f"][{text[offsets[opened] : offsets[closing]]}]"
         marks = list(_marks(mark, raw))
-        if mark.type == "code_inline" and tokens and ROLE.fullmatch(tokens[-1][2]):
-            role = tokens.pop()[2]  # and the code are one
-            marks[0] = ("keep", "code", role + marks[0][2])
+        if mark.type == "code_inline" and tokens and (role := ROLE.search(tokens[-1][2])):
+            token_type, name, words = tokens.pop()
+            tokens.append((token_type, name, words[: role.start()]))
+            marks[0] = ("keep", "code", role[0] + marks[0][2])
         tokens += marks
         done = stop
     add_text(len(block.content))
