@@ -92,19 +92,22 @@ docs: $(INSTALLED)  ## build the site of all pages and of the API: outputs/site
 
 # Wheels for a machine with a GPU, torch, numpy and no network; for its Python, such as make gpu-wheels GPU_PYTHON=3.12.
 GPU_PYTHON ?= 3.12
-GPU_PACKAGES = annotated-doc click colorama contourpy cycler filelock fonttools hydra-core kiwisolver lightning-utilities \
-  lxml markdown-it-py matplotlib mdurl omegaconf packaging pillow portalocker psutil Pygments pyparsing python-dateutil \
-  pytorch-lightning PyYAML regex rich sacrebleu sacremoses shellingham tabulate tokenizers torchmetrics tqdm typer
+GPU_PACKAGES = absl-py annotated-doc click colorama contourpy cycler filelock fonttools hydra-core kiwisolver \
+  lightning-utilities lxml markdown-it-py matplotlib mdurl omegaconf packaging pillow portalocker protobuf psutil \
+  Pygments pyparsing python-dateutil pytorch-lightning PyYAML regex rich sacrebleu sacremoses shellingham \
+  tabulate tensorboard tokenizers torchmetrics tqdm typer
+# JoeyNMT and what it imports, for benchmarks/cross_check.py.
+GPU_PEER = joeynmt==2.3.0 importlib_metadata==8.5.0 mock sentencepiece subword-nmt zipp
 WHEELS = outputs/gpu-wheels
 gpu-wheels:
 	@rm -rf $(WHEELS)
 	@$(PYTHON) -m pip download -q --no-deps --only-binary=:all: --python-version $(GPU_PYTHON) \
 	  $(foreach n,1 2014 _2_17 _2_27 _2_28,--platform manylinux$(n)_x86_64) -d $(WHEELS) \
-	  $(foreach name,$(GPU_PACKAGES),"$$(grep '^$(name)==' constraints.txt)")
+	  $(foreach name,$(GPU_PACKAGES),"$$(grep '^$(name)==' constraints.txt)") $(GPU_PEER)
 	@$(PYTHON) -m pip wheel -q --no-deps -w $(WHEELS) "$$(grep '^antlr4-python3-runtime==' constraints.txt)"
 	@du -sh $(WHEELS)
 	@echo 'carry this folder, outputs included, and start there:'
-	@echo '  python3 -m pip install -q --no-index --no-deps --target /tmp/site $(WHEELS)/*.whl && PYTHONPATH=/tmp/site:src python3 benchmarks/gpu.py --out OUT'
+	@echo '  python3 -m pip install -q --no-index --no-deps --target /tmp/site $(WHEELS)/*.whl && PYTHONPATH=/tmp/site:src python3 benchmarks/gpu.py --out OUT  # or gpu_studies.py, cross_check.py'
 
 # torch comes first and alone, by its exact version: a range could fetch gigabytes of another build.
 $(INSTALLED): pyproject.toml constraints.txt $(if $(OTHER_BUILD),anew)

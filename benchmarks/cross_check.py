@@ -7,16 +7,19 @@ compares the results.
         data.test=multi30k/data/task1/raw/test_2016_flickr
     PYTHONPATH=joey python benchmarks/cross_check.py --text iwslt14 --seeds 0 1 2 3 -- \
         data.src_lang=de data.tgt_lang=en data.train=iwslt14/train data.val=iwslt14/valid data.test=iwslt14/test
+    PYTHONPATH=joey python benchmarks/cross_check.py --text base --device cuda --seeds 0 1 2 -- \
+        model=base data.tokens_per_step=4096 trainer.precision=bf16-mixed data.train=...
 
-Four arms: `here` (this program), `joeynmt` (JoeyNMT's model, loss, optimizer, schedule and
-training loop on the same steps of the same ids, from the same initial weights), `joeynmt-batches`
-(the same on JoeyNMT's own batches), and `joeynmt-recipe` (all of JoeyNMT's own: batches,
-initialisation, biases, dropout, clipping, schedule and search). All in float32. Weights of all
-arms, the mean of the same last checkpoints, are scored by this program's search (of the last arm by
-JoeyNMT's), and validation perplexity is computed here, in plain torch. A run is a line of results/cross_check.jsonl; those that are there
-are kept, so that the command continues. `--curves` trains the first 50 steps of both without
-dropout and smoothing, where they must agree to rounding. Without JoeyNMT, `--report` writes
-docs/results/cross-check.md anew from the files.
+Four arms: `here` (this program), `joeynmt` (JoeyNMT's model, loss, optimizer, schedule and training
+loop on the same steps of the same ids, from the same initial weights), `joeynmt-batches` (the same
+on JoeyNMT's own batches), and `joeynmt-recipe` (all of JoeyNMT's own: batches, initialisation,
+biases, dropout, clipping, schedule and search). All on one CPU in float32, if options do not say
+otherwise. Weights of all arms, the mean of the same last checkpoints, are scored by this program's
+search (of the last arm by JoeyNMT's), and validation perplexity is computed here, in plain torch. A
+run is a line of results/cross_check.jsonl; those that are there are kept, so that the command
+continues. `--curves` trains the first 50 steps of both without dropout and smoothing, where they
+must agree to rounding. Without JoeyNMT, `--report` writes docs/results/cross-check.md anew from the
+files.
 """
 
 import argparse
@@ -35,7 +38,6 @@ import numpy as np
 import torch
 from pages import ROOT, replaced
 from peers import joey
-from scipy import stats
 from torch import Tensor, nn
 
 import aiayn
@@ -59,13 +61,15 @@ from aiayn.training.module import TranslationModule
 RESULTS, PAGE = ROOT / "results/cross_check.jsonl", ROOT / "docs/results/cross-check.md"
 RECIPE = "joeynmt-recipe"
 ARMS = ("here", "joeynmt", "joeynmt-batches", RECIPE)
-# float32, and JoeyNMT's epsilon of Adam, which its configuration does not offer.
+# A CPU, float32, and JoeyNMT's epsilon of Adam, which its configuration does not offer.
 EQUAL = (
     "experiment=captions",
+    "trainer.accelerator=cpu",
     "trainer.precision=32-true",
     "optim.eps=1e-8",
     "trainer.log_every=1",
 )
+CPU = torch.device("cpu")
 BLEU_MARGIN, PERPLEXITY_MARGIN = 1.0, 0.01  # fixed before the first run
 CURVE_STEPS = 50
 
@@ -128,8 +132,9 @@ def joey_model(config: Config, start: Transformer) -> nn.Module:
 class Steps:
     """The plan's steps as JoeyNMT's batches, in the place of its data loader."""
 
-    def __init__(self, data: TranslationDataModule):
+    def __init__(self, data: TranslationDataModule, device: torch.device):
         self.data = data
+        self.device = device
         self.batch_sampler = SimpleNamespace(set_seed=lambda seed: None)
 
     @property
@@ -146,7 +151,7 @@ class Steps:
             parts = self.data.plan.step(number)
             tokens = sum(int(train.tgt.lengths[part].sum()) for part in parts)
             for part in parts:
-                batch = joey_batch(train.src, train.tgt, part)
+                batch = joey_batch(train.src, train.tgt, part, self.device)
                 # JoeyNMT divides a part's loss by its tokens and by the number of parts; the mean
                 # is over the step.
                 batch.ntokens = tokens / len(parts)
@@ -159,8 +164,8 @@ class OwnBatches(Steps):
     buckets.
     """
 
-    def __init__(self, data: TranslationDataModule, seed: int):
-        super().__init__(data)
+    def __init__(self, data: TranslationDataModule, device: torch.device, seed: int):
+        super().__init__(data, device)
         self.seed = seed
 
     @property
@@ -193,7 +198,7 @@ class OwnBatches(Steps):
             epoch += 1
             batches.set_seed(self.seed + epoch)
             for pairs in batches:
-                yield joey_batch(src, tgt, np.array(pairs))
+                yield joey_batch(src, tgt, np.array(pairs), self.device)
 
     def padded_tokens(self) -> int:
         """The limit at which a batch has as many pairs, on average, as a step of ours."""
@@ -204,7 +209,7 @@ class OwnBatches(Steps):
         return round(drawn.max(axis=1).mean() * pairs)
 
 
-def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray) -> Any:
+def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray, device: torch.device) -> Any:
     from joeynmt.batch import Batch as JoeyBatch
 
     def padded(side: Sentences, first: list[int]) -> tuple[Tensor, Tensor]:
@@ -222,7 +227,7 @@ def joey_batch(src: Sentences, tgt: Sentences, pairs: np.ndarray) -> Any:
         trg=padded(tgt, [BOS_ID])[0],
         trg_prompt_mask=None,
         indices=torch.from_numpy(pairs.astype(np.int64)),
-        device=torch.device("cpu"),
+        device=device,
         pad_index=PAD_ID,
         eos_index=EOS_ID,
     )
@@ -238,6 +243,7 @@ def train_joey(
     from joeynmt.config import TrainConfig
 
     optim, trainer = config.optim, config.trainer
+    model.to(steps.device)
     model.loss_function = ("crossentropy", optim.label_smoothing)
     options = dict.fromkeys(TrainConfig._fields) | {
         "optimizer": "adam",
@@ -288,8 +294,12 @@ def train_joey(
             rank=0,
             model=model,
             model_dir=Path(folder),
-            device=torch.device("cpu"),
-            autocast={"device_type": "cpu", "enabled": False},
+            device=steps.device,
+            autocast={
+                "device_type": steps.device.type,
+                "dtype": torch.bfloat16,
+                "enabled": trainer.precision == "bf16-mixed",
+            },
             seed=config.seed,
             train_args=SimpleNamespace(**options, _asdict=lambda: options),  # type: ignore[arg-type]
         )
@@ -300,7 +310,8 @@ def train_joey(
             manager.scheduler.step = lambda steps_taken: advance(steps_taken + 1)
             advance(0)
         manager.train_and_validate(train_data=steps, valid_data=SimpleNamespace())  # type: ignore[arg-type]
-    return {name: sum_ / len(averaged) for name, sum_ in total.items()}, losses
+    model.to(CPU)
+    return {name: sum_.to(CPU) / len(averaged) for name, sum_ in total.items()}, losses
 
 
 def train_here(options: Sequence[str]) -> tuple[dict[str, Tensor], list[float]]:
@@ -326,7 +337,7 @@ def translate_by_joey(
     translations = [""] * len(ids)
     for first in range(0, len(order), 50):
         lines = np.array(order[first : first + 50])
-        batch = joey_batch(sentences, sentences, lines)
+        batch = joey_batch(sentences, sentences, lines, CPU)
         longest = -1  # 1.5 times the longest source
         outputs, _, _ = search(model, batch, longest, beam_size, alpha, generate_unk=False)
         rows = [row.tolist() for row in outputs]
@@ -361,7 +372,11 @@ class Trained(NamedTuple):
 
 
 def train_arm(
-    arm: str, options: Sequence[str], config: Config, data: TranslationDataModule
+    arm: str,
+    options: Sequence[str],
+    config: Config,
+    data: TranslationDataModule,
+    device: torch.device,
 ) -> Trained:
     """Trains one of the arms whose weights this program's model can hold."""
     torch.manual_seed(config.seed)  # as a training here does
@@ -369,7 +384,9 @@ def train_arm(
     if arm == "here":
         weights, losses = train_here(options)
     else:
-        steps = Steps(data) if arm == "joeynmt" else OwnBatches(data, config.seed)
+        steps = Steps(data, device)
+        if arm == "joeynmt-batches":
+            steps = OwnBatches(data, device, config.seed)
         theirs, losses = train_joey(config, joey_model(config, model), steps)
         weights = {name: theirs[name_in_joey(name)] for name, _ in model.named_parameters()}
     model.load_state_dict(weights, strict=False)
@@ -382,13 +399,14 @@ def train_arm(
     )
 
 
-def train_recipe(config: Config, data: TranslationDataModule) -> Trained:
+def train_recipe(config: Config, data: TranslationDataModule, device: torch.device) -> Trained:
     """Trains JoeyNMT's own model, and searches with it: nothing of this program but the sizes of
     the model, the ids and the average.
     """
     torch.manual_seed(config.seed)
     model, forward = joey(config.model, data.tokenizer.vocab_size, as_in_paper=False)
-    weights, losses = train_joey(config, model, OwnBatches(data, config.seed), own_recipe=True)
+    batches = OwnBatches(data, device, config.seed)
+    weights, losses = train_joey(config, model, batches, own_recipe=True)
     model.load_state_dict(weights, strict=False)
     model.eval()
     search, tokenizer = config.search, data.tokenizer
@@ -399,14 +417,22 @@ def train_recipe(config: Config, data: TranslationDataModule) -> Trained:
     return Trained(losses, translate, forward)
 
 
-def run(arm: str, options: Sequence[str], commit: str) -> dict[str, object]:
-    """Trains one arm, and scores its weights. `commit` is that of the code."""
+def run(
+    arm: str, options: Sequence[str], commit: str, device: torch.device = CPU
+) -> dict[str, object]:
+    """Trains one arm, and scores its weights on a CPU. `commit` is that of the code."""
+    if device.type == "cuda":
+        options = [*options, "trainer.accelerator=gpu"]
     config = aiayn.compose(*options)
     data = TranslationDataModule(config.data, seed=config.seed)
     data.setup("fit")
-    start = time.process_time()
-    trained = train_recipe(config, data) if arm == RECIPE else train_arm(arm, options, config, data)
-    seconds = time.process_time() - start
+    start, processor_start = time.perf_counter(), time.process_time()
+    if arm == RECIPE:
+        trained = train_recipe(config, data, device)
+    else:
+        trained = train_arm(arm, options, config, data, device)
+    seconds = time.perf_counter() - start
+    processor_seconds = time.process_time() - processor_start
     losses = trained.losses
     if arm != "here":
         constant = smoothing_constant(config.optim.label_smoothing, data.tokenizer.vocab_size)
@@ -422,9 +448,10 @@ def run(arm: str, options: Sequence[str], commit: str) -> dict[str, object]:
         "length_ratio": scores.details["sacrebleu"]["length_ratio"],
         "val_ppl": validation_perplexity(trained.logits, data),
         "losses": means_of_tens(losses),
-        "processor_seconds": round(seconds),
+        "processor_seconds": round(processor_seconds),
+        "seconds": round(seconds),
         "commit": commit,
-        "machine": describe_machine(torch.device("cpu"), "32-true", torch.get_num_threads()),
+        "machine": describe_machine(device, config.trainer.precision, torch.get_num_threads()),
     }
 
 
@@ -464,7 +491,7 @@ def curves(options: Sequence[str], commit: str) -> dict[str, object]:
     data.setup("fit")
     torch.manual_seed(0)
     model = TranslationModule(config, data.tokenizer.vocab_size).model
-    theirs = train_joey(config, joey_model(config, model), Steps(data))[1]
+    theirs = train_joey(config, joey_model(config, model), Steps(data, CPU))[1]
     ours = train_here(options)[1]
     apart = max(abs(a - b) / b for a, b in zip(ours, theirs, strict=True))
     return {
@@ -479,6 +506,8 @@ def equivalent(differences: Sequence[float], margin: float) -> tuple[float, floa
     """Two one-sided t-tests over paired differences: mean, 90 % interval, and the larger p of the
     two tests.
     """
+    from scipy import stats  # is not carried to a GPU (make gpu-wheels)
+
     array = np.array(differences)
     error = array.std(ddof=1) / math.sqrt(len(array))
     freedom = len(array) - 1
@@ -602,6 +631,8 @@ def main() -> None:
     parser.add_argument(
         "--text", default="captions", help="a name for another text than the captions"
     )
+    parser.add_argument("--device", type=torch.device, default=CPU, help="cuda trains on a GPU")
+    parser.add_argument("--commit", help="that of the code, where it is no clone")
     parser.add_argument("--curves", action="store_true", help="the first steps without dropout")
     parser.add_argument("--report", action="store_true", help="write the page anew")
     parser.add_argument(
@@ -609,13 +640,16 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    commit = committed_code() if chosen.curves or chosen.seeds else ""
+    commit = chosen.commit
+    if not commit and (chosen.curves or chosen.seeds):
+        commit = committed_code()
     if chosen.curves:
         keep("curves", curves([*EQUAL, *chosen.options], commit))
     for seed in chosen.seeds:
         for arm in chosen.arms:
             if seed not in read(chosen.text)[arm]:
-                record = run(arm, [*EQUAL, f"seed={seed}", *chosen.options], commit)
+                options = [*EQUAL, f"seed={seed}", *chosen.options]
+                record = run(arm, options, commit, chosen.device)
                 keep(chosen.text, record)
                 print(
                     arm,
