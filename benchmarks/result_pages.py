@@ -715,8 +715,7 @@ def serve() -> dict[str, str]:
         "memory": wrapped(
             f"With the model in `examples/`, the server takes {first['MB']:.0f} MB at its start, and "
             f"{last['MB']:.0f} MB after {last['requests']} requests of one line. The first text with "
-            f"mark-up loads torch, which adds {with_markup['MB'] - last['MB']:.0f} MB (`python "
-            "benchmarks/serve.py MODEL FILE --requests 64 --rounds 6`)."
+            f"mark-up loads torch, which adds {with_markup['MB'] - last['MB']:.0f} MB."
         )
     }
 
