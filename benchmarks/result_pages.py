@@ -31,7 +31,6 @@ from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.run_folder import Record
 
 BENCHMARKS = ROOT / "benchmarks/results"
-FIRST_SPLIT_INSTALLATION = "936b6d35"  # the first commit with two environments
 
 
 def table(columns: Sequence[Column], records: Sequence[Record]) -> str:
@@ -539,24 +538,16 @@ def _one_line() -> str:
 
 
 def install() -> dict[str, str]:
-    """Return the table of what both installations hold, and held when they were one."""
+    """Return the table of what both installations hold."""
     rows = rows_of("install")
-    before, now = dict.fromkeys(row["at"] for row in rows)
-    titles = {before: f"before {FIRST_SPLIT_INSTALLATION}", now: "now"}
     columns = [
         Column("target"),
-        Column("at", "version"),
         Column("packages"),
         Column("mb", "MB", 0),
-        Column("mb_without_torch", "MB without torch", 0),
         Column("seconds", decimals=0),
-        Column("cpu_s", "processor seconds", 0),
     ]
     records = [
-        row | {"at": titles[row["at"]], "target": f"`{row['target']}`"}
-        for target in ("make install", "make test")
-        for row in rows
-        if row["target"] == target
+        row | {"target": f"`{row['target']}`"} for row in rows if row["at"] == rows[-1]["at"]
     ]
     return {"install": table(columns, records)}
 
