@@ -5,6 +5,7 @@ it.
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,7 +75,10 @@ def test_several_references_are_all_scored_against():
         ("nowhere.de", "nowhere.de: cannot be read"),
     ],
 )
-def test_references_that_do_not_fit_are_refused(file, message):
+def test_references_that_do_not_fit_are_refused_before_torch_is_imported(
+    file, message, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "aiayn.evaluation.evaluate", None)  # which imports torch
     outcome = run_application("evaluate.py", "run=outputs/small", f"references=[ref.B.de,{file}]")
     assert (outcome.code, outcome.err.count("\n")) == (3, 1)
     assert message in outcome.err

@@ -8,6 +8,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,8 +29,8 @@ from aiayn.config.messages import (
 from aiayn.config.rules import options_of, require
 from aiayn.config.schema import Config
 from aiayn.config.stored import from_dict
-from aiayn.errors import ConfigError, one_line_errors
-from aiayn.runs.continuation import check_typed_options
+from aiayn.errors import ConfigError, RefusedError, one_line_errors
+from aiayn.runs.continuation import check_typed_options, read_options
 from aiayn.runs.run_folder import RunFolder, find_checkpoint, folder_of, read_json
 from aiayn.signals import end_with_parent, handle_signals, interrupt, refuse_windows
 
@@ -98,6 +99,13 @@ def _evaluate_composed(composed: DictConfig) -> None:
 
     config = compose.check_config(composed, EvaluateConfig).with_run_folders()
     find_checkpoint(Path(config.run), config.checkpoint)
+    stored = None
+    with suppress(RefusedError):  # a checkpoint by itself
+        stored = read_options(RunFolder(folder_of(Path(config.run))))
+    if stored:
+        from aiayn.evaluation.test_set import read_test_set
+
+        read_test_set(config, stored.data)
     # Imports torch: only once the configuration is checked
     from aiayn.evaluation.evaluate import evaluate
 
