@@ -757,7 +757,8 @@ def test_a_checkpoint_is_chosen_by_role_or_by_file_and_averaged_comes_first(tmp_
     (folder / "averaged.ckpt").write_bytes(ARCHIVE)
     assert find_checkpoint(tmp_path / "run", None) == folder / "averaged.ckpt"
     assert find_checkpoint(tmp_path / "run", "last") == folder / "last.ckpt"
-    assert find_checkpoint(tmp_path / "run", str(folder / "last.ckpt")) == folder / "last.ckpt"
+    for file in ("last.ckpt", str(folder / "last.ckpt")):
+        assert find_checkpoint(tmp_path / "run", file) == folder / "last.ckpt"
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,8 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         name = checkpoint or folder.default_checkpoint()
         is_named = name in ("averaged", "best", "last")
         path = folder.checkpoints / f"{name}.ckpt" if is_named else Path(name)
+        if path.name == name and not path.is_file():  # as it is called in that folder
+            path = folder.checkpoints / name
         if not path.is_file():
             raise RefusedError(f"{path}: no such checkpoint{_saved_checkpoints(folder)}")
     try:
