@@ -180,9 +180,12 @@ def test_text_about_other_things_is_read_and_so_are_a_few_lines_with_a_warning_o
     few = tmp_path / "few.tsv"
     few.write_text("Deutsch\tEnglisch\ndas Haus\tthe house\n", "utf-8")
     assert "too few pairs" not in caplog.text
-    check_text(corpus(train=str(few), val=val, folder=str(tmp_path / "data")))
-    assert f"data.train={few}: too few pairs (2, and 90 of data.val=" in caplog.text
-    assert "its first pair is 'Deutsch' and 'Englisch'" in caplog.text
+    config = corpus(train=str(few), val=val, folder=str(tmp_path / "data"), vocab_size=280)
+    check_text(config)
+    prepare_corpus(config)  # looks at it again
+    [said] = [line for line in caplog.messages if "too few pairs" in line]
+    assert f"data.train={few}: too few pairs (2, and 90 of data.val=" in said
+    assert "its first pair is 'Deutsch' and 'Englisch'" in said
 
 
 RUSSIAN = ["Дом стоит в деревне.", "Моя сестра купила 2 книги.", "Linux свободен.", "Он спит."]

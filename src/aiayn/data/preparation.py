@@ -43,7 +43,7 @@ from aiayn.data.tokenizer import (
     learn_tokenizer,
     supported_vocab_size,
 )
-from aiayn.errors import DISK_FULL, DataError, ResourceError
+from aiayn.errors import DISK_FULL, DataError, ResourceError, counted
 from aiayn.files import atomic_file, atomic_write, fsync_folder, host, jsonl_line, write_json
 
 log = logging.getLogger(__name__)
@@ -129,9 +129,10 @@ def prepare_corpus(
             "data.folder"
         ) from error
     dropped = prepared.report["train"]["dropped"]
-    reasons = ", ".join(f"{pairs:,} {reason}" for reason, pairs in dropped.items())
+    reasons = ", ".join(f"{reason}: {pairs:,}" for reason, pairs in dropped.items())
     counts = f"{len(prepared.train):,} training and {len(prepared.val):,} validation pairs"
-    losses = f"; {sum(dropped.values()):,} training pairs dropped: {reasons}" if dropped else ""
+    lost = counted(sum(dropped.values()), "training pair")
+    losses = f"; {lost} dropped ({reasons})" if dropped else ""
     log.info("%s: %s%s", spec.target, counts, losses)
     if sum(dropped.values()) > len(prepared.train):
         log.warning(
@@ -238,7 +239,8 @@ def _build(config: DataConfig, spec: CorpusSpec) -> PreparedCorpus:
 def _write_corpus(folder: Path, config: DataConfig, spec: CorpusSpec) -> None:
     """Encodes the texts into a folder, and flushes it to the disk."""
     texts, tokenizer, settings, _ = spec
-    check_sides(texts, config)
+    for line in check_sides(texts, config):
+        log.warning("warning: %s", line)
     tokenizer = tokenizer or learn_tokenizer(config, texts["train"])
     reports, survey = {}, Survey((config.src_lang, config.tgt_lang))
     for split in SPLITS:

@@ -110,16 +110,18 @@ def profile_of(lines: Iterable[str]) -> SideProfile:
     return SideProfile(words, trigrams)
 
 
-def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
+def check_sides(texts: dict[str, RawText], config: DataOptions) -> list[str]:
     """Raises DataError if a side of the training or test text is like the other side of the
     development text, or like neither, if both sides of a text are in each other's language, or if
     most of its pairs are in a third one.
 
-    Reads the first pairs of each; texts with a tag, whose languages differ, are left out. Warns of
-    a table that is too small to judge, with its first pair, which may be names of columns.
+    Reads the first pairs of each; texts with a tag, whose languages differ, are left out. Returns a
+    line for each table that is too small to judge, with its first pair, which may be names of
+    columns.
     """
     if not config.check_sides or config.task != "translation":
-        return
+        return []
+    lines = []
     dev = _profile(texts["val"])
     is_swapped = _swap_judge((config.src_lang, config.tgt_lang))
     for split in ("val", "train", "test"):
@@ -142,17 +144,15 @@ def check_sides(texts: dict[str, RawText], config: DataOptions) -> None:
                     f"{text.option}: {fault}; correct the names of the files or of the columns, or "
                     "set data.check_sides=false"
                 )
-            if split != "val" and is_small:
-                _warn_of_table(text, profile, dev)
-
-
-def _warn_of_table(text: RawText, profile: TextProfile, dev: TextProfile) -> None:
-    if suffix(text.names[0]) in ("csv", "tsv") and profile.pairs:
-        log.warning(
-            "warning: %s: too few pairs (%d, and %d of %s) to tell whether its sides are swapped; "
-            "its first pair is %r and %r",
-            *(text.option, len(profile.pairs), len(dev.pairs), dev.option, *profile.pairs[0]),
-        )
+            is_table = suffix(text.names[0]) in ("csv", "tsv") and profile.pairs
+            if split != "val" and is_small and is_table:
+                src, tgt = profile.pairs[0]
+                lines.append(
+                    f"{text.option}: too few pairs ({len(profile.pairs)}, and {len(dev.pairs)} of "
+                    f"{dev.option}) to tell whether its sides are swapped; its first pair is "
+                    f"{src!r} and {tgt!r}"
+                )
+    return lines
 
 
 def _profile(text: RawText) -> TextProfile:
