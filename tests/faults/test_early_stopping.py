@@ -73,8 +73,7 @@ def stopped(stopping, tmp_path_factory):
     end = train(stopping, outputs, scripted)
     assert end.code == 0, end.said
     assert (
-        "stopped at step 8 by trainer.patience=2; to continue, set another trainer.patience"
-        in end.said
+        "stopped at step 8 by trainer.patience=2; to continue, raise trainer.patience" in end.said
     )
     return outputs / "run"
 

@@ -157,9 +157,7 @@ def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(
     folder = train(settings, tmp_path / "stopped", callbacks=[Stop()])
     assert last(folder).step == 4
     ended = RunFolder(folder)
-    assert (
-        "stopped at step 4 by a callback; to continue, set another trainer.max_steps" in caplog.text
-    )
+    assert "stopped at step 4 by a callback; to continue, raise trainer.max_steps" in caplog.text
     assert "done     " in caplog.messages[-1]
     assert "step 4\n" in caplog.messages[-1]
     validated = [record["step"] for record in ended.read_metrics() if "val/loss" in record]

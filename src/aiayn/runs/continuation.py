@@ -141,6 +141,15 @@ def end_reason(
     return stored_end(folder, step) if is_same else None
 
 
+def to_continue(reason: str, trainer: TrainerOptions) -> str:
+    """Returns how to train on after an end for this reason, which is `end_reason`'s."""
+    option, is_option, _ = reason.partition("=")
+    options = [option if is_option else "trainer.max_steps"]
+    if options == ["trainer.max_steps"] and trainer.max_epochs is not None:
+        options.append("trainer.max_epochs")
+    return f"to continue, raise {' and '.join(options)}"
+
+
 def stored_end(folder: RunFolder, step: int) -> str | None:
     """Returns what ended the newest start, if it saved this step last."""
     stored = read_json(folder.end)

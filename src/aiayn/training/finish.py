@@ -21,7 +21,7 @@ from aiayn.evaluation.translation_task import short_outputs
 from aiayn.files import write_json
 from aiayn.runs import checkpoint_folder, checkpoints
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.continuation import ValidationHistory, end_reason
+from aiayn.runs.continuation import ValidationHistory, end_reason, to_continue
 from aiayn.runs.results import best_and_last, last_step
 from aiayn.runs.run_folder import RunFolder, is_number, saved_steps, series
 from aiayn.training.callbacks.display import metrics_text
@@ -135,13 +135,7 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     newest = saved_checkpoints[-1]
     if newest < settings.max_steps:
         reason = end_reason(folder, settings, newest, services.validations) or "a callback"
-        limit, is_option, _ = reason.partition("=")
-        log.info(
-            "stopped at step %d by %s; to continue, set another %s",
-            newest,
-            reason,
-            limit if is_option else "trainer.max_steps",
-        )
+        log.info("stopped at step %d by %s; %s", newest, reason, to_continue(reason, settings))
     steps = steps_to_average(folder.checkpoints, settings, newest)
     # A kill may have come between the last save and these.
     checkpoint_folder.update_last(folder.checkpoints, newest)

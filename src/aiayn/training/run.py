@@ -22,7 +22,7 @@ from aiayn.hardware import choose_hardware, training_threads
 from aiayn.runs import checkpoints
 from aiayn.runs.checkpoint_folder import step_path
 from aiayn.runs.checkpoints import Checkpoint
-from aiayn.runs.continuation import check_unchanged, store_end
+from aiayn.runs.continuation import check_unchanged, store_end, to_continue
 from aiayn.runs.run_folder import RunFolder, saved_steps
 from aiayn.signals import handle_signals
 from aiayn.training.callbacks.checkpoint_saver import CheckpointSaver
@@ -155,9 +155,10 @@ def _train(
         )
         with training_threads(run.config.model.d_model, hardware):
             if stored and run.is_finished:
+                reason = run.end_reason or ""
                 log.info(
-                    "already finished at step %d, by %s: %s",
-                    *(run.start_step, run.end_reason, folder.path),
+                    "already finished at step %d, by %s: %s; %s",
+                    *(run.start_step, reason, folder.path, to_continue(reason, trainer)),
                 )
                 store_test(folder, stored, run.config)
             else:
