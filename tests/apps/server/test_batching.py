@@ -257,22 +257,30 @@ def test_answers_are_those_of_each_line_alone_whatever_shares_its_batch(translat
 
 class TimedModel:
     """Takes a second of a clock of its own for every 10 subwords, or another rate, and some for
-    every batch; a line of n words has n subwords.
+    every batch; a line of n words has n subwords, or some more.
     """
 
-    def __init__(self, rate: float = 10.0, overhead: float = 0.0):
+    def __init__(self, rate: float = 10.0, overhead: float = 0.0, more: int = 0):
         self.now, self.rate, self.overhead, self.batches = 0.0, rate, overhead, []
+        self.more = more
 
     def n_best(self, lines: list[str], n: int) -> list[list[Translation]]:
         self.batches.append(lines)
-        self.now += self.overhead + sum(len(line.split()) for line in lines) / self.rate
+        self.now += self.overhead + sum(self.more + len(line.split()) for line in lines) / self.rate
         return [[Translation(line, 0.0, 0.0, [])] for line in lines]
 
 
-async def send(batcher: Batcher, model: TimedModel, words: int, lines: int) -> float | None:
+async def send(
+    batcher: Batcher,
+    model: TimedModel,
+    words: int,
+    lines: int,
+    line_cost: Callable[[int], float] = float,
+) -> float | None:
     """Sends a request; returns when it was answered, None where it was refused."""
+    costs = [line_cost(words)] * lines
     try:
-        await batcher.n_best(model.n_best, [" ".join("w" * words)] * lines, 1, [words] * lines)
+        await batcher.n_best(model.n_best, [" ".join("w" * words)] * lines, 1, costs)
         return model.now
     except QueueFullError:
         return None
@@ -293,6 +301,21 @@ def test_as_many_requests_are_answered_in_time_at_any_load_and_the_rest_is_refus
             assert len(answered) == 10
             assert max(answered) <= 40
             assert await send(batcher, model, 10, 4) is not None, "there is room again"
+
+    run(test)
+
+
+def test_lists_of_words_that_are_admitted_are_done_in_time_after_sentences_too():
+    model = TimedModel(more=7)
+
+    async def test():
+        batcher = Batcher(10_000, time_limit=50, clock=lambda: model.now)
+        async with batcher.running():
+            await send(batcher, model, 20, 10, cost)
+            start = model.now
+            requests = [asyncio.create_task(send(batcher, model, 1, 10, cost)) for _ in range(40)]
+            ends = await asyncio.gather(*requests)
+            assert 0 < max(end - start for end in ends if end is not None) <= 50
 
     run(test)
 

@@ -19,8 +19,8 @@ NBest = Callable[[list[str], int], list[list[Translation]]]
 T = TypeVar("T")
 
 # Translated at once, what takes about a second; what comes in meanwhile waits that long. One core
-# does 2,048 of cost in it (examples/en-de.aiayn), which is assumed before the first batch.
-BATCH_LINES, SECOND_OF_A_CORE, BATCH_COST = 64, 2048, 8192
+# does 2,100 of cost in it (examples/en-de.aiayn), which is assumed before the first batch.
+BATCH_LINES, SECOND_OF_A_CORE, BATCH_COST = 64, 2100, 8400
 QUEUED_LINES = 64  # of a request that wait at once: a long text does not fill up the queue
 UNMEASURED = 8 * SECOND_OF_A_CORE  # admitted before the first batch has shown how fast the model is
 FORGET = 0.9  # share of the measured rate that a batch leaves to those before it
@@ -28,8 +28,10 @@ MARGIN = 0.8  # share of the time limit that admitted text may take by the measu
 
 
 def cost(subwords: int) -> float:
-    """Returns what a line costs, in subwords of short lines: each one attends to all before it."""
-    return subwords + subwords**2 / 128
+    """Returns what a line costs, in subwords of a batch of sentences: a line takes time by itself,
+    and each subword attends to all before it.
+    """
+    return 8 + subwords + subwords**2 / 128
 
 
 class QueueFullError(HTTPException):
