@@ -4,6 +4,7 @@ called.
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -348,10 +349,18 @@ def test_a_run_whose_model_cannot_be_searched_ends_at_its_first_step(
     assert saved_steps(tmp_path / "run/checkpoints") == []
 
 
-def test_sentences_that_change_each_other_are_named_and_train_on(config, tmp_path, caplog):
+class Mean(module_of(feed_forward=feed_forward_of("decoder", 0))):
+    def training_loss(self, batch):
+        return super().training_loss(batch) / batch.n_tokens
+
+
+def test_sentences_that_change_each_other_or_their_weights_are_named_and_train_on(
+    config, tmp_path, caplog
+):
     few = replace(config, trainer=replace(config.trainer, max_steps=1, val_every=1))
-    run = train(few, tmp_path, module=module_of(feed_forward=feed_forward_of("decoder", 0)))
+    run = train(few, tmp_path, module=Mean)
     assert "a sentence's outputs depend on the other sentences of its batch" in caplog.text
+    assert re.search(r"the loss of two sentences together is 0\.[45]\d? times the sum", caplog.text)
     assert saved_steps(run / "checkpoints") == [1]
 
 

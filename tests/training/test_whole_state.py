@@ -90,7 +90,7 @@ class WithAdamax(Whole):
 @pytest.mark.quick("[Whole]")
 @pytest.mark.parametrize("module", [Whole, WithAdamax])
 def test_counters_own_keys_the_step_and_the_state_of_any_optimizer_survive_a_stop(
-    module, config, tmp_path
+    module, config, tmp_path, caplog
 ):
     whole = train(config, tmp_path / "whole", module=module)
     tokens = Whole.ended_with
@@ -104,6 +104,7 @@ def test_counters_own_keys_the_step_and_the_state_of_any_optimizer_survive_a_sto
     average = checkpoints.load(RunFolder(whole).averaged).weights
     assert average["encoder.0.feed_forward.passes"] == 24
     assert average["encoder.0.feed_forward.seen"].dtype == torch.bool
+    assert f"warning  {module.__name__}" not in caplog.text
 
 
 class ChangedLater(TranslationModule):

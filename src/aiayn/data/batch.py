@@ -4,19 +4,20 @@ to what.
 
 import math
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from aiayn.data.batch_plan import SLOTS_UNIT, MicroBatch
 from aiayn.data.corpus import PreparedSplit
 from aiayn.data.encode import Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
-BEGINNING = 8  # tokens of a side of `first_pair`
+BEGINNING = 8  # tokens of a side of `first_pair`, at most
 
 
 class Counted:
@@ -137,12 +138,25 @@ class PackedBatch(Counted):
 TrainingBatch = Batch | PackedBatch
 
 
-def first_pair(batch: TrainingBatch) -> Batch:
-    """Returns the beginning of the first pair of a batch, not packed."""
-    src, tgt = (np.minimum(side[:1], BEGINNING) for side in batch.lengths)
+def first_pair(batch: TrainingBatch, most: int = BEGINNING) -> Batch:
+    """Returns the beginning of the first pair of a batch, not packed, of so many tokens a side."""
+    src, tgt = (np.minimum(side[:1], most) for side in batch.lengths)
     source, target = max(1, src.sum()), max(1, tgt.sum())
     ids = batch.src[:1, :source], batch.tgt_in[:1, :target], batch.tgt_out[:1, :target]
     return Batch(batch.number, *ids, (src, tgt), batch.step_tokens)
+
+
+def together(one: Batch, shorter: Batch) -> Batch:
+    """Returns the pairs of two batches as one, padded like the first."""
+
+    def joined(ids: Tensor, shorter: Tensor) -> Tensor:
+        padding = ids.size(1) - shorter.size(1)
+        return torch.cat([ids, F.pad(shorter, (0, padding), value=PAD_ID)])
+
+    names = ("src", "tgt_in", "tgt_out")
+    ids = {name: joined(getattr(one, name), getattr(shorter, name)) for name in names}
+    src, tgt = map(np.concatenate, zip(one.lengths, shorter.lengths, strict=True))
+    return replace(one, lengths=(src, tgt), **ids)
 
 
 class SourceBatch(NamedTuple):

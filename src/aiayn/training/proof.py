@@ -27,7 +27,14 @@ from torch.nn.utils.rnn import pad_sequence
 from aiayn.config.extensions import file_names
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import RunConfig
-from aiayn.data.batch import Batch, TrainingBatch, first_pair, source_mask
+from aiayn.data.batch import (
+    BEGINNING,
+    Batch,
+    TrainingBatch,
+    first_pair,
+    source_mask,
+    together,
+)
 from aiayn.errors import (
     ConfigError,
     NonFiniteOutputError,
@@ -73,19 +80,27 @@ FAULTS = {  # the first that is found is reported
 WARNINGS = {
     "neighbours": "a sentence's outputs depend on the other sentences of its batch, or on their "
     "padding (log-probabilities change by %.2g): translations will depend on search.batch_tokens",
+    "loss": "the loss of two sentences together is %.2g times the sum of their losses: return a "
+    "sum over target tokens, not a mean, or a sentence's weight depends on its micro-batch",
     "resume": "the reloaded model trains differently (log-probabilities differ by %.2g with equal "
     "random numbers), and so may a resumed run: keep what training changes in buffers, or set it "
     "before every step; draw from the global generators of torch, numpy or random",
 }
 
 
-def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: TrainingBatch) -> None:
+def prove(
+    path: Path,
+    trainer: pl.Trainer,
+    module: TranslationModule,
+    batch: TrainingBatch,
+    known: dict[str, float],
+) -> None:
     """Reads a checkpoint of the present step as a translator does, and the states beside it as a
     resumed run does.
 
     Raises ConfigError if model or optimizer is not the one in training then, or if a search would
-    not compute what training computes. Warns if the sentences of a batch change each other, or if
-    a resumed run may train differently.
+    not compute what training computes. Warns if the sentences of a batch change each other, if a
+    resumed run may train differently, and of faults that are `known`.
     """
     # Building a model draws weights. Threads would wait for each other in narrow models.
     with torch.random.fork_rng(devices=[]), threads(1):
@@ -109,7 +124,7 @@ def prove(path: Path, trainer: pl.Trainer, module: TranslationModule, batch: Tra
             raise ConfigError(f"{type(restored).__name__}: no run resumes from its state: {fault}")
         name = ", ".join(file_names(checkpoint.config.model.parts)) or type(module).__name__
         with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
-            faults = reload_faults(model, module, batch, checkpoint.weights)
+            faults = known | reload_faults(model, module, batch, checkpoint.weights)
             try:
                 if "reload" not in faults:
                     faults |= search_faults(model, checkpoint, module.device)
@@ -198,6 +213,35 @@ def reload_faults(
     model.float()
     # An `on_save_checkpoint` may have saved other weights, such as running means
     return faults if faults and holds(module.model, saved) else {}
+
+
+def loss_faults(module: TranslationModule, batch: TrainingBatch) -> dict[str, float]:
+    """Compares a loss of one's own of two sentences with the sum of their losses. Returns its share
+    of the sum if it is another one; nothing of a loss that draws at random or cannot be compared.
+    """
+    ours, long = TranslationModule, first_pair(batch)
+    names = ("training_step", "training_loss")
+    is_ours = all(getattr(type(module), name) is getattr(ours, name) for name in names)
+    if is_ours or not long.n_tokens:
+        return {}
+    short = first_pair(batch, BEGINNING // 2)
+    both = together(long, short)
+    pairs = both, replace(both, number=both.number + 1), long, short
+    probe, losses = copy(module), list[float]()  # what a loss counts or logs here is not kept
+    vars(probe).update(vars(module), log=lambda *given, **settings: None)
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    with evaluating(probe), suppress(Exception):  # such as of code for packed sentences
+        for number, pair in enumerate(pairs):
+            output = probe.training_step(pair, number)
+            losses.append((output["loss"] if isinstance(output, dict) else output).item())
+    for buffer, value in buffers:
+        buffer.copy_(value)
+    if len(losses) < len(pairs) or losses[0] != losses[1]:
+        return {}
+    expected = losses[2] + losses[3]
+    # What experts add to share their load evenly is a few thousandths
+    is_sum = abs(losses[0] - expected) <= 0.02 * abs(expected)
+    return {} if is_sum or not expected else {"loss": losses[0] / expected}
 
 
 def in_training(model: Transformer, reloaded: Transformer, pair: Batch) -> list[Tensor]:

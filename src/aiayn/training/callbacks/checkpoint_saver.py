@@ -23,7 +23,7 @@ from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.callbacks.validate import Validate
 from aiayn.training.log_start import warn_of_unused_options
 from aiayn.training.module import TranslationModule
-from aiayn.training.proof import holds, prove, refuse_unequal_buffers
+from aiayn.training.proof import holds, loss_faults, prove, refuse_unequal_buffers
 from aiayn.training.research import refuse_manual_optimization
 from aiayn.training.start import RunServices, RunSpec
 
@@ -250,10 +250,11 @@ class CheckpointSaver(Checkpoint):
         path = self.services.folder.checkpoints / checkpoint_folder.PROOF
         with self.services.clock.paused():
             self._save(trainer, path, with_state=True)
+            faults = loss_faults(module, batch)  # on all ranks: a loss may gather from them
             if trainer.is_global_zero:
                 try:
                     self.services.writer.wait()
-                    prove(path, trainer, module, batch)
+                    prove(path, trainer, module, batch, faults)
                     if constraining(self.run.research.extensions):
                         with evaluating(module):
                             self.run.translator(module).translate(self.run.validation_text[0][:1])
