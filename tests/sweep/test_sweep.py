@@ -568,7 +568,9 @@ def test_a_failing_job_is_reported_with_its_last_error_and_the_others_run(folder
     ]
 
 
-def test_a_log_that_is_a_link_fails_its_row_alone_and_is_not_written_through(folder, capsys):
+def test_a_log_or_a_folder_of_options_that_is_a_link_fails_its_rows_alone_and_is_not_written_through(
+    folder, capsys
+):
     foreign, log = folder / "foreign", folder / "outputs/sweeps/s/a_h1.log"
     foreign.write_text("kept")
     log.parent.mkdir(parents=True)
@@ -576,6 +578,11 @@ def test_a_log_that_is_a_link_fails_its_row_alone_and_is_not_written_through(fol
     assert fake_sweep(folder, ["a_h1", "base"]).run() == {"a_h1": 4}
     assert "a_h1.log: is a symbolic link, which is not supported here" in capsys.readouterr().err
     assert foreign.read_text() == "kept"
+    shutil.rmtree(log.parent)
+    log.parent.mkdir()
+    (log.parent / ".rows").symlink_to(folder)
+    assert fake_sweep(folder, ["base"]).run() == {"base": 4}
+    assert ".rows: is a symbolic link, which is not supported here" in capsys.readouterr().err
 
 
 def test_a_sweep_its_page_and_the_table_have_the_same_notes(folder, capsys):
@@ -949,7 +956,7 @@ def until(holds, seconds: float = 120) -> None:
 
 
 def test_of_two_equal_sweeps_at_once_the_second_waits_for_the_row_and_both_succeed(
-    folder, scored, monkeypatch
+    folder, scored, monkeypatch, capsys
 ):
     """The other one trains: it holds the lock, and has scored the row when it lets go."""
     evaluation = scored.folder / "evaluation/val/evaluation.json"
@@ -958,7 +965,7 @@ def test_of_two_equal_sweeps_at_once_the_second_waits_for_the_row_and_both_succe
     lock = open(scored.folder / ".lock", "w")  # noqa: SIM115 - it is locked for as long as it is open
     assert lock_descriptor(lock.fileno(), blocking=False)
     (folder / "train.py").write_text(
-        "import sys; print('error: outputs/x is in use by process 7', file=sys.stderr); sys.exit(2)"
+        "import sys; print('error: outputs/x is in use by process 7; wait', file=sys.stderr); sys.exit(2)"
     )
 
     def other_ends(seconds: float) -> None:
@@ -968,6 +975,7 @@ def test_of_two_equal_sweeps_at_once_the_second_waits_for_the_row_and_both_succe
     monkeypatch.setattr("aiayn.sweep.runner.time.sleep", other_ends)
     command = [sys.executable, str(folder / "train.py")]
     assert Processes([scored], command, ["false"]).run() == {}
+    assert "outputs/x is in use by process 7; waiting for it\n" in capsys.readouterr().err
 
 
 # Other sweepers.

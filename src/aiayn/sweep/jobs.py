@@ -39,7 +39,7 @@ from aiayn.errors import NEXT_ERROR, ConfigError, DataError, RefusedError, UserE
 from aiayn.files import sha256, write_json
 from aiayn.runs.continuation import ValidationHistory, end_reason, read_options
 from aiayn.runs.results import read_evaluation, without_batching
-from aiayn.runs.run_folder import RunFolder, is_count, read_json, saved_steps
+from aiayn.runs.run_folder import RunFolder, is_count, read_json, refuse_link, saved_steps
 
 # Characters of a folder's name, of a value in it, and what is kept of a longer one.
 MAX_NAME, MAX_VALUE, KEPT_OF_VALUE = 150, 60, 24
@@ -71,9 +71,11 @@ class SweepJob:
 
     def train_command(self, train: Sequence[str]) -> list[str]:
         """Returns the command that trains the job, after writing its checked options for it: a
-        process of a row composes none. Raises OSError where they cannot be written.
+        process of a row composes none. Raises OSError where they cannot be written, and RefusedError
+        where their folder is a link.
         """
         file = self.folder.parent / ".rows" / f"{self.name}.json"
+        refuse_link(file.parent)
         write_json(file, {"options": to_dict(self.config), "chosen": sorted(self.chosen)})
         return [*train, f"--row={file}", f"debug={as_option(self.config.debug)}"]
 

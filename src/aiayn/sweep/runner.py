@@ -119,7 +119,7 @@ class Processes:
         say(f"{title} started, log {log}")
         code, message = self._train_and_score(job, log, gpus)
         while code == ConfigError.exit_code and IN_USE in message and not self.requested:
-            say(f"{title} {message}")
+            say(f"{title} {message.partition(';')[0]}; waiting for it")
             while is_in_use(RunFolder(job.folder)) and not self.requested:
                 time.sleep(1)
             code, message = self._train_and_score(job, log, gpus)
