@@ -71,7 +71,7 @@ class SweepJob:
 
     def train_command(self, train: Sequence[str]) -> list[str]:
         """Returns the command that trains the job, after writing its checked options for it: a
-        process of a row composes none. Raises OSError where they cannot be written, and RefusedError
+        process of a row composes none. Raises OSError where they cannot be written, RefusedError
         where their folder is a link.
         """
         file = self.folder.parent / ".rows" / f"{self.name}.json"
