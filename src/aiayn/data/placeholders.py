@@ -67,8 +67,12 @@ CJK = (
 
 
 def has_letters(text: str) -> bool:
-    """Returns whether anything in a text can be translated: a letter outside its placeholders."""
-    return any(map(str.isalpha, text)) and any(map(str.isalpha, PLACEHOLDER.sub("", text)))
+    """Returns whether anything in a text can be translated: a letter outside its placeholders and
+    tags.
+    """
+    return any(map(str.isalpha, text)) and any(
+        map(str.isalpha, PLACEHOLDER.sub("", TAG.sub("", text)))
+    )
 
 
 def split_symbol(text: str, symbols: Collection[str]) -> tuple[str, str]:
