@@ -145,6 +145,8 @@ def test_arguments_in_another_order_get_the_numbers_of_their_order():
         "c-format|%*d sees %s",
         "python-brace-format|{} of {:d}",
         "lisp-format|~a sees ~%",
+        "java-printf-format|%1$tY sees %<tm",
+        "java-printf-format|%tY sees %-<9tm",
         "d-format|%(%s, %) sees %d",
     ],
 )

@@ -28,7 +28,11 @@ def _printf(argument: str, flags: str, size: str, conversions: str) -> str:
 
 # `<PRIu64>` stands for letters that the compiler puts in, `%m` for the text of an error.
 C = _printf(NUMBER, "-+ #0'I", SIZE, r"[diouxXeEfFgGaAcsCSpnbB@]|<[A-Za-z]\w{0,30}>")
-JAVA = "(?P<name>%n)|" + _printf(NUMBER, "-+ #0,(<", "", "[tT][A-Za-z]|[bBhHsScCdoxXeEfgGaA]")
+JAVA, AGAIN = (
+    _printf(argument, "-+ #0,(<", "", "[tT][A-Za-z]|[bBhHsScCdoxXeEfgGaA]")
+    for argument in (NUMBER, "(?=[-+ #0,(]{0,9}<)")
+)
+JAVA = f"(?P<name>%n)|(?P<again>{AGAIN})|{JAVA}"  # `%<tm` takes what the one before it takes
 PYTHON = _printf(r"(?P<name>\([^()\n]{1,100}\))?", "-+ #0", "[hlL]?", "[diouxXeEfFgGcrsa]")
 RUBY = r"(?P<name>%\{\w{1,60}\}|%<\w{1,60}>[-+ #0]{0,5}[\d.]{0,9}[A-Za-z])|" + _printf(
     NUMBER, "-+ #0", "", "[diouxXeEfgGaAcsp]"
@@ -172,7 +176,9 @@ class Format:
         for mark in self._argument_pattern.finditer(text):
             groups = mark.groupdict()
             words = groups.get("title") or groups.get("strong")
-            if number := groups.get("number"):
+            if groups.get("again"):
+                arguments.append((0, f"{arguments[-1:]} {mark[0]}"))
+            elif number := groups.get("number"):
                 arguments.append((int(number), NUMBERED.sub("%", mark[0])))
             elif self.is_ordered and not groups.get("name") and not groups.get("doubled"):
                 arguments.append((next(numbers), mark[0]))
@@ -187,14 +193,16 @@ class Format:
         arguments = [key for number, key in self._arguments_of(message) if number]
         marks = self._argument_pattern.finditer(message)
         is_plain = not any("*" in key for key in arguments) and not any(
-            mark.groupdict().get("unknown") for mark in marks
+            mark.lastgroup in ("unknown", "again") for mark in marks
         )
         return self.is_numbered and is_plain and len(arguments) > 1 and not NUMBERED.search(message)
 
     def _numbered(self, raw: str, numbers: Iterator[int]) -> str:
         def with_number(mark: re.Match[str]) -> str:
             groups = mark.groupdict()
-            is_counted = self.is_ordered and not any(map(groups.get, ("name", "number", "doubled")))
+            is_counted = self.is_ordered and not any(
+                map(groups.get, ("name", "number", "again", "doubled"))
+            )
             return f"\2{next(numbers)}\2{mark[0]}" if is_counted else mark[0]
 
         return self._argument_pattern.sub(with_number, raw)
