@@ -339,6 +339,9 @@ def test_the_model_sees_the_words_of_code_which_replaces_what_becomes_of_them(na
     assert part.text == "run rm now today"
     assert translated(text) == f"RUN <{name} x='1'>rm now</{name}> TODAY"
     assert translated(text, backwards=True) == f"TODAY <{name} x='1'>rm now</{name}> RUN"
+    both = f"run <{name}>rm {{}} now</{name}> of {{}}"  # a placeholder in code and beside it
+    assert translated(both) == f"RUN <{name}>rm {{}} now</{name}> OF {{}}"
+    assert translated(both, backwards=True) == f"{{}} OF <{name}>rm {{}} now</{name}> RUN"
     nothing = restored([part], lambda source: ("LOS", np.zeros((1, 4))))
     assert nothing == f"LOS <{name} x='1'>rm now</{name}>"
     copied = restored([part], lambda source: ("rm now LOS", np.full((3, 4), 0.25)))

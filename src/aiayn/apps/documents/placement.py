@@ -254,7 +254,9 @@ def _restored_words(
             continue
         else:
             is_sure = mass.max(initial=0) >= SURE
-            gain, start, stop = best_interval(mass - 0.5, (names != "") & ~is_wanted)
+            # A placeholder that others want is one of this element's if it attends to it.
+            is_others = is_wanted & (mass < 0.5) if span.raw else is_wanted
+            gain, start, stop = best_interval(mass - 0.5, (names != "") & ~is_others)
             if gain <= 0:
                 start = stop = int(mass.argmax()) if is_sure else len(units)
             placement_counts["by_alignment" if is_sure else "guessed"] += 1
