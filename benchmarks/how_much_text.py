@@ -71,7 +71,7 @@ def blocks() -> dict[str, str]:
         records.append(row | {"pairs": f"{row['pairs']:,}", "bleu": bleu})
     spread = wrapped(
         f"Intervals are 95 % (Student's t, {study_facts['degrees_of_freedom']} degrees of freedom) and "
-        f"assume one standard deviation between seeds, {study_facts['sd']:.2f}, for all sizes. They "
+        f"pool the standard deviation between seeds, {study_facts['sd']:.2f}, over all sizes. They "
         "ignore the choice of training pairs and test sentences."
     )
     return {
@@ -100,8 +100,8 @@ def trained_again() -> str:
         precisions.add(precision_of(study))
     [precision] = precisions
     return wrapped(
-        f"With later code, in {precision} instead of {precision_of('own_text')}, the same seeds "
-        f"reached {' and '.join(results)}."
+        f"A later version, in {precision} instead of {precision_of('own_text')}, reached with these "
+        f"seeds {' and '.join(results)}."
     )
 
 
