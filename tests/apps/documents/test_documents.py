@@ -815,7 +815,7 @@ def test_what_would_be_a_mark_in_markdown_is_written_as_text():
         "1\\. the",
         "\\# the",
         "\\- the",
-        "\\<b>",
+        "the \\<b>",
         "\\`a\\`",
         "\\_the\\_ snake_case",
         "\\[a\\](b)",
