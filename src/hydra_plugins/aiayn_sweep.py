@@ -131,12 +131,16 @@ class Grid(Sweeper):
 
 def _error_of(job_return: JobReturn) -> Exception | None:
     """Returns why a job failed, None if it did not. Under a launcher of Hydra's own it returns its
-    exit code.
+    exit code, and has its folder among its overrides.
     """
     if job_return.status == JobStatus.FAILED:
         return job_return._return_value
     code = job_return.return_value
-    return FailedJobsError(f"exit {code}", code) if type(code) is int and code else None
+    if type(code) is not int or not code:
+        return None
+    options = dict(override.split("=", 1) for override in job_return.overrides or ())
+    row = PurePosixPath(options.get("name", "a row").strip("\"'")).name
+    return FailedJobsError(f"{row} (exit {code})", code)
 
 
 def _values_of_range(ends: RangeSweep) -> list[str]:

@@ -799,6 +799,9 @@ def test_a_sweep_trains_and_scores_each_job_continues_what_was_lost_and_then_cos
     ]
     assert [line.partition(":")[0] for line in late] == ["warning  base", "warning  d_ls00"]
     assert {path: path.stat().st_mtime_ns for path in done.rglob("*")} == before
+    (done / "report.html").unlink()
+    assert run_application("train.py", "-m", *command).code == 0
+    assert (done / "report.html").exists()
 
 
 @pytest.mark.slow
@@ -909,7 +912,7 @@ def test_a_launcher_of_hydras_own_trains_and_scores_each_row_in_a_process_and_th
     second = sweep(folder, *command, "seed=1,2")
     assert second.returncode == 4
     assert second.stderr.split("\n")[-2].startswith(
-        "error: 1 of 2 jobs failed: exit 4; the same command"
+        "error: 1 of 2 jobs failed: seed-1 (exit 4); the same command"
     )
     refused = run_application("train.py", "-m", *command, "model.n_heads=2,3")
     assert (refused.code, "n_heads-3: model.d_model=16 is not" in refused.err) == (2, True)

@@ -90,7 +90,9 @@ class Processes:
         from aiayn.reports.tables import notes_table, text
 
         with suppress(UserError):  # jobs that failed before they wrote anything
-            page = write_report(self.folder) if self.waiting else RunFolder(self.folder).report
+            page = RunFolder(self.folder).report
+            if self.waiting or not page.exists():
+                write_report(self.folder)
             runs, notes = read_runs([self.folder])
             say(f"{text([*comparisons(runs), *notes_table(notes)])}\npage     {page}")
         say(f"next     {program.typed('table')} {self.folder}")
