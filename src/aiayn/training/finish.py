@@ -146,7 +146,9 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
         [checkpoints.load(checkpoint_folder.step_path(folder.checkpoints, step)) for step in steps]
     )
     services.check_folder()
-    log.info("average  of the checkpoints of steps %s", ", ".join(map(str, steps)))
+    plural = "s" if len(steps) > 1 else ""
+    text = "average  of the checkpoint%s of step%s %s"
+    log.info(text, plural, plural, ", ".join(map(str, steps)))
     could_save_more = settings.checkpoint_every > 1 and not settings.fast_dev_run
     if len(steps) < settings.average_last and could_save_more:
         log.info(
