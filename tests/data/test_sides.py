@@ -275,7 +275,7 @@ def test_a_preparation_says_that_it_does_not_check_languages_without_the_library
     text = prefix(tmp_path, "train", "en", "de", 0)
     config = corpus(train=text, val=text, folder=str(tmp_path / "data"))
     assert prepare_corpus(config).report["train"]["survey"]["wrong_language"] is None
-    assert "languages of the pairs are not checked: pip install 'aiayn[text]'" in caplog.text
+    assert "pairs in other languages are not looked for: pip install 'aiayn[text]'" in caplog.text
 
 
 def test_the_report_counts_what_looks_wrong_once_and_names_the_option(tmp_path, caplog):

@@ -445,7 +445,7 @@ CHANGES: dict[str, tuple[Callable[[Transformer], object], str]] = {
         lambda m: setattr(m.encoder[1], "feed_forward", GELU(32, 40)),
         r"encoder\.1\.feed_forward \(GELU",
     ),
-    "hook": (hooked, r"encoder\.0\.feed_forward \(FeedForward, or its hooks"),
+    "hook": (hooked, r"encoder\.0\.feed_forward \(FeedForward or a hook on it"),
     "norm": (lambda m: setattr(m, "decoder_norm", nn.LayerNorm(32)), "a norm after the layers"),
     "epsilon": (lambda m: setattr(m.decoder[0].norm_2.norm, "eps", 1e-3), r"decoder\.0\.norm_2"),
     "linear": (

@@ -312,7 +312,7 @@ def remarks(survey: dict[str, Any]) -> list[str]:
     lines, total = [], survey["pairs"]
     if survey["wrong_language"] is None:
         lines.append(
-            "languages of the pairs are not checked: pip install 'aiayn[text]' adds this check"
+            "pairs in other languages are not looked for: pip install 'aiayn[text]' adds this"
         )
     for fault, (least, option) in FAULTS.items():
         count = survey[fault] or 0

@@ -62,7 +62,7 @@ def why_not_converted(model: Transformer) -> str | None:
         return f"model.attention_window={model.config.attention_window}"
     for name, module in model.named_modules():
         if not any(is_exactly(module, expressible) for expressible in EXPRESSIBLE):
-            return f"{name or 'the model'} ({type(module).__name__}, or its hooks)"
+            return f"{name or 'the model'} ({type(module).__name__} or a hook on it)"
         is_ours = isinstance(module, MultiHeadAttention | FeedForward)
         if is_ours and not all(is_exactly(child, nn.Linear) for child in module.children()):
             return f"{name}, whose matrices are not plain linear layers"
