@@ -472,12 +472,14 @@ def test_another_encoding_is_found_in_the_first_pairs_before_anything_is_learnt(
     config, tmp_path, monkeypatch
 ):
     check_text(config)
-    (tmp_path / "train.de").write_bytes(
-        (tmp_path / "train.de").read_bytes().decode().encode("iso-8859-1")
-    )
-    monkeypatch.setattr(prepare_module, "FIRST_PAIRS", 50)
+    path = tmp_path / "train.de"
+    lines = path.read_bytes().split(b"\n")
+    monkeypatch.setattr(prepare_module, "FIRST_PAIRS", 100)
+    path.write_bytes(b"\n".join([b"\xe4"] * 25 + lines[25:]))
+    check_text(config)  # a quarter
+    path.write_bytes(b"\n".join([b"\xe4"] * 26 + lines[26:]))
     with pytest.raises(
-        DataError, match=r"40 of 50 pairs read are not UTF-8 \(the first: .*line 2\); .*iconv"
+        DataError, match=r"26 of 100 pairs read are not UTF-8 \(the first: .*line 1\); .*iconv"
     ):
         check_text(config)
     assert not Path(config.folder).exists()

@@ -305,6 +305,21 @@ def test_the_report_counts_what_looks_wrong_once_and_names_the_option(tmp_path, 
     )
 
 
+@pytest.mark.parametrize(
+    ("fault", "unsaid"),
+    [("duplicates", 100), ("equal_sides", 10), ("without_letters", 10), ("wrong_language", 2)],
+)
+def test_a_fault_is_said_above_its_share_and_from_two_pairs(fault, unsaid):
+    names = ("duplicates", "equal_sides", "without_letters", "wrong_language")
+
+    def said(count: int, pairs: int) -> int:
+        faults = dict.fromkeys(names, 0) | {fault: count}
+        return len(remarks({"pairs": pairs, "languages": {}} | faults))
+
+    assert [said(count, 1000) for count in (unsaid, unsaid + 1)] == [0, 1]
+    assert [said(count, 5) for count in (1, 2)] == [0, 1]
+
+
 def test_a_large_text_is_surveyed_by_a_sample_that_keeps_duplicates_together(monkeypatch):
     from aiayn.data import survey as module
     from aiayn.data.cleaning import CleanPair
