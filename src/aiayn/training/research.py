@@ -11,6 +11,7 @@ import re
 import types
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import PurePath
@@ -166,7 +167,7 @@ def _combined(
         if not (isinstance(cls, type) and issubclass(cls, base)):
             raise ConfigError(f"{cls!r:.80} is not a subclass of {base.__name__}; pass the class")
     from_caller = [*filter(None, (module, datamodule)), *map(type, callbacks)]
-    own_classes = [cls for cls in from_caller if not _is_library(cls)]
+    own_classes = [cls for cls in from_caller if not is_library(cls)]
     ids = list(dict.fromkeys([*ids_of_files(extensions), *ids_of_classes(own_classes)]))
     return Research(
         extensions,
@@ -176,7 +177,7 @@ def _combined(
         metrics_of(extensions),
         ids,
         sources_of(extensions, own_classes),
-        file_names(",".join(ids)) + [cls.__name__ for cls in from_caller if _is_library(cls)],
+        file_names(",".join(ids)) + [cls.__name__ for cls in from_caller if is_library(cls)],
     )
 
 
@@ -243,10 +244,13 @@ def description(component: Any) -> str:
     Raises nothing: `UNKNOWN` stands where something has no such text. An object that is given again
     keeps its first description: a training changes the state of callbacks.
     """
-    try:
-        text = _described.setdefault(component, _text(component, ()))
-    except TypeError:  # no hash, or no weak references
+    text = None
+    with suppress(TypeError):  # no hash, or no weak references
+        text = _described.get(component)
+    if text is None:  # a training attaches its Trainer to callbacks, of which there is no end
         text = _text(component, ())
+        with suppress(TypeError):
+            _described[component] = text
     if len(text) <= LONGEST:
         return text
     return f"{text[:80]}... {_sha256(text)}{UNKNOWN * (UNKNOWN in text)}"
@@ -291,9 +295,9 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
     if not hasattr(value, "__dict__"):
         return UNKNOWN
     cls = type(value)
-    class_name = _name(cls) if _is_library(cls) else _text(cls, within)
+    class_name = _name(cls) if is_library(cls) else _text(cls, within)
     attributes = dict(vars(value))
-    if within[1:] and not _is_library(cls) and (sources := code_of_class(cls)[1]):
+    if within[1:] and not is_library(cls) and (sources := code_of_class(cls)[1]):
         attributes["code"] = _sha256(str(sources))  # its file is not among those of the run
     # Slots, or a state in C: there is more than its attributes
     hidden = UNKNOWN if cls.__basicsize__ > Research.__basicsize__ else ""
@@ -306,7 +310,7 @@ def _members(cls: type) -> dict[str, Any]:
     """
     members: dict[str, Any] = {}
     for base in cls.__mro__:
-        if _is_library(base) or base is object:
+        if is_library(base) or base is object:
             continue
         for name, member in vars(base).items():
             # Of a static or class method, and of a property
@@ -344,6 +348,6 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def _is_library(cls: type) -> bool:
+def is_library(cls: type) -> bool:
     """Returns whether a class comes with this program, torch or Lightning."""
     return cls.__module__.partition(".")[0] in LIBRARIES
