@@ -1,16 +1,24 @@
 """Nothing is written to a folder that was lost; an average of too few checkpoints says so."""
 
 import logging
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
 import torch
 from applications import composed
+from pytorch_lightning.callbacks import Callback, EarlyStopping
+from torch import nn
 
 from aiayn.errors import RefusedError
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import RunFolder
-from aiayn.training.checkpoint_io import BackgroundWriter, RunCheckpointIO, steps_to_average
+from aiayn.training.checkpoint_io import (
+    BackgroundWriter,
+    RunCheckpointIO,
+    steps_to_average,
+    warn_of_unsaved,
+)
 from aiayn.training.finish import average_last
 
 
@@ -91,3 +99,60 @@ def test_what_a_signal_saved_between_regular_checkpoints_is_not_averaged(
         (tmp_path / f"step_{step}.ckpt").touch()
 
     assert steps_to_average(tmp_path, settings, end) == steps
+
+
+class Counts:
+    def __init__(self):
+        self.calls = 0
+
+
+class Own(Callback):
+    """Changes one attribute, and saves what `saved` names."""
+
+    saved = ()
+
+    def __init__(self, weight):
+        self.weights, self.unchanged, self.counts = [weight], [torch.ones(3)], Counts()
+        self.mean, self.recent, self.generator = torch.zeros(2), deque(), torch.Generator()
+
+    def state_dict(self):
+        return {"generator": self.generator.get_state()} if self.saved else {}
+
+
+class Hidden(torch.optim.SGD):
+    calls = 0
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        (lambda own, optimizer: own.mean.add_(1), "Own: training changes mean,"),
+        (lambda own, optimizer: own.recent.append(5), "Own: training changes recent,"),
+        (lambda own, optimizer: vars(own.counts).update(calls=7), "Own: training changes counts,"),
+        (lambda own, optimizer: own.generator.manual_seed(5), "Own: training changes generator,"),
+        (lambda own, optimizer: vars(optimizer).update(calls=7), "Hidden: training changes calls,"),
+        (lambda own, optimizer: optimizer.param_groups[0].update(calls=7), None),
+        (lambda own, optimizer: own.weights[0].data.add_(1), None),
+    ],
+)
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_training_changes_and_no_checkpoint_holds_is_named_once(change, lost, saved, caplog):
+    weight, known = nn.Parameter(torch.ones(2)), {}
+    own, optimizer = Own(weight), Hidden([weight], lr=0.1)
+    own.saved = saved
+    callbacks = [own, EarlyStopping("val/loss")]
+
+    def save():
+        states = {"callbacks": {own.state_key: own.state_dict()}}
+        states["optimizer_states"] = [optimizer.state_dict()]
+        warn_of_unsaved(optimizer, callbacks, states, known)
+
+    save()
+    change(own, optimizer)
+    save()
+    change(own, optimizer)
+    save()
+    is_restored = lost is None or (saved and "generator" in lost)
+    assert [message[9:].split(" and")[0] for message in caplog.messages] == (
+        [] if is_restored else [lost]
+    )

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from applications import stopped_in
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from torch import nn
 from torch.nn import functional as F
 
@@ -87,16 +87,24 @@ class WithAdamax(Whole):
     optimizer = torch.optim.Adamax
 
 
+class Steps(Callback):
+    steps = 0
+
+    def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+        self.steps += 1
+
+
 @pytest.mark.quick("[Whole]")
 @pytest.mark.parametrize("module", [Whole, WithAdamax])
 def test_counters_own_keys_the_step_and_the_state_of_any_optimizer_survive_a_stop(
     module, config, tmp_path, caplog
 ):
-    whole = train(config, tmp_path / "whole", module=module)
+    more = {"module": module, "callbacks": [Steps()]}
+    whole = train(config, tmp_path / "whole", **more)
     tokens = Whole.ended_with
     with stopped_in(7):
-        train(config, tmp_path / "stopped", module=module)
-    stopped = train(config, tmp_path / "stopped", module=module)
+        train(config, tmp_path / "stopped", **more)
+    stopped = train(config, tmp_path / "stopped", **more)
     assert Whole.ended_with == tokens > 0
     mine, theirs = (checkpoints.load(RunFolder(run).last).weights for run in (stopped, whole))
     assert [name for name in theirs if not torch.equal(mine[name], theirs[name])] == []
@@ -105,6 +113,10 @@ def test_counters_own_keys_the_step_and_the_state_of_any_optimizer_survive_a_sto
     assert average["encoder.0.feed_forward.passes"] == 24
     assert average["encoder.0.feed_forward.seen"].dtype == torch.bool
     assert f"warning  {module.__name__}" not in caplog.text
+    said = [message for message in caplog.messages if "and no checkpoint holds it" in message]
+    assert [message.partition(",")[0] for message in said] == 3 * [
+        "warning  Steps: training changes steps"
+    ], "once a start"
 
 
 class ChangedLater(TranslationModule):

@@ -2,19 +2,21 @@
 and read back.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType, TracebackType
+from types import FunctionType, ModuleType, NoneType, TracebackType
 from typing import Any
 
+import pytorch_lightning as pl
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.plugins import TorchCheckpointIO
-from torch import Tensor
+from torch import Tensor, nn
 
 from aiayn.config.training import TrainerConfig
 from aiayn.errors import ConfigError
@@ -23,7 +25,10 @@ from aiayn.runs.checkpoint_folder import BEST, PROOF
 from aiayn.runs.checkpoints import Checkpoint
 from aiayn.runs.run_folder import saved_steps
 from aiayn.training.callbacks.steps import due
+from aiayn.training.research import is_library
 from aiayn.training.start import RunServices, RunSpec
+
+log = logging.getLogger(__name__)
 
 MODEL = "model."  # begins the names of the model's weights
 # Of Lightning's checkpoint, what `Checkpoint` holds or what follows from it; all else is kept in
@@ -32,7 +37,16 @@ ELSEWHERE = (
     *("state_dict", "epoch", "global_step"),
     *("hparams_name", "hyper_parameters", "tokenizer", "corpus"),
 )
+OF_LIGHTNING = (
+    *ELSEWHERE,
+    *("pytorch-lightning_version", "loops", "callbacks", "optimizer_states", "lr_schedulers"),
+)
 PLAIN_TYPES = (NoneType, bool, int, float, str)
+# Attributes that are saved by themselves, or have no state
+WITHOUT_STATE = (
+    *(nn.Parameter, nn.Module, torch.optim.Optimizer, pl.Callback),
+    *(type, FunctionType, ModuleType),
+)
 
 
 class BackgroundWriter(AbstractContextManager):
@@ -233,6 +247,74 @@ def refuse_unsavable(state: Any, name: str = "") -> None:
             "tensors and plain values only (numbers, text, lists, tables), because loading one "
             "must not run code"
         )
+
+
+def warn_of_unsaved(
+    optimizer: torch.optim.Optimizer,
+    callbacks: Sequence[pl.Callback],
+    checkpoint: dict[str, Any],
+    known: dict[int, dict[str, Any] | None],
+) -> None:
+    """Warns of attributes of an optimizer or callback of one's own that training has changed, and
+    that are not in this checkpoint.
+
+    `known`: what each held at the first call; None after a warning.
+    """
+    [state] = checkpoint["optimizer_states"]
+    components: list[tuple[Any, Any]] = [(optimizer, state | {"state": None})]
+    components += [
+        (callback, checkpoint["callbacks"].get(callback.state_key)) for callback in callbacks
+    ]
+    others = [value for key, value in checkpoint.items() if key not in OF_LIGHTNING]
+    for component, own_state in components:
+        libraries = [base for base in type(component).__mro__ if is_library(base)]
+        if type(component) in libraries:
+            continue
+        functions = [value for base in libraries for value in vars(base).values()]
+        codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
+        inherited = {name for code in codes for name in code.co_names}
+        own = {name: value for name, value in vars(component).items() if name not in inherited}
+        now = dict(leaves(own))
+        before = known.setdefault(id(component), now)
+        if before is None or before == now:
+            continue
+        saved = {value for _, value in leaves([own_state, others])}
+        lost = {
+            path.split("/")[1]
+            for path, value in now.items()
+            if value not in saved and (path not in before or before[path] != value)
+        }
+        if lost:
+            known[id(component)] = None
+            log.warning(
+                "warning  %s: training changes %s, and no checkpoint holds it, so a resumed run "
+                "may train differently: save it in state_dict, restore it in load_state_dict",
+                *(type(component).__name__, ", ".join(sorted(lost))),
+            )
+
+
+def leaves(value: Any, path: str = "", within: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yields path and value of each number and text in a value, and the norm of each array; also of
+    the state of objects of one's own and of generators of random numbers.
+    """
+    if id(value) in within or isinstance(value, WITHOUT_STATE):
+        return
+    within = (*within, id(value))
+    get_state = getattr(value, "get_state", None) or getattr(value, "getstate", None)
+    if type(value) in PLAIN_TYPES:
+        yield path, value
+    elif hasattr(value, "__array__"):  # of torch or numpy
+        yield path, float(torch.as_tensor(value).detach().double().norm())
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from leaves(each, f"{path}/{key}", within)
+    elif isinstance(value, list | tuple | set | deque):
+        for number, each in enumerate(value):
+            yield from leaves(each, f"{path}/{number}", within)
+    elif get_state:
+        yield from leaves(get_state(), path, within)
+    elif hasattr(value, "__dict__") and not is_library(type(value)):
+        yield from leaves(vars(value), path, within)
 
 
 def steps_to_average(folder: Path, settings: TrainerConfig, end: int | None = None) -> list[int]:

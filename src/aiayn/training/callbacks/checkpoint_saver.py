@@ -3,7 +3,8 @@
 import logging
 import math
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from aiayn.runs.continuation import store_end
 from aiayn.search.translator import evaluating
 from aiayn.training.callbacks.steps import due, ends_step, translation_module
 from aiayn.training.callbacks.validate import Validate
+from aiayn.training.checkpoint_io import warn_of_unsaved
 from aiayn.training.log_start import warn_of_unused_options
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import holds, loss_faults, prove, refuse_unequal_buffers
@@ -52,6 +54,8 @@ class CheckpointSaver(Checkpoint):
     is_asked: bool = False  # to stop, by another callback
     ended_at: int | None = None  # the step at which this start ends, for whatever reason
     state_saved: float = -math.inf  # when the optimizer's state was saved, by `time.monotonic`
+    # Of optimizers and callbacks of one's own, at the first save of this start
+    attributes: dict[int, dict[str, Any] | None] = field(default_factory=dict)
     weights_at_end: Tensor | None = None  # sums of each, at the last step
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -103,6 +107,14 @@ class CheckpointSaver(Checkpoint):
             for name, value in state.items():
                 if not isinstance(value, Tensor) or value.shape not in ((), weight.shape):
                     raise resumed.refusal(f"{name} differs in shape from its weight")
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if self.run.research.ids and trainer.is_global_zero:
+            callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+            with suppress(Exception):  # of attributes of whatever kind; the step is saved
+                warn_of_unsaved(trainer.optimizers[0], callbacks, checkpoint, self.attributes)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
