@@ -40,8 +40,10 @@ def file_chunks(file: Path) -> tuple[int, Iterator[Chunk]]:
     It is read twice if it can be: errors in it come before a model is loaded, and it need not fit
     into memory.
     """
-    from aiayn.data.text_files import decoded_lines
+    from aiayn.data.text_files import OPENERS, decoded_lines, scan
 
+    if file.is_file() and file.suffix in OPENERS:
+        scan(file)  # refuses one that holds too much, before it is decoded
     kept = (
         None if file.is_file() else list(decoded_lines(file))
     )  # `<(command)` can be read only once

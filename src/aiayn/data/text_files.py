@@ -72,34 +72,22 @@ def _scanned(
     path: Path, stamp: tuple[int, ...], is_text: bool, max_expansion: int | None
 ) -> tuple[int, str]:
     digest, newlines, last, length = hashlib.sha256(), 0, b"\n", 0
-    room = _room(path, stamp[0], max_expansion)
+    most = max_expansion or MAX_EXPANSION
+    or_raise = "" if max_expansion is None else " or raise data.max_expansion"
+    room = max(most * stamp[0], FREE_EXPANSION) if path.suffix in OPENERS else math.inf
     with opened(path, is_text) as stream:
         while block := stream.read(1 << 20):
-            room -= len(block)
-            _refuse_expansion(room, path, max_expansion)
+            if (room := room - len(block)) < 0:
+                raise DataError(
+                    f"{path}: expands to more than {most} times its size, which is rare for text; "
+                    f"if the file is correct, decompress it{or_raise}"
+                )
             digest.update(block)
             newlines += (ends := block.count(b"\n"))
             length = 0 if ends else length + len(block)
             _refuse_endless(length, path)
             last = block[-1:]
     return newlines + (last != b"\n"), digest.hexdigest()
-
-
-def _room(path: Path, size: int, max_expansion: int | None = None) -> float:
-    """Returns how many bytes a file of this size may hold."""
-    if path.suffix not in OPENERS:
-        return math.inf
-    return max((max_expansion or MAX_EXPANSION) * size, FREE_EXPANSION)
-
-
-def _refuse_expansion(room: float, path: Path, max_expansion: int | None = None) -> None:
-    """Raises DataError where a compressed file holds more than its room."""
-    if room < 0:
-        or_raise = "" if max_expansion is None else " or raise data.max_expansion"
-        raise DataError(
-            f"{path}: expands to more than {max_expansion or MAX_EXPANSION} times its size, which "
-            f"is rare for text; if the file is correct, decompress it{or_raise}"
-        )
 
 
 def suffix(name: str) -> str:
@@ -111,7 +99,11 @@ def suffix(name: str) -> str:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Reads the lines of a text file, plain or compressed. Raises what `decoded_lines` raises."""
+    """Reads the lines of a text file, plain or compressed. Raises what `decoded_lines` and, for a
+    compressed file, `scan` raise: all of it is in memory at once.
+    """
+    if Path(path).suffix in OPENERS and Path(path).is_file():
+        scan(Path(path))
     return list(decoded_lines(path))
 
 
@@ -129,16 +121,9 @@ def read_parallel(option: str, path: str | Path, lines: int) -> list[str]:
 def decoded_lines(path: str | Path) -> Iterator[str]:
     """Yields the lines of a text file, plain or compressed.
 
-    Raises DataError with file and line where one is not UTF-8 or longer than MAX_LINE_BYTES, and
-    where a compressed file holds more than MAX_EXPANSION times its size.
+    Raises DataError with file and line where one is not UTF-8 or longer than MAX_LINE_BYTES.
     """
-    path = Path(path)
-    with _readable(path):
-        room = _room(path, path.stat().st_size)
-    for number, line in enumerate(lines(path), 1):
-        room -= len(line) + 1
-        _refuse_expansion(room, path)
-        yield decode(line, path, number)
+    return (decode(line, path, number) for number, line in enumerate(lines(Path(path)), 1))
 
 
 def decode(line: bytes, where: str | Path, number: int) -> str:
