@@ -147,28 +147,28 @@ def test_a_value_from_the_environment_has_its_options_type_wherever_it_is_checke
 
 
 SPELLINGS = [
-    "data.test=${oc.env:A_KEY}",
-    "data.train=[x,'${oc.env:A_KEY}']",
-    "data.test=${oc.env:A_KEY,nothing}",
-    "trainer.max_steps=${oc.env:A_KEY}",
+    "data.test=${oc.env:DATA_KEY}",
+    "data.train=[x,'${oc.env:DATA_KEY}']",
+    "data.test=${oc.env:DATA_KEY,nothing}",
+    "trainer.max_steps=${oc.env:DATA_KEY}",
     "data.test=${ oc.env : GITHUB_TOKEN }",
     "data.test=${oc.env:DSN}",
     "data.test=${oc.env:PGURL,x}",
-    'data.test="${oc.${sweep}:A_KEY}"',
-    'data.test="${oc.decode:${oc.${sweep}:A_KEY}}"',
+    'data.test="${oc.${sweep}:DATA_KEY}"',
+    'data.test="${oc.decode:${oc.${sweep}:DATA_KEY}}"',
     "data.test=${oc.env:SLURM_JWT}",
     "data.test=${oc.env:AIAYN_API_KEY}",
 ]
 
 
-@pytest.mark.quick('sweep}:A_KEY}"-one', 'A_KEY}}"-sweep')
+@pytest.mark.quick('sweep}:DATA_KEY}"-one', 'DATA_KEY}}"-sweep')
 @pytest.mark.parametrize("several", [(), ("-m", "seed=1,2")], ids=["one", "sweep"])
 @pytest.mark.parametrize("option", SPELLINGS)
 def test_an_option_from_the_environment_would_be_stored_and_is_refused_unseen(
     option, several, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    for name in ("A_KEY", "SLURM_JWT", "AIAYN_API_KEY"):
+    for name in ("DATA_KEY", "SLURM_JWT", "AIAYN_API_KEY"):
         monkeypatch.setenv(name, "sk_very_secret")
 
     outcome = run_application("train.py", *FILES, *several, "sweep=env", option)
