@@ -305,21 +305,6 @@ def test_as_many_requests_are_answered_in_time_at_any_load_and_the_rest_is_refus
     run(test)
 
 
-def test_of_a_hundred_requests_before_a_slow_models_first_batch_some_are_answered_in_time():
-    model = TimedModel(rate=500)
-
-    async def test():
-        batcher = Batcher(10_000, time_limit=5, clock=lambda: model.now)
-        async with batcher.running():
-            requests = [asyncio.create_task(send(batcher, model, 10, 14)) for _ in range(100)]
-            ends = await asyncio.gather(*requests)
-            answered = [end for end in ends if end is not None]
-            assert len(answered) >= 10
-            assert max(answered) <= 5
-
-    run(test)
-
-
 def test_lists_of_words_that_are_admitted_are_done_in_time_after_sentences_too():
     model = TimedModel(more=7)
 

@@ -5,7 +5,6 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import perf_counter
 from urllib.parse import quote
 
 from anyio import CapacityLimiter
@@ -187,8 +186,7 @@ class Answers:
         sizes = [len(ids) for ids in await self._subwords(lines, translator, translator.source_ids)]
         state.lines, state.subwords = len(lines), sum(sizes)
         costs = list(map(cost, sizes))
-        spent = perf_counter() - state.start
-        translations = await self.batcher.n_best(translator.n_best, lines, n, costs, spent)
+        translations = await self.batcher.n_best(translator.n_best, lines, n, costs)
         return [[best[min(k, len(best) - 1)] for best in translations] for k in range(n)]
 
     async def _attention(

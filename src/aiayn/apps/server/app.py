@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import perf_counter
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -171,7 +170,7 @@ def _limited(
     async def endpoint(request: Request) -> Response:
         try:
             async with asyncio.timeout(options.time_limit):
-                request.state.base_url, request.state.start = request.base_url, perf_counter()
+                request.state.base_url = request.base_url
                 fields = await read_fields(request, options.max_body)
                 _check_key(bearer(request) or str(fields.get("api_key") or ""), service)
                 return JSONResponse(await while_connected(request, work(fields, request.state)))

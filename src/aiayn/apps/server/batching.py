@@ -43,28 +43,15 @@ class QueueFullError(HTTPException):
 
 
 @dataclass(eq=False)
-class _Admitted:
-    """A request, whose lines wait in parts."""
-
-    left: float  # the cost of its untranslated lines
-    due: float  # by the clock
-    answer: asyncio.Future[list[list[Translation]]] | None = None  # of the part that waits
-
-
-@dataclass(eq=False)
 class _Request:
     n_best: NBest  # belongs to the model that was served when the request came
     n: int  # translations of each line
     lines: deque[tuple[int, str, float]]  # that no batch has taken yet: index, text, cost
     translations: list[list[Translation]]  # of each line; empty until it is translated
     answer: asyncio.Future[list[list[Translation]]]
-    admitted: _Admitted
 
-    def take(
-        self, line_index: int, line_cost: float, outcome: list[Translation] | BaseException
-    ) -> None:
+    def take(self, line_index: int, outcome: list[Translation] | BaseException) -> None:
         """Takes what became of a line; that of the last line, or an error, makes the answer."""
-        self.admitted.left -= line_cost
         if self.answer.done():
             return
         if isinstance(outcome, BaseException):
@@ -98,9 +85,10 @@ class Batcher:
         """
         self._max_waiting = max_waiting
         self._on_batch = on_batch
-        self._time_limit = time_limit
+        self._longest = MARGIN * time_limit
         self._clock = clock
-        self._admitted: list[_Admitted] = []
+        # The cost of each admitted request's untranslated lines
+        self._left: dict[object, float] = {}
         self._cost, self._seconds = 0.0, 0.0  # of the last batches, earlier ones counting less
         self._requests: deque[_Request] = deque()
         self._calls = 0  # pieces of other work that are not done
@@ -132,69 +120,43 @@ class Batcher:
             raise QueueFullError
 
     async def n_best(
-        self,
-        n_best: NBest,
-        lines: list[str],
-        n: int,
-        costs: Sequence[float],
-        spent: float = 0.0,
+        self, n_best: NBest, lines: list[str], n: int, costs: Sequence[float]
     ) -> list[list[Translation]]:
         """Returns n_best(lines, n), the n best translations of every line. Cancelling it drops
         waiting lines.
 
-        costs: of each line, see `cost`. spent: seconds of the time limit that have passed. A line's
-        result must not depend on the lines beside it. Lines of one `n_best` share batches. Raises
-        QueueFullError if there is no room or the text cannot be done in time, and what the
-        translator raises for one of these lines by itself.
+        costs: of each line, see `cost`. A line's result must not depend on the lines beside it.
+        Lines of one `n_best` share batches. Raises QueueFullError if there is no room or the text
+        cannot be done in time, and what the translator raises for one of these lines by itself.
         """
-        admitted = _Admitted(sum(costs), self._clock() + self._time_limit - spent)
-        longest = MARGIN * self._time_limit
-        rate = self._rate or UNMEASURED / longest
-        waiting = self._cost_before(admitted, self._admitted)
         # What is refused costs nothing; what is admitted would miss its time limit if more was.
-        if waiting and (waiting + admitted.left) / rate > longest - spent:
+        # Requests get their turns, so a long one keeps a short one waiting no longer than another
+        # short one does.
+        request_cost, key = sum(costs), object()
+        rate = self._rate or UNMEASURED / self._longest
+        share = max(request_cost, self._batch_cost)
+        waiting = sum(min(left, share) for left in self._left.values())
+        if waiting and (waiting + request_cost) / rate > self._longest:
             raise QueueFullError(waiting / rate)
-        self._admitted.append(admitted)
+        self._left[key] = request_cost
         translations: list[list[Translation]] = []
         try:
             for start in range(0, len(lines), QUEUED_LINES):
                 some = slice(start, start + QUEUED_LINES)
                 self._check_room(len(lines[some]))
                 answer = asyncio.get_running_loop().create_future()
-                queued = deque(zip(count(), lines[some], costs[some], strict=False))
-                request = _Request(n_best, n, queued, [[] for _ in queued], answer, admitted)
-                admitted.answer = answer
+                waiting = deque(zip(count(), lines[some], costs[some], strict=False))
+                request = _Request(n_best, n, waiting, [[] for _ in waiting], answer)
                 self._requests.append(request)
                 self._arrived.set()
                 try:
                     translations += await answer
                 finally:
                     answer.cancel()
+                self._left[key] -= sum(costs[some])
         finally:
-            self._admitted.remove(admitted)
+            del self._left[key]
         return translations
-
-    def _cost_before(self, request: _Admitted, others: list[_Admitted]) -> float:
-        """Returns the cost of what is done of the others until a request is answered.
-
-        Requests get their turns, so a long one keeps a short one waiting no longer than another
-        short one does.
-        """
-        share = max(request.left, self._batch_cost)
-        return sum(min(other.left, share) for other in others)
-
-    def _refuse_the_late(self) -> None:
-        """Refuses what is not done in time by the rate that is measured now, the newest first: none
-        of it would be answered otherwise.
-        """
-        kept: list[_Admitted] = []
-        for request in self._admitted:
-            waiting = self._cost_before(request, kept)
-            seconds = (waiting + request.left) / self._rate
-            if not waiting or self._clock() + seconds <= request.due:
-                kept.append(request)
-            elif request.answer and not request.answer.done():
-                request.answer.set_exception(QueueFullError(waiting / self._rate))
 
     async def call(self, work: Callable[..., T], *arguments: object) -> T:
         """Returns work(*arguments), computed between two batches. Cancelling it while it waits
@@ -226,7 +188,6 @@ class Batcher:
             self._arrived.clear()
             while batch := self._next_batch():
                 requests, line_indices, texts, costs = zip(*batch, strict=True)
-                is_full = any(request.lines for request in self._requests)
                 start, n = self._clock(), max(request.n for request in requests)
                 outcomes = await loop.run_in_executor(
                     self._thread, _translate, requests[0].n_best, list(texts), n
@@ -236,10 +197,10 @@ class Batcher:
                 if sum(costs):
                     self._cost = FORGET * self._cost + sum(costs)
                     self._seconds = FORGET * self._seconds + seconds
-                for request, *line in zip(requests, line_indices, costs, outcomes, strict=True):
-                    request.take(*line)
-                if is_full and self._rate:  # a small batch takes longer for what it costs
-                    self._refuse_the_late()
+                for request, line_index, outcome in zip(
+                    requests, line_indices, outcomes, strict=True
+                ):
+                    request.take(line_index, outcome)
 
     def _next_batch(self) -> list[tuple[_Request, int, str, float]]:
         """Takes a line of each request for one model in turn until the batch is full or nothing
