@@ -100,8 +100,8 @@ def trained_again() -> str:
         precisions.add(precision_of(study))
     [precision] = precisions
     return wrapped(
-        f"A later version, in {precision} instead of {precision_of('own_text')}, reached with these "
-        f"seeds {' and '.join(results)}."
+        f"With these seeds, a later version in {precision} instead of {precision_of('own_text')} "
+        f"reached {' and '.join(results)}."
     )
 
 
