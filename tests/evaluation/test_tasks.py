@@ -38,11 +38,7 @@ def test_translation_takes_every_text_and_scores_it_as_scoring_does():
     scores = translation.score(WORDS, ["x", "y"], references, "en")
 
     assert scores.metrics == score(WORDS, references, "en").metrics
-    assert (scores.brackets, translation.unsupported, translation.source_line("(a)")) == (
-        None,
-        (),
-        "(a)",
-    )
+    assert (scores.brackets, translation.source_line("(a)")) == (None, "(a)")
 
 
 def test_parsing_refuses_references_that_are_no_trees_and_counts_outputs_that_are_none():

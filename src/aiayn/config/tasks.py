@@ -70,6 +70,7 @@ class TaskNames:
     val_metric: str  # the score during training
     scored_on: tuple[str, ...] = ("val", "test")  # the splits whose scores the paper's tables show
     splits_at_spaces: bool  # the tokenizer divides text at spaces only before it learns BPE
+    unsupported: tuple[str, ...] = ()  # options of `evaluate.py` that do not apply
 
 
 TASKS: dict[str, TaskNames] = {
@@ -83,6 +84,7 @@ TASKS: dict[str, TaskNames] = {
         val_metric="val/f1",
         scored_on=("test",),
         splits_at_spaces=True,
+        unsupported=("references", "baseline"),
     ),
 }
 VAL_METRICS = tuple(names.val_metric for names in TASKS.values())
@@ -111,7 +113,6 @@ class Task:
     """
 
     kinds: tuple[str, ...]  # kinds of scores, in the order in which they are printed
-    unsupported: tuple[str, ...] = ()  # options of `evaluate.py` that do not apply
     formats: ClassVar[
         Mapping[str, Callable[[str, str], str]]
     ] = {}  # `aiayn translate --format`: source, output -> text

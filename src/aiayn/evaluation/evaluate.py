@@ -16,7 +16,7 @@ from aiayn.config.extensions import (
     metrics_of,
     register_extensions,
 )
-from aiayn.config.rules import known_tags, listed, require
+from aiayn.config.rules import known_tags, listed
 from aiayn.config.stored import to_dict
 from aiayn.data.cleaning import learned_target
 from aiayn.data.text_files import read_lines, read_parallel
@@ -68,12 +68,6 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     checkpoint, *other_checkpoints = checkpoints = [load(path) for path in paths]
     trained_on = _present_data(run, checkpoint)
     task = task_of(trained_on.task)
-    for option in task.unsupported:
-        require(
-            not getattr(config, option),
-            f"{option} does not apply to data.task={trained_on.task}, the task of {run}; leave "
-            "it out",
-        )
     test = read_test_set(config, trained_on)
     baseline = _read_baseline(Path(config.baseline), test) if config.baseline else None
     task.check_text(test.sources, test.references[0], test.tgt_lang)
@@ -193,7 +187,7 @@ def _read_baseline(run: Path, test: TestSet) -> tuple[list[str], Evaluation]:
     RefusedError unless they are of the same text.
     """
     if not run.exists():
-        raise ConfigError(f"baseline={run}: no such run{similar_run(run)}")
+        raise ConfigError(f"baseline={run}: no such run{similar_run(run) or '; train it first'}")
     stored = results_folder(RunFolder(folder_of(run)), test)
     remedy = f"type: {program.typed('evaluate')} run={run} {test.option}"
     evaluation = read_evaluation(stored.scores)

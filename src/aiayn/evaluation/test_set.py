@@ -6,7 +6,8 @@ from pathlib import Path
 
 from aiayn.config.data import DataConfig
 from aiayn.config.evaluate import EvaluateConfig
-from aiayn.config.rules import Paths, listed, tagged
+from aiayn.config.rules import Paths, listed, require, tagged
+from aiayn.config.tasks import TASKS
 from aiayn.data.languages import target_language
 from aiayn.data.sources import FileText, text_of
 from aiayn.data.text_files import read_parallel
@@ -42,9 +43,15 @@ class TestSet:
 def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     """Returns the text of test=PREFIX, or of the run's own split, with the further references.
 
-    Raises DataError for missing or misaligned text, RefusedError for other text under the name of a
-    split of the run.
+    Raises ConfigError for options that do not apply to a parser, DataError for missing or
+    misaligned text, RefusedError for other text under the name of a split of the run.
     """
+    for option in TASKS[data.task].unsupported:
+        require(
+            not getattr(config, option),
+            f"{option} does not apply to data.task={data.task}, the task of {config.run}; leave "
+            "it out",
+        )
     split: str | None = config.split
     if config.test is None:
         _refuse_elsewhere(config, data)

@@ -21,7 +21,6 @@ class ParsingTask(Task):
     """Words to linear trees, scored with labelled brackets."""
 
     kinds = BRACKET_KINDS
-    unsupported = ("references", "baseline")
     formats: ClassVar[Mapping[str, Callable[[str, str], str]]] = {
         "tree": _drawn_with(indented),
         "brackets": _drawn_with(penn_brackets),
