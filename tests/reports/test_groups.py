@@ -527,8 +527,16 @@ def test_asking_for_fewer_metrics_buys_no_star(own):
         corrected("val/ppl")
         == corrected("val/ppl", splits=("test",))
         == corrected()
-        < corrected("val/ppl", "chrf")
+        == corrected("val/ppl", "chrf")  # in the place of sacrebleu
+        < corrected("val/ppl", "chrf", "sacrebleu")
     )
+
+
+def test_comparisons_that_are_corrected_for_without_being_shown_are_named(own):
+    said = "The correction also counts sacrebleu (val), not shown."
+    for metrics, is_said in ((["val/ppl"], True), (["val/ppl", "chrf"], False), ([], False)):
+        [table] = comparisons(read_runs([own])[0], metrics=metrics)
+        assert (said in table.after) is is_said
 
 
 def test_the_ratio_of_lengths_stands_beside_every_bleu(tmp_path, base):

@@ -139,11 +139,16 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
     remarks = []
     if base:
         # The correction also counts the usual metrics: choosing fewer must not make a difference
-        # significant.
+        # significant. Scores of one split, such as kinds of BLEU, stand for one another.
         usual = usual_metrics([run for group in groups for run in group.runs])
-        compared_metrics = [*dict.fromkeys([*metrics, *usual])]
-        differences = corrected(compare_groups(groups, compared_metrics, base))
+        scored = {metric.split for metric in metrics} - {None}
+        left_out = [
+            metric for metric in usual if metric not in metrics and metric.split not in scored
+        ]
+        differences = corrected(compare_groups(groups, [*metrics, *left_out], base))
         remarks = explained(f"{base.name} ({counted(len(base.seeds), 'seed')})", differences)
+        if not_shown := [metric.title for metric in left_out if metric in differences]:
+            remarks.append(f"The correction also counts {', '.join(not_shown)}, not shown.")
         remarks += [
             f"{metric.title} is not compared across vocabularies, texts and losses."
             for metric in metrics

@@ -243,7 +243,8 @@ TABLE_3_FOOTNOTE = (
     f"fit a vocabulary of {FITTED_VOCABULARY:,}: see `aiayn table --parameters`."
 )
 QUARTER_NOTE = (
-    "The paper's figures are for the full widths: compare only the change of a row against base."
+    "The names of rows and the paper's figures are for the full widths: compare only the change of "
+    "a row against base."
 )
 CHANGE_COLUMNS = (
     Column("row"),
