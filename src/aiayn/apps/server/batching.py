@@ -19,10 +19,10 @@ NBest = Callable[[list[str], int], list[list[Translation]]]
 T = TypeVar("T")
 
 # Translated at once, what takes about a second; what comes in meanwhile waits that long. One core
-# does 2,100 of cost in it (examples/en-de.aiayn), which is assumed before the first batch.
+# does 2,100 of cost in it (examples/en-de.aiayn), which bounds the first batch.
 BATCH_LINES, SECOND_OF_A_CORE, BATCH_COST = 64, 2100, 8400
 QUEUED_LINES = 64  # of a request that wait at once: a long text does not fill up the queue
-UNMEASURED = 8 * SECOND_OF_A_CORE  # admitted before the first batch has shown how fast the model is
+SLOWEST = SECOND_OF_A_CORE / 6  # cost a second, assumed before the first batch has shown it
 FORGET = 0.9  # share of the measured rate that a batch leaves to those before it
 MARGIN = 0.8  # share of the time limit that admitted text may take by the measured rate
 
@@ -133,7 +133,7 @@ class Batcher:
         # Requests get their turns, so a long one keeps a short one waiting no longer than another
         # short one does.
         request_cost, key = sum(costs), object()
-        rate = self._rate or UNMEASURED / self._longest
+        rate = self._rate or SLOWEST
         share = max(request_cost, self._batch_cost)
         waiting = sum(min(left, share) for left in self._left.values())
         if waiting and (waiting + request_cost) / rate > self._longest:
