@@ -74,7 +74,9 @@ def test_the_kernels_compute_equation_1_and_its_gradients_among_packed_sentences
     assert max(max(row) for row in errors) < 1e-6, errors
 
 
-@pytest.mark.parametrize("capability", [80, 90, 100, 120])
+@pytest.mark.parametrize(
+    "capability", [90, *(pytest.param(other, marks=pytest.mark.slow) for other in (80, 100, 120))]
+)
 def test_the_kernels_are_compiled_for_gpus_without_arrays_in_local_memory(
     capability, tmp_path, monkeypatch
 ):

@@ -927,7 +927,7 @@ def test_callbacks_whose_work_would_be_lost_are_refused_by_name_with_what_to_do(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("changed", [0.5, 1.0])
+@pytest.mark.parametrize("changed", [0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_weights_that_a_callback_changes_when_the_training_ends_are_saved_again(
     changed, text, tmp_path, caplog
 ):

@@ -173,6 +173,7 @@ def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(
     assert last(train(more, tmp_path / "stopped", callbacks=[Stop()])).step == 13
 
 
+@pytest.mark.slow
 def test_a_run_that_dies_while_it_saves_its_early_end_does_not_train_beyond_it(
     config, tmp_path, monkeypatch, caplog
 ):
@@ -216,6 +217,7 @@ def test_an_end_between_two_steps_or_at_a_start_is_saved_validated_and_stored(
     assert validated == [step]
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_validation_of_an_early_end_does_not_let_the_run_go_on(
     config, tmp_path, monkeypatch, caplog
 ):
