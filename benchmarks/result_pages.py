@@ -673,6 +673,8 @@ def _peers(suffix: str = "", one_batch: bool = False) -> str:
             for row in rows_of(f"train_step_{size}{suffix}")
             if row["step of"].endswith(WHOLE) == one_batch
         ]
+        if not rows:
+            continue
         for name in PEERS:
             forms = [row for row in rows if row["step of"].startswith(name)]
             row = max(forms, key=lambda row: row["ours / theirs"])
