@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiayn.config.data import DataConfig
+from aiayn.config.data import DataOptions
 from aiayn.config.evaluate import EvaluateConfig
 from aiayn.config.rules import Paths, listed, require, tagged
 from aiayn.config.tasks import TASKS
@@ -40,7 +40,7 @@ class TestSet:
         return lines_sha256(self.sources, *self.references)
 
 
-def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
+def read_test_set(config: EvaluateConfig, data: DataOptions) -> TestSet:
     """Returns the text of test=PREFIX, or of the run's own split, with the further references.
 
     Raises ConfigError for options that do not apply to a parser, DataError for missing or
@@ -82,7 +82,7 @@ def read_test_set(config: EvaluateConfig, data: DataConfig) -> TestSet:
     )
 
 
-def _refuse_elsewhere(config: EvaluateConfig, data: DataConfig) -> None:
+def _refuse_elsewhere(config: EvaluateConfig, data: DataOptions) -> None:
     """Raises RefusedError for a stored path that leads out of the working directory and out of the
     run's folder.
 
@@ -126,7 +126,7 @@ def results_folder(run: RunFolder, test: TestSet, ensemble: Sequence[str] = ()) 
 
 
 def _split_named(
-    name: str, config: EvaluateConfig, data: DataConfig, text: tuple[list[str], list[str]]
+    name: str, config: EvaluateConfig, data: DataOptions, text: tuple[list[str], list[str]]
 ) -> str | None:
     """Returns the split whose folder this text's results go to if it is the split's own text, else
     None.
