@@ -273,16 +273,18 @@ def warn_of_unsaved(
         functions = [value for base in libraries for value in vars(base).values()]
         codes = [function.__code__ for function in functions if isinstance(function, FunctionType)]
         inherited = {name for code in codes for name in code.co_names}
-        own = {name: value for name, value in vars(component).items() if name not in inherited}
-        now = dict(leaves(own))
-        before = known.setdefault(id(component), now)
-        if before is None or before == now:
+        attributes = {
+            name: value for name, value in vars(component).items() if name not in inherited
+        }
+        current = dict(leaves(attributes))
+        first = known.setdefault(id(component), current)
+        if first is None or first == current:
             continue
         saved = {value for _, value in leaves([own_state, others])}
         lost = {
             path.split("/")[1]
-            for path, value in now.items()
-            if value not in saved and (path not in before or before[path] != value)
+            for path, value in current.items()
+            if value not in saved and (path not in first or first[path] != value)
         }
         if lost:
             known[id(component)] = None
