@@ -305,6 +305,23 @@ def test_as_many_requests_are_answered_in_time_at_any_load_and_the_rest_is_refus
     run(test)
 
 
+@pytest.mark.parametrize(("time_limit", "least"), [(5, 5), (60, 60)])
+def test_of_a_hundred_requests_to_a_slow_server_that_just_started_some_are_answered_all_in_time(
+    time_limit, least
+):
+    model = TimedModel(rate=SECOND_OF_A_CORE / 6)
+
+    async def test():
+        batcher = Batcher(10_000, time_limit=time_limit, clock=lambda: model.now)
+        async with batcher.running():
+            requests = [asyncio.create_task(send(batcher, model, 20, 14)) for _ in range(100)]
+            answered = [end for end in await asyncio.gather(*requests) if end is not None]
+        assert least - 1 <= len(answered) < 100
+        assert max(answered) <= time_limit
+
+    run(test)
+
+
 def test_lists_of_words_that_are_admitted_are_done_in_time_after_sentences_too():
     model = TimedModel(more=7)
 
