@@ -146,7 +146,7 @@ def first_pair(batch: TrainingBatch, most: int = BEGINNING) -> Batch:
     return Batch(batch.number, *ids, (src, tgt), batch.step_tokens)
 
 
-def together(one: Batch, shorter: Batch) -> Batch:
+def together(longer: Batch, shorter: Batch) -> Batch:
     """Returns the pairs of two batches as one, padded like the first."""
 
     def joined(ids: Tensor, shorter: Tensor) -> Tensor:
@@ -154,9 +154,9 @@ def together(one: Batch, shorter: Batch) -> Batch:
         return torch.cat([ids, F.pad(shorter, (0, padding), value=PAD_ID)])
 
     names = ("src", "tgt_in", "tgt_out")
-    ids = {name: joined(getattr(one, name), getattr(shorter, name)) for name in names}
-    src, tgt = map(np.concatenate, zip(one.lengths, shorter.lengths, strict=True))
-    return replace(one, lengths=(src, tgt), **ids)
+    ids = {name: joined(getattr(longer, name), getattr(shorter, name)) for name in names}
+    src, tgt = map(np.concatenate, zip(longer.lengths, shorter.lengths, strict=True))
+    return replace(longer, lengths=(src, tgt), **ids)
 
 
 class SourceBatch(NamedTuple):
