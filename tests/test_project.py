@@ -153,17 +153,20 @@ def test_changelog_and_citation_name_the_version():
     assert (citation["cff-version"], citation["license"]) == ("1.2.0", "MIT")
 
 
-def test_the_badges_name_the_python_versions_and_the_licence_of_the_package():
+def test_the_badges_name_the_python_versions_the_licence_and_how_many_tests_there_are():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     versions = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
     badges = {
         name: (ROOT / f"docs/images/badge_{name}.svg").read_text(encoding="utf-8")
-        for name in ("python", "licence")
+        for name in ("python", "licence", "tests")
     }
 
     assert f"<title>python: {versions[0]} to {versions[-1]}</title>" in badges["python"]
     assert project["requires-python"] == f">={versions[0]}"
     assert f"<title>licence: {project['license']}</title>" in badges["licence"]
+    files = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert sum(len(re.findall(r"^ *def test_", text, re.MULTILINE)) for text in files) > 1500
+    assert "<title>tests: over 1,500</title>" in badges["tests"]
 
 
 def test_continuous_integration_and_commits_run_what_developers_run():
