@@ -102,7 +102,7 @@ def _evaluate_composed(composed: DictConfig) -> None:
     stored = None
     with suppress(RefusedError):  # a checkpoint by itself
         stored = read_options(RunFolder(folder_of(Path(config.run))))
-    if stored:
+    if stored and (config.test or stored.data.source == "files"):  # else it is not loaded twice
         from aiayn.evaluation.test_set import read_test_set
 
         read_test_set(config, stored.data)
