@@ -632,7 +632,7 @@ def main() -> None:
         "--text", default="captions", help="a name for another text than the captions"
     )
     parser.add_argument("--device", type=torch.device, default=CPU, help="cuda trains on a GPU")
-    parser.add_argument("--commit", help="that of the code, where it is no clone")
+    parser.add_argument("--commit", help="commit of the code, if this is not a clone")
     parser.add_argument("--curves", action="store_true", help="the first steps without dropout")
     parser.add_argument("--report", action="store_true", help="write the page anew")
     parser.add_argument(

@@ -90,15 +90,18 @@ def options_of(folder: Path, name: str, changes: dict[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in (options | DEFAULTS | changes).items()]
 
 
+def with_source() -> dict[str, str]:
+    """Returns the environment in which this checkout's programs find their package."""
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"PYTHONPATH": paths}
+
+
 def measure(folder: Path, row: str, changes: dict[str, str]) -> dict[str, Any]:
     """Trains, and returns what the run logged."""
     name = "".join(letter if letter.isalnum() else "_" for letter in row)
     command = [sys.executable, str(ROOT / "train.py"), *options_of(folder, name, changes)]
     start = time.perf_counter()
-    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    ended = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, timeout=300
-    )
+    ended = subprocess.run(command, env=with_source(), capture_output=True, text=True, timeout=300)
     record: dict[str, Any] = {"row": row, "seconds": round(time.perf_counter() - start, 1)}
     if ended.returncode:
         return record | {"failed": ended.stderr.strip().splitlines()[-1:]}

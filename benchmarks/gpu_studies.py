@@ -11,7 +11,6 @@ OUT/STUDY.json the seconds of every command. `--dry-run` trains three steps of e
 on made-up text. JoeyNMT on the same GPU: `benchmarks/cross_check.py --device cuda`.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gpu import write_text
+from gpu import with_source, write_text
 from measure import parse_options
 from pages import ROOT
 
@@ -80,9 +79,8 @@ def score_other_tests(runs: list[RunFolder], jobs: int) -> None:
 
 def run(program: str, *options: str) -> None:
     """Run a program of this checkout in the working directory. Raises CalledProcessError."""
-    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(ROOT / program), *options]
-    subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, check=True)
+    subprocess.run(command, env=with_source(), check=True)
 
 
 def write_made_up_text() -> None:
