@@ -17,7 +17,7 @@ from aiayn.data.corpus import PreparedSplit
 from aiayn.data.encode import Sentences
 from aiayn.token_ids import BOS_ID, EOS_ID, PAD_ID
 
-BEGINNING = 8  # tokens of a side of `first_pair`, at most
+BEGINNING = 8  # most tokens of a side of `first_pair`
 
 
 class Counted:
@@ -139,7 +139,7 @@ TrainingBatch = Batch | PackedBatch
 
 
 def first_pair(batch: TrainingBatch, most: int = BEGINNING) -> Batch:
-    """Returns the beginning of the first pair of a batch, not packed, of so many tokens a side."""
+    """Returns the first pair of a batch, not packed, and at most `most` tokens of a side."""
     src, tgt = (np.minimum(side[:1], most) for side in batch.lengths)
     source, target = max(1, src.sum()), max(1, tgt.sum())
     ids = batch.src[:1, :source], batch.tgt_in[:1, :target], batch.tgt_out[:1, :target]

@@ -147,8 +147,8 @@ def average_last(run: RunSpec, services: RunServices) -> Checkpoint:
     )
     services.check_folder()
     plural = "s" if len(steps) > 1 else ""
-    text = "average  of the checkpoint%s of step%s %s"
-    log.info(text, plural, plural, ", ".join(map(str, steps)))
+    named = ", ".join(map(str, steps))
+    log.info("average  of the checkpoint%s of step%s %s", plural, plural, named)
     could_save_more = settings.checkpoint_every > 1 and not settings.fast_dev_run
     if len(steps) < settings.average_last and could_save_more:
         log.info(

@@ -27,14 +27,7 @@ from torch.nn.utils.rnn import pad_sequence
 from aiayn.config.extensions import file_names
 from aiayn.config.model import ModelConfig
 from aiayn.config.resolve import RunConfig
-from aiayn.data.batch import (
-    BEGINNING,
-    Batch,
-    TrainingBatch,
-    first_pair,
-    source_mask,
-    together,
-)
+from aiayn.data.batch import BEGINNING, Batch, TrainingBatch, first_pair, source_mask, together
 from aiayn.errors import (
     ConfigError,
     NonFiniteOutputError,

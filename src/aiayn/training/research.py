@@ -247,7 +247,7 @@ def description(component: Any) -> str:
     text = None
     with suppress(TypeError):  # no hash, or no weak references
         text = _described.get(component)
-    if text is None:  # a training attaches its Trainer to callbacks, of which there is no end
+    if text is None:  # later, a callback holds its Trainer, which holds everything
         text = _text(component, ())
         with suppress(TypeError):
             _described[component] = text
