@@ -24,7 +24,8 @@ torch.set_num_threads(1)
 # As in a shell in which the environment is active.
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 # The key that signs runs, as of a user who has none yet.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="aiayn-state-")
+STATE = tempfile.TemporaryDirectory(prefix="aiayn-state-")
+os.environ["XDG_STATE_HOME"] = STATE.name
 # No machine loses its power during a test.
 os.fsync = lambda descriptor: None
 
@@ -97,6 +98,10 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000)
+
+
+def pytest_unconfigure() -> None:
+    STATE.cleanup()
 
 
 @pytest.fixture(autouse=True)
