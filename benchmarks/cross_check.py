@@ -586,13 +586,10 @@ def tables(runs_by_arm: dict[str, dict[int, dict]]) -> str:
         lines.append(
             f"| {arm}: sacreBLEU | {mean:+.2f} | [{low:+.2f}, {high:+.2f}] | 1 | {p:.2g} |"
         )
-        mean, low, high, p = (
-            100 * value for value in equivalent(ratio, math.log1p(PERPLEXITY_MARGIN))
-        )
+        *logarithms, p = equivalent(ratio, math.log1p(PERPLEXITY_MARGIN))
+        mean, low, high = (100 * math.expm1(value) for value in logarithms)
         interval = f"[{low:+.2f} %, {high:+.2f} %]"
-        lines.append(
-            f"| {arm}: dev perplexity | {mean:+.2f} % | {interval} | 1 % | {p / 100:.2g} |"
-        )
+        lines.append(f"| {arm}: dev perplexity | {mean:+.2f} % | {interval} | 1 % | {p:.2g} |")
     return "\n".join(lines)
 
 
@@ -673,10 +670,10 @@ def differences_of_recipe(runs_by_arm: dict[str, dict[int, dict]]) -> str:
     ours, theirs = runs_by_arm["here"], runs_by_arm[RECIPE]
     seeds = sorted(ours.keys() & theirs.keys())
     bleu = np.mean([theirs[seed]["sacrebleu"] - ours[seed]["sacrebleu"] for seed in seeds])
-    ratios = [theirs[seed]["val_ppl"] / ours[seed]["val_ppl"] for seed in seeds]
+    ratios = [math.log(theirs[seed]["val_ppl"] / ours[seed]["val_ppl"]) for seed in seeds]
     return (
         f"Compared with `here` on {counted(len(seeds), 'common seed')}, this recipe's difference "
-        f"is {bleu:+.2f} sacreBLEU and {100 * (np.mean(ratios) - 1):+.1f} % "
+        f"is {bleu:+.2f} sacreBLEU and {100 * math.expm1(np.mean(ratios)):+.1f} % "
         "of dev perplexity."
     )
 

@@ -3,7 +3,7 @@
     python benchmarks/result_pages.py
 
 A page has such figures between `<!-- begin NAME -->` and `<!-- end NAME -->`; other figures on it
-say "not kept".
+say "unrecorded".
 """
 
 import json
@@ -324,7 +324,7 @@ def paper_checked() -> dict[str, str]:
     groups = groups_of("smoothing")
     metrics = {
         "perplexity": (Metric("perplexity", "val"), 2),
-        "token accuracy": (Metric("token_accuracy", "val"), 1),
+        "token accuracy (%)": (Metric("token_accuracy", "val"), 1),
         "sacreBLEU": (Metric("sacrebleu", "val"), 1),
     }
     compared = compare_groups(
@@ -400,8 +400,8 @@ def manuals() -> dict[str, str]:
         if row["tags"] == "put back"
     ]
     about = (
-        f"{' and '.join(same_words)} of the elements enclose the same words as in the reference. "
-        "They cannot match where the translation has other words."
+        f"Put back, {' and '.join(same_words)} of the elements enclose the same words as in the "
+        "reference. An element cannot match where the translation has other words."
     )
     return {
         "markup": table(columns, markup),
@@ -568,7 +568,7 @@ def _int8() -> str:
         f"- **int8** (`--precision int8`) saves {saved[0]:.0f} % of the time with four beams for a "
         f"file, and {saved[1]:.0f} % for single lines. On this CPU, {1000 - equal['ours int8']} lines "
         f"of 1,000 differ from the exact search, instead of {1000 - equal['ours float32']}. Use it "
-        "where users wait, not to compare runs. Use bfloat16 only on GPUs."
+        "where users wait, not to compare runs. Translate in bfloat16 only on GPUs."
     )
     return wrapped(point, indent="  ")
 
@@ -613,10 +613,10 @@ def _packing_saves() -> str:
     return (
         f"In float32, packing saves {min(float32.values()):.0f} to {max(float32.values()):.0f} % "
         "against the default, four micro-batches. This is too little, so these steps are not "
-        f"packed. In bfloat16 it saves {min(wide.values()):.0f} to {max(wide.values()):.0f} % of the "
-        f"steps of base and captions, and {min(bfloat16.values()):.0f} to "
-        f"{max(bfloat16.values()):.0f} % of those of narrower models. Where a step is small, a single "
-        "padded batch (`data.micro_batches=1`) saves about as much."
+        f"packed. In bfloat16 it saves {min(wide.values()):.0f} to {max(wide.values()):.0f} % with "
+        f"base and captions, and {min(bfloat16.values()):.0f} to {max(bfloat16.values()):.0f} % with "
+        "narrower models. In small steps, a single padded batch "
+        "(`data.micro_batches=1`) mostly saves as much or more."
     )
 
 

@@ -26,7 +26,7 @@ def hand_written_figures(page: str) -> list[str]:
     text = re.sub(r"[Ss]ection \d\.\d|\(\d\.\d(?:, \d\.\d)*\)", "", text)
     # A table belongs to the paragraph before it.
     paragraphs = re.sub(r"\n\n(?=\|)", "\n", text).split("\n\n")
-    unmarked = [paragraph for paragraph in paragraphs if "not kept" not in paragraph]
+    unmarked = [paragraph for paragraph in paragraphs if "unrecorded" not in paragraph]
     return [
         figure
         for paragraph in unmarked
@@ -53,7 +53,7 @@ def test_every_figure_of_a_results_page_is_generated_or_marked_as_not_kept(page)
 def test_a_figure_that_is_written_by_hand_is_found_and_settings_summaries_and_marked_ones_are_not():
     page = """Set `lr=0.5`; torch 2.13.0. BLEU is 34.88 here, 41.02 there.
 
-It took 3.5 s (not kept):
+It took 3.5 s (unrecorded):
 
 | a |
 |---|
