@@ -100,7 +100,7 @@ def trained_again() -> str:
         precisions.add(precision_of(study))
     [precision] = precisions
     return wrapped(
-        f"With these seeds and a later version of aiayn, trained in `{precision}` instead of "
+        f"With these seeds, a later version of aiayn and `{precision}` instead of "
         f"`{precision_of('own_text')}`, the scores were {' and '.join(results)}."
     )
 
