@@ -384,8 +384,8 @@ def manuals() -> dict[str, str]:
         Column("tags"),
         Column("kept", "tags and placeholders kept", 3),
         Column("well_formed", "well-formed lines", 3),
-        Column("bleu", "BLEU without tags", 1),
-        Column("bleu_with_tags", "BLEU with tags", 1),
+        Column("bleu", "sacreBLEU without tags", 1),
+        Column("bleu_with_tags", "sacreBLEU with tags", 1),
     ]
     pairs = [
         Column("wrong_target", "wrong target"),
@@ -400,7 +400,7 @@ def manuals() -> dict[str, str]:
         if row["tags"] == "put back"
     ]
     about = (
-        f"Put back, {' and '.join(same_words)} of the elements enclose the same words as in the "
+        f"Of the elements put back, {' and '.join(same_words)} enclose the same words as in the "
         "reference. An element cannot match where the translation has other words."
     )
     return {
@@ -515,7 +515,7 @@ def _translating() -> str:
         Column("engine"),
         Column("1", "greedy (s)", 1),
         Column("4", "four beams (s)", 1),
-        Column("BLEU", "BLEU, four beams", 1),
+        Column("BLEU", "sacreBLEU, four beams", 1),
         Column("equal", "lines as in the exact search"),
     ]
     return table(columns, records)
@@ -625,7 +625,7 @@ def _host_time() -> str:
     return (
         "With several GPUs, the CPU's work for each micro-batch can become the bottleneck. Trainer, "
         f"loader and callbacks raise it to {row['ratio']:.2f} times that of a bare loop (base's "
-        f"depth, AMD EPYC with AVX2: {row['through Trainer ms']:.0f} instead of {row['bare ms']:.0f} ms "
+        f"depth, width 16, AMD EPYC with AVX2: {row['through Trainer ms']:.0f} instead of {row['bare ms']:.0f} ms "
         "of processor time, `python benchmarks/host_time.py`)."
     )
 

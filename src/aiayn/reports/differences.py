@@ -166,8 +166,7 @@ def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> li
         methods.append("by Welch's t-test where the seeds differ")
     lines = [
         f"Differences from {base} are tested {'; '.join(methods)}; intervals are 95 % (Student's "
-        f"t). Bold (* in plain text): p below {LEVEL} after Holm's correction for "
-        f"{len(tested)} comparisons."
+        f"t). A mark means p below {LEVEL} after Holm's correction for {len(tested)} comparisons."
     ]
     if not any(change.is_significant for change in tested):
         lines.append("No difference is significant.")
