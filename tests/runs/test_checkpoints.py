@@ -378,13 +378,17 @@ def test_a_file_that_would_take_many_times_its_size_is_refused_before_it_does(or
         checkpoints.load(path)
 
 
-def test_a_weight_of_several_names_is_stored_once_and_read_under_each(original, tmp_path):
+def test_a_weight_of_up_to_four_names_is_stored_once_and_read_under_each(original, tmp_path):
     shared = torch.arange(30_000.0)
-    tied = replace(original, weights={"a": shared, "b": shared, "c": shared})
+    tied = replace(original, weights=dict.fromkeys("abcd", shared))
     checkpoints.save(tmp_path / "a.ckpt", tied)
 
     assert (tmp_path / "a.ckpt").stat().st_size < 2 * shared.nbytes
     assert_equal(checkpoints.load(tmp_path / "a.ckpt"), tied)
+
+    checkpoints.save(tmp_path / "a.ckpt", replace(original, weights=dict.fromkeys("abcde", shared)))
+    with pytest.raises(RefusedError, match=r"would take 0\.6 MB of memory"):
+        checkpoints.load(tmp_path / "a.ckpt")
 
 
 def test_a_model_much_larger_than_its_weights_is_refused_before_it_is_built(original):
@@ -616,8 +620,13 @@ def test_training_goes_on_from_the_newest_checkpoint_with_an_optimizer_state_and
     checkpoint_folder.update_last(tmp_path, 100)
     assert checkpoint_folder.load_newest(tmp_path)[0].step == 11
     assert caplog.records == []
+    checkpoint_folder.optimizer_path(tmp_path / "step_12.ckpt").touch()  # as of a damaged one
     checkpoint_folder.remove_after(tmp_path, 11)
     assert saved_steps(tmp_path) == [9, 10, 11]
+    assert sorted(tmp_path.glob("*.optim")) == [
+        tmp_path / "step_11.optim",
+        tmp_path / "step_9.optim",
+    ]
     assert_equal(checkpoints.load(tmp_path / "last.ckpt"), with_weights(original, 11, seed=11))
 
 
