@@ -32,7 +32,7 @@ class Module(TranslationModule):
     def build_model(cls, config, vocab_size):
         model = super().build_model(config, vocab_size)
         for number in range(len(model.decoder)):
-            layer = Parallel(config.model, layer=number)
+            layer = Parallel(config.model, number=number)
             layer.norm_2, layer.norm_3 = nn.Identity(), nn.Identity()
             model.decoder[number] = layer
         model.reset_parameters()
