@@ -1,23 +1,31 @@
 """What `aiayn.train` gets in Python is part of a run's configuration."""
 
 import importlib
+import logging
 import os
 import random
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from pytorch_lightning.callbacks import Callback, EarlyStopping, EMAWeightAveraging
+from torch import nn
+from torch.nn import functional as F
 
+from aiayn.data.datamodule import TranslationDataModule
 from aiayn.errors import RefusedError
 from aiayn.reports.groups import training_options
 from aiayn.reports.runs import read_run
 from aiayn.runs import checkpoints
 from aiayn.runs.run_folder import UNKNOWN, RunFolder
+from aiayn.training.module import TranslationModule
 from aiayn.training.research import LONGEST, description
 from aiayn.training.run import train
+
+log = logging.getLogger(__name__)
 
 
 class Own(Callback):
@@ -53,6 +61,28 @@ def with_property(factor):
     return type("WithProperty", (Own,), {"halved": property(lambda self: factor / 2)})
 
 
+class Assigned(TranslationModule):
+    factor = None
+
+
+def assigned(factor):
+    Assigned.factor = factor  # as a notebook does between two trainings
+    return Assigned
+
+
+def with_activation(activation):
+    return type("WithActivation", (TranslationModule,), {"activation": staticmethod(activation)})
+
+
+def with_text(factor):
+    class WithText(TranslationDataModule):
+        def setup(self, stage):
+            super().setup(stage)
+            self.factor = factor
+
+    return WithText
+
+
 def named_default(factor):
     def multiply(x, *, by=factor):
         return x * by
@@ -83,7 +113,18 @@ def named_default(factor):
         (lambda: with_pair(2), lambda: with_pair(2), lambda: with_pair(3)),
         (*(lambda: with_static_method(2),) * 2, lambda: with_static_method(3)),
         (lambda: with_property(2), lambda: with_property(2), lambda: with_property(3)),
+        (lambda: assigned(2), lambda: assigned(2), lambda: assigned(3)),
+        (
+            *(lambda: assigned(nn.CrossEntropyLoss()),) * 2,
+            lambda: assigned(nn.CrossEntropyLoss(label_smoothing=0.1)),
+        ),
+        (*(lambda: assigned(Own(2)),) * 2, lambda: assigned(Own(3))),
+        (*(lambda: assigned(partial(F.elu, alpha=2)),) * 2, lambda: assigned(partial(F.elu))),
+        (*(lambda: with_activation(F.gelu),) * 2, lambda: with_activation(F.silu)),
+        (*(lambda: with_activation(lambda x: x),) * 2, lambda: with_activation(lambda x: -x)),
+        (lambda: with_text(2), lambda: with_text(2), lambda: with_text(3)),
         (*(lambda: Own(named_default(2)),) * 2, lambda: Own(named_default(3))),
+        (*(lambda: Own([threading, log]),) * 2, lambda: Own([threading])),
         (lambda: Own("x" * LONGEST), lambda: Own("x" * LONGEST), lambda: Own("x" * LONGEST + "y")),
         (lambda: Own(1, api_key="a"), lambda: Own(1, api_key="a"), lambda: Own(1, api_key="b")),
     ],

@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import logging
 import re
+import sys
 import types
 import weakref
 from collections.abc import Mapping, Sequence
@@ -242,15 +243,18 @@ def description(component: Any) -> str:
     process.
 
     Raises nothing: `UNKNOWN` stands where something has no such text. An object that is given again
-    keeps its first description: a training changes the state of callbacks.
+    keeps its first description, as a training changes the state of callbacks; a class does not.
     """
     text = None
     with suppress(TypeError):  # no hash, or no weak references
         text = _described.get(component)
-    if text is None:  # later, a callback holds its Trainer, which holds everything
+    if text is None:
         text = _text(component, ())
         with suppress(TypeError):
-            _described[component] = text
+            # Later, a callback holds its Trainer, which holds everything; a class holds what its
+            # user has set
+            if not isinstance(component, type):
+                _described[component] = text
     if len(text) <= LONGEST:
         return text
     return f"{text[:80]}... {_sha256(text)}{UNKNOWN * (UNKNOWN in text)}"
@@ -292,6 +296,10 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
         return f"{_name(value)}({_attributes(members, within)})"
     if isinstance(value, types.BuiltinFunctionType):
         return _name(value)
+    if isinstance(
+        value, types.ModuleType | logging.Logger
+    ):  # all of numpy, or of the other loggers
+        return repr(getattr(value, "__name__", None) or value.name)
     if not hasattr(value, "__dict__"):
         return UNKNOWN
     cls = type(value)
@@ -305,18 +313,22 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
 
 
 def _members(cls: type) -> dict[str, Any]:
-    """Returns the values of a class and of those above it that are the user's, and its functions
-    with closures.
+    """Returns what the body of a class, and of those above it that are the user's, does not tell,
+    as it may have been computed: values, functions with closures or from elsewhere.
     """
     members: dict[str, Any] = {}
     for base in cls.__mro__:
-        if is_library(base) or base is object:
+        if is_library(base) or base.__module__.partition(".")[0] in sys.stdlib_module_names:
             continue
         for name, member in vars(base).items():
+            if isinstance(member, functools.cached_property):
+                member = member.func
             # Of a static or class method, and of a property
             member = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+            is_written_here = getattr(member, "__qualname__", "").startswith(base.__qualname__)
+            is_value = not (is_written_here or name.startswith("__") or name == "_abc_impl")
             has_closure = bool(getattr(member, "__closure__", None))
-            if has_closure or (isinstance(member, VALUES) and not name.startswith("__")):
+            if has_closure or (is_value and not inspect.isdatadescriptor(member)):
                 members[name if base is cls else f"{base.__qualname__}.{name}"] = member
     return members
 
