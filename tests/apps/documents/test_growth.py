@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from aiayn.apps.documents.document import parse_document
+from aiayn.apps.documents.markup import rendered
 from aiayn.apps.localisation.readers import (
     read_catalogue_pairs,
     read_memory_pairs,
@@ -176,7 +177,7 @@ REPEATED = {
 
 
 def seconds(beginning: str, text: str) -> float:
-    """Returns how long the text takes as a document, and as text to train on."""
+    """Returns how long the text takes as a document, read and written, and as text to train on."""
     text += ENDINGS.get(beginning, "")
     suffix = beginning.partition(" ")[0]
     with TemporaryDirectory() as folder:
@@ -184,7 +185,8 @@ def seconds(beginning: str, text: str) -> float:
         path.write_text(text, "utf-8")
         start = time.process_time()
         with suppress(DataError):
-            parse_document(path, text.encode(), ("en", "de"))
+            pieces = parse_document(path, text.encode(), ("en", "de")).pieces
+            rendered(pieces, lambda part: part.escape(part.text.swapcase()))
         with suppress(DataError):
             list(READERS[suffix](path, "en", "de") if suffix in READERS else ())
         return time.process_time() - start

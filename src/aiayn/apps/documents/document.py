@@ -464,8 +464,10 @@ def in_lines(text: str, lengths: Sequence[int], ends: Sequence[str]) -> str:
     # A word, the blank before the next or nothing, the next, ...
     words = BREAK.split(text.lstrip(" "))
     divided, start, left = "", 0, sum(map(len, words))
-    for number, end in enumerate(["", *ends]):
-        share = (lengths[number] + 1) / sum(length + 1 for length in lengths[number:])
+    length_left = sum(lengths) + len(lengths)
+    for length, end in zip(lengths, ["", *ends], strict=True):
+        share = (length + 1) / length_left
+        length_left -= length + 1
         line, wanted = "".join(words[start : start + 1]), (left + 1) * share - 1
         stop = start + 1
         while stop < len(words):
