@@ -5,13 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from applications import slow_but
 
 from aiayn.apps.documents.document import Document, parse_document
 from aiayn.apps.documents.markup import Part, rendered
@@ -242,18 +240,6 @@ def test_msgfmt_accepts_what_was_translated(tmp_path):
         )
         errors = [line for line in check.stderr.splitlines() if "header field" not in line]
         assert (check.returncode, errors) == (0, [])
-
-
-@pytest.mark.parametrize(
-    "flag", slow_but(["", "c-format"], ["", "c-format", "python-brace-format", "java-format"])
-)
-@pytest.mark.parametrize(
-    "repeated", ["``a ", ":a:`", "|a", "*a", "%1", "{", "{0", "a_", "&a", "[#"]
-)
-def test_the_time_to_read_a_message_grows_with_its_length(flag, repeated):
-    start = time.process_time()
-    assert catalogue(f"{flag}|{repeated * (24_000 // len(repeated))}").pieces
-    assert time.process_time() - start < 4  # a square would take far longer
 
 
 def test_a_message_is_read_alike_in_every_process() -> None:

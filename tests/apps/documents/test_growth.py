@@ -37,6 +37,7 @@ BEGINNINGS = {
     "po file": "",
     "po c": '#, c-format\nmsgid "',
     "po braces": '#, python-brace-format\nmsgid "',
+    "po java": '#, java-format\nmsgid "%s',
     "po mark-up": 'msgid "',
     "xlf codes": f"{UNIT}<source>",
     "xlf unit": f"{UNIT}<source>a</source>",
@@ -46,7 +47,7 @@ BEGINNINGS = {
 ENDINGS = {"xlf": "b</source></trans-unit></file></xliff>"}
 ENDINGS |= {
     **dict.fromkeys(("xliff", "xlf codes"), ENDINGS["xlf"]),
-    **dict.fromkeys(("po c", "po braces", "po mark-up"), '"\nmsgstr ""\n'),
+    **dict.fromkeys(("po c", "po braces", "po java", "po mark-up"), '"\nmsgstr ""\n'),
     "tmx": "</body></tmx>",
     "tmx unit": "</tu></body></tmx>",
     "tmx text": "</seg></tuv></tu></body></tmx>",
@@ -153,9 +154,13 @@ REPEATED = {
         "&lt;",
     ],
     "po file": ["#, c-format\n", "# a\n", "#| a\n", "\n", 'msgid ""\n', 'msgctxt "a"\n', ' "a"\n'],
-    "po c": ["%", "%'", "% ", "%1$", "%%", "&", "_a", "<a", "a&b", "\\n"],
-    "po braces": ["{", "{{", "{a", "}", "{a[", "{:"],
-    "po mark-up": ["``a``", "`a <b>`_ ", "`a <", "**", "$(", "@a@", "&a", "<a>b</a>", ":a:`b`"],
+    "po c": ["%", "%'", "% ", "%1", "%1$", "%%", "&", "_a", "<a", "a&b", "\\n"],
+    "po braces": ["{", "{{", "{a", "{0", "}", "{a[", "{:"],
+    "po java": ["%<s ", "%<s%%", "{", "{0", "'{", "'"],
+    "po mark-up": [
+        *("``a``", "``a ", "`a <b>`_ ", "`a <", "*a", "**", "$(", "@a@", "&a", "a_", "[#", "|a"),
+        *("<a>b</a>", ":a:`b`", ":a:`"),
+    ],
     "xlf codes": [
         *('<bpt id="1">a</bpt>', '<ept id="1"/>', '<bx id="1"/>a', '<g id="1">', '<g id="1">a</g>'),
         *(

@@ -173,15 +173,18 @@ class Format:
         """Returns the arguments of a text, each with its number or, where order is free, with 0."""
         arguments: list[tuple[int, str]] = []
         numbers = count(1)
+        latest = None  # which `%<s` takes again
         for mark in self._argument_pattern.finditer(text):
             groups = mark.groupdict()
             words = groups.get("title") or groups.get("strong")
             if groups.get("again"):
-                arguments.append((0, f"{arguments[-1:]} {mark[0]}"))
+                arguments.append((0, f"{latest} {mark[0]}"))
             elif number := groups.get("number"):
-                arguments.append((int(number), NUMBERED.sub("%", mark[0])))
+                latest = int(number), NUMBERED.sub("%", mark[0])
+                arguments.append(latest)
             elif self.is_ordered and not groups.get("name") and not groups.get("doubled"):
-                arguments.append((next(numbers), mark[0]))
+                latest = next(numbers), mark[0]
+                arguments.append(latest)
             elif words:
                 arguments.append((0, "".join(mark[0].replace(words, "", 1).split())))
             elif not groups.get("doubled"):
