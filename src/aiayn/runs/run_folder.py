@@ -177,7 +177,7 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
                 f"{run}: is one checkpoint; leave out checkpoint={checkpoint}, or name the run's "
                 "folder"
             )
-    elif not folder.checkpoints.is_dir():
+    elif not folder.exists():
         remedy = similar_run(run) or "; name a run's folder, such as outputs/quickstart"
         raise ConfigError(f"{run}: neither a run (no checkpoints/) nor a checkpoint{remedy}")
     else:
@@ -186,8 +186,13 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         path = folder.checkpoints / f"{name}.ckpt" if is_named else Path(name)
         if path.name == name and not path.is_file():  # as it is called in that folder
             path = folder.checkpoints / name
-        if not path.is_file():
+        if not path.is_file() and any(folder.checkpoints.glob("*.ckpt")):
             raise RefusedError(f"{path}: no such checkpoint{_saved_checkpoints(folder)}")
+        if not path.is_file():
+            raise RefusedError(
+                f"{run}: this run has no checkpoint yet; repeat the command that trains it, "
+                "or name another run"
+            )
     try:
         with open_regular(path) as file:
             is_archive = zipfile.is_zipfile(file)
@@ -221,11 +226,9 @@ def similar_run(run: Path, *, of_folders: bool = False) -> str:
 
 
 def _saved_checkpoints(folder: RunFolder) -> str:
-    """Returns what a run has instead of a checkpoint that it lacks; empty if it has none."""
+    """Returns what a run has instead of a checkpoint that it lacks."""
     names = {file.stem for file in folder.checkpoints.glob("*.ckpt")}
     roles = [role for role in ("averaged", "best", "last") if role in names]
-    if not names:
-        return ""
     return f"; choose {' or '.join([*roles, f'a file in {folder.checkpoints}'])}"
 
 
