@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from itertools import product
 from pathlib import PurePosixPath
 from typing import Any
@@ -68,9 +69,13 @@ class Grid(Sweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         self.context, self.config = hydra_context, config
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
+        self.make_launcher = partial(
+            Plugins.instance().instantiate_launcher,
+            hydra_context=hydra_context,
+            task_function=task_function,
+            config=config,
         )
+        self.launcher = self.make_launcher()
 
     def sweep(self, arguments: list[str]) -> None:
         """Raises FailedJobsError, with the exit code of the first job that failed, after all have
@@ -87,6 +92,7 @@ class Grid(Sweeper):
         if not isinstance(self.launcher, SweepLauncher):
             jobs = checked_jobs(self.context, self.config, batch, ["val"])
             batch = [job.overrides for job in _distinct(jobs)]
+            self.launcher = self.make_launcher()  # which writes below the sweep's folder, now known
         job_returns = self.launcher.launch(batch, initial_job_idx=0)
         # Equal points have one job, and its result
         job_returns = {id(job_return): job_return for job_return in job_returns}.values()

@@ -31,6 +31,7 @@ from applications import (
 )
 from filelock import lock_descriptor
 from hydra._internal.hydra import Hydra
+from hydra.core.plugins import Plugins
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -916,6 +917,24 @@ def test_a_launcher_of_hydras_own_trains_and_scores_each_row_in_a_process_and_th
     )
     refused = run_application("train.py", "-m", *command, "model.n_heads=2,3")
     assert (refused.code, "n_heads-3: model.d_model=16 is not" in refused.err) == (2, True)
+
+
+def test_what_a_launcher_of_hydras_own_writes_goes_into_the_folder_of_the_sweep(
+    folder, monkeypatch
+):
+    """As submitit's launcher, which is told its folder when it is made."""
+    folders = []
+    Plugins.instance()  # it imports the launchers, again if they are imported
+    launcher = sys.modules["hydra._internal.core_plugins.basic_launcher"].BasicLauncher
+    for name, method in {
+        "__init__": lambda self, folder: folders.append(folder),
+        "setup": lambda self, **settings: None,
+        "launch": lambda self, job_overrides, initial_job_idx: [],
+    }.items():
+        monkeypatch.setattr(launcher, name, method)
+    options = ("hydra/launcher=basic", "+hydra.launcher.folder=${hydra.sweep.dir}/.jobs", "seed=1")
+    outcome = run_application("train.py", "-m", *SMALL, "sweep=other", *options)
+    assert (outcome.code, folders[1:]) == (0, ["outputs/sweeps/other/.jobs"]), outcome.err
 
 
 # Rows and those who wait for them.
