@@ -26,7 +26,10 @@ from aiayn.data.placeholders import has_letters, placeholders
 from aiayn.data.raw_text import RawPair
 from aiayn.data.survey import profile_of
 from aiayn.data.tables import header_columns, read_json_lines, read_table
+from aiayn.data.tokenizer import Tokenizer
 from aiayn.errors import DataError
+from aiayn.parsing.linear_form import repaired_tree
+from aiayn.parsing.penn_files import read_trees
 
 ROOMS = ("data", "apps.server", "apps.localisation", "apps.documents", "evaluation", "parsing")
 
@@ -134,6 +137,7 @@ def from_file(read: Callable, suffix: str) -> Callable[[str], object]:
     return work
 
 
+TOKENIZER = Tokenizer.train([["the old house 1", "das alte Haus"]], 270)
 PARSERS: dict[str, tuple[Callable[[str], object], str, list[str]]] = {
     "json": (posted("application/json"), '{"q": "', ["[", '{"a":', "\\\\", '", "a": "']),
     "form": (posted("application/x-www-form-urlencoded"), "q=", ["&q=", "%41", "+", "=", ";"]),
@@ -147,6 +151,16 @@ PARSERS: dict[str, tuple[Callable[[str], object], str, list[str]]] = {
             "a: b\r\n",
             "\r\n--b\r\nContent-Disposition: form-data; name=q\r\n\r\n",
         ],
+    ),
+    "content type": (
+        lambda text: asyncio.run(read_request(f"multipart/form-data; boundary=b{text}", "")),
+        "",
+        [";a=", '"', ';a="', "\\", ' ;a="b"'],
+    ),
+    "part": (
+        lambda text: posted("multipart/form-data; boundary=b")(f"{text}\r\n\r\na\r\n--b--"),
+        "--b\r\nContent-Disposition: form-data; name=q",
+        [";a=", '"', ';a="', "\\", ' ;a="b"'],
     ),
     "csv": (from_file(read_table, "csv"), "en,de\n", [",", '"', '""', '","', "a,b\n", "\n", ";"]),
     "tsv": (from_file(read_table, "tsv"), "en\tde\n", ["\t", '"', '"\t"', "a\tb\n", "\n"]),
@@ -163,7 +177,7 @@ PARSERS: dict[str, tuple[Callable[[str], object], str, list[str]]] = {
     "declared": (
         lambda text: decode_document(Path("x.html"), text.encode()),
         "",
-        ["<meta ", "<?xml ", "content-type:", "charset=", "\n"],
+        ["<meta ", "<?xml ", "<!--", "content-type:", "charset=", "\n"],
     ),
     "normalise": (
         normalise,
@@ -203,6 +217,21 @@ PARSERS: dict[str, tuple[Callable[[str], object], str, list[str]]] = {
         lambda text: in_lines(text, [5] * 50, ["\n"] * 49),
         "",
         ["a ", "<a ", "\u4eca", ">", "-->"],
+    ),
+    "subwords": (
+        lambda text: TOKENIZER.decode(TOKENIZER.encode([text])),
+        "",
+        ["a", "a ", "  ", "\u00e4", "\u0308", "\u4eca", "1", "<2de> "],
+    ),
+    "trees": (
+        from_file(lambda path, *langs: read_trees(path), "mrg"),
+        "(S ",
+        ["(", "(A ", "(A a)", ")", "a ", "(A (A a)) ", "(-NONE- a)"],
+    ),
+    "linear trees": (
+        lambda text: repaired_tree("a " * 500, text),
+        "",
+        ["(S ", "(S )X ", "A ", ")S ", "(S A "],
     ),
     "units": (UNIT.findall, "", ["\u0308", "a\u200d", "http://", "<a ", "\U0001f469\u200d"]),
 }

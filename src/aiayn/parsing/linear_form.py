@@ -6,6 +6,8 @@ separate all symbols, and TOP is not written: `(S (NP DT NN )NP (VP VBZ )VP . )S
 gives the tree back.
 """
 
+from collections import Counter
+
 from aiayn.errors import DataError
 from aiayn.parsing.tree import TOP, Leaf, Tree, leaves, walk
 
@@ -53,11 +55,13 @@ def repaired_tree(words: str, text: str) -> tuple[Tree, bool]:
     left = words.split()[::-1]  # the next one is the last
     # Open constituents, each with its children so far
     stack: list[tuple[str, list[Tree | Leaf]]] = [(TOP, [])]
+    open_labels = Counter[str]()  # of all but the first
     repaired = False
 
     def close_innermost() -> bool:
         """Closes the innermost constituent. Returns whether it had a word; else it is dropped."""
         label, children = stack.pop()
+        open_labels[label] -= 1
         if children:
             stack[-1][1].append(Tree(label, tuple(children)))
         return bool(children)
@@ -68,7 +72,8 @@ def repaired_tree(words: str, text: str) -> tuple[Tree, bool]:
             stack[-1][1].append(Leaf(symbol, left.pop()))
         elif symbol[0] == "(" and label:
             stack.append((label, []))
-        elif symbol[0] == ")" and any(label == open_label for open_label, _ in stack[1:]):
+            open_labels[label] += 1
+        elif symbol[0] == ")" and open_labels[label]:
             repaired |= stack[-1][0] != label
             while stack[-1][0] != label:
                 close_innermost()
