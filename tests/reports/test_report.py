@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import time
 from dataclasses import replace
 from datetime import date
 from html import escape, unescape
@@ -453,6 +454,11 @@ def test_words_that_differ_are_marked_together_and_no_others():
     assert before == "Sie musste <del>&lt;nicht&gt;</del> gehen<del>.</del>"
     assert after == "Sie musste <ins>eine Lampe</ins> gehen<ins>!</ins>"
     assert marked_difference("gleich", "gleich") == ("gleich", "gleich")
+    tree = "(NP DT NN )NP " * 150  # all other symbols would be compared with all others, many times
+    start = time.process_time()
+    assert marked_difference(tree, tree) == (tree, tree)
+    marked_difference(tree, "(NP DT JJ )NP " * 150)
+    assert time.process_time() - start < 1
 
 
 def test_curves_of_groups_are_means_over_seeds_in_a_band_at_the_steps_that_all_of_them_logged():

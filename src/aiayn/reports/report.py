@@ -63,6 +63,7 @@ CORPUS_COLUMNS = (
     Column("dropped"),
 )
 WORD = re.compile(r"\s+|\w+|[^\w\s]")
+MAX_COMPARED = 500  # words and blanks; in longer texts frequent words alone do not count as equal
 MAX_CURVES = 12  # groups of a sweep whose curves and samples are shown
 SCORES = [Metric(names.metric, split) for split in SPLITS for names in TASKS.values()]
 SERIES = [Metric("val/ppl"), *map(Metric, VAL_METRICS)]
@@ -317,7 +318,9 @@ def marked_difference(reference: str, hypothesis: str) -> tuple[Markup, Markup]:
     """
     words, other_words = WORD.findall(reference), WORD.findall(hypothesis)
     # Blanks alone do not count as equal, so neighbouring words that differ are marked together.
-    matcher = difflib.SequenceMatcher(str.isspace, words, other_words, autojunk=False)
+    # The time of long texts of few words, such as trees, would grow with the cube of their length.
+    is_long = len(other_words) > MAX_COMPARED
+    matcher = difflib.SequenceMatcher(str.isspace, words, other_words, autojunk=is_long)
     deleted, inserted = Markup(), Markup()
     for change, start, end, other_start, other_end in matcher.get_opcodes():
         is_equal = change == "equal"
