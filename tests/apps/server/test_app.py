@@ -871,11 +871,5 @@ def test_a_file_that_takes_the_place_of_many_takes_no_longer_for_it(monkeypatch)
     assert ("00000" in files, "29999" in files, "large" in files) == (False, True, True)
 
 
-def test_a_request_with_two_lengths_is_refused_and_its_connection_ends(http):
-    headers = {"Content-Length": "2", "Transfer-Encoding": "chunked"}
-    answer = http.post("/translate", headers=headers, content=b"{}")
-    assert (answer.status_code, answer.headers["connection"]) == (400, "close")
-
-
 def test_the_zone_of_an_address_is_not_logged():
     assert _address("fe80::1%\x1b]0;x") == "fe80::1"

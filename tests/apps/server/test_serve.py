@@ -68,6 +68,17 @@ def test_the_address_of_a_translated_file_has_the_scheme_that_the_client_used(se
     )
 
 
+def test_a_request_with_two_lengths_is_refused_and_what_follows_it_is_not_answered(server):
+    lengths = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=400) as client:
+        client.sendall(
+            f"{HEAD}{lengths}GET /languages HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        )
+        answer = client.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.endswith(b'"send Content-Length or Transfer-Encoding, not both"}')
+
+
 def test_every_answer_forbids_scripts_of_other_places(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=400)
     for path in ("/", "/page.js", "/nothing"):
