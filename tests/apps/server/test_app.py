@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import threading
 from collections import OrderedDict
@@ -14,7 +15,9 @@ from types import SimpleNamespace
 from urllib.parse import quote, urlencode
 
 import pytest
+from anyio import CapacityLimiter
 from applications import slow_but, small_model
+from psutil import Process
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.testclient import TestClient
@@ -846,6 +849,26 @@ def test_a_document_or_text_that_takes_too_long_is_ended_and_health_answers_mean
         assert max(seconds) < 10
         answer = http.post("/translate_file", data=PAIR, files={"file": ("d.md", b"the house")})
     assert answer.status_code in (200, 503)  # the next one has its turn
+
+
+def test_a_text_that_nobody_waits_for_any_more_leaves_no_process_that_was_still_starting():
+    def children() -> set[int]:
+        return {child.pid for child in Process().children()}
+
+    async def test():
+        limiter, others = CapacityLimiter(1), children()
+        left = asyncio.create_task(document_process.in_process(limiter, os.getpid))
+        while not children() - others:
+            await asyncio.sleep(0)
+        for _ in range(50):  # until its pipes are there; Python takes far longer to start
+            await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.wait([left])
+        assert left.cancelled()
+        working = await document_process.in_process(limiter, os.getpid)
+        assert children() - others == {working}
+
+    asyncio.run(test())
 
 
 def test_names_of_files_count_and_may_not_be_long(translator, monkeypatch):

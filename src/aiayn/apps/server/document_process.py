@@ -2,11 +2,13 @@
 time.
 """
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from anyio import BrokenWorkerProcess, CapacityLimiter, to_process
 from starlette.exceptions import HTTPException
@@ -53,13 +55,42 @@ async def in_process(limiter: CapacityLimiter, work: Callable[..., T], *argument
     Raises what `work` raises, 413 if memory runs out, ResourceError if the process is ended.
     """
     try:
-        return await to_process.run_sync(
-            _nicely, work, *arguments, cancellable=True, limiter=limiter
-        )
+        async with limiter:
+            return await _cancellable(work, *arguments)
     except MemoryError:
         raise HTTPException(413, "the text needs too much memory; send it in parts") from None
     except BrokenWorkerProcess as error:
         raise ResourceError("the process that read the text was killed; send less text") from error
+
+
+async def _cancellable(work: Callable[..., T], *arguments: object) -> T:
+    """Returns work(*arguments), computed in another process, which is ended by cancelling it.
+
+    anyio would leave a process behind that is cancelled while it starts: it starts in any case.
+    """
+    # Waits for nothing, so that the work takes the process that has just been started
+    unlimited: Any = nullcontext()
+    is_starting, is_wanted = True, True
+
+    async def start_and_work() -> T:
+        nonlocal is_starting
+        await to_process.run_sync(os.getpid, limiter=unlimited)
+        is_starting = False
+        if not is_wanted:
+            raise asyncio.CancelledError
+        return await to_process.run_sync(
+            _nicely, work, *arguments, cancellable=True, limiter=unlimited
+        )
+
+    task = asyncio.create_task(start_and_work())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        is_wanted = False
+        if not is_starting:
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
 
 
 def _nicely(work: Callable[..., T], *arguments: object) -> T:
