@@ -320,6 +320,20 @@ def test_metrics_splits_and_any_logged_series_can_be_chosen(tmp_path, base):
     assert line.split() == ["one", "1", "60.00", "61.50", "0.00862"]
 
 
+def test_a_split_on_which_no_run_was_scored_is_refused_and_its_scores_are_not_offered(
+    tmp_path, base
+):
+    store(tmp_path / "one", base, 5.0, val=20.0)
+    unscored = run_application("aiayn", "table", str(tmp_path), "--split", "test")
+    assert unscored.code == 2
+    assert unscored.err.startswith("error: --split test: none of these runs was scored on it; ")
+    store(tmp_path / "two", with_rate(base, 3.0), 6.0, test=31.0)
+    chosen = ("--split", "test", "--metrics", "bleu_tokenized_lc")
+    unmeasured = run_application("aiayn", "table", str(tmp_path), *chosen)
+    assert unmeasured.code == 2
+    assert "bleu_tokenized_lc: not measured in these runs with --split test; " in unmeasured.err
+
+
 def test_scores_of_extensions_and_of_the_references_can_be_chosen(tmp_path, base):
     more = {
         "metrics": {"sacrebleu": 30.0, "exact_match": 12.5},

@@ -620,7 +620,6 @@ def test_a_sweep_its_page_and_the_table_have_the_same_notes(folder, capsys):
         ("4,5", 1, 3, ["4", "4", "5"]),  # shared evenly
         (None, 2, 2, ["0,1", "2,3"]),
         (None, 1, 1, [None]),
-        (None, 9, 2, [None, None]),  # too many: the job itself says so
     ],
 )
 def test_parallel_jobs_have_gpus_of_their_own(
@@ -637,7 +636,8 @@ def test_parallel_jobs_have_gpus_of_their_own(
     shows = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
     sweep.commands = ([sys.executable, "-c", shows], [sys.executable, "-c", ""])
     sweep.waiting = [
-        with_trainer(job, devices=devices, accelerator="auto") for job in sweep.waiting
+        with_trainer(job, devices=devices, accelerator="auto", precision="32-true")
+        for job in sweep.waiting
     ]
     if on_cpu:
         sweep.waiting[-1] = with_trainer(sweep.waiting[-1], accelerator="cpu")
@@ -1154,6 +1154,15 @@ def test_what_cannot_be_listed_is_refused_in_one_line(folder, swept, reason):
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert outcome.err.startswith(f"error: {swept}: ")
     assert reason in outcome.err
+
+
+def test_rows_for_which_there_are_too_few_gpus_are_refused_before_the_first(folder, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    command = ("-m", *SMALL, "seed=1,2", "trainer.accelerator=gpu", "trainer.devices=2,3")
+    outcome = run_application("train.py", *command, "trainer.max_steps=4")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert outcome.err.startswith("error: trainer.devices=2: this machine has 1 GPU; lower ")
+    assert not (folder / "outputs").exists()
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def _train_checked(options: Config, chosen: Collection[str]) -> None:
     refuse_windows()
     check_typed_options(options)
     trainer = options.trainer
-    if trainer.accelerator == "gpu" or (trainer.accelerator == "auto" and trainer.world_size > 1):
+    if trainer.needs_gpus:
         # Before text, which may have to be downloaded; only torch knows which GPUs there are.
         from aiayn.hardware import choose_hardware
 

@@ -85,6 +85,10 @@ def table(
         tables = [parameter_table(options.vocab_size or STATED_VOCABULARY)]
     else:
         measured, notes = read_runs(runs or [])
+        require(
+            not options.split or any(options.split in run.evaluations for run in measured),
+            f"--split {options.split}: none of these runs was scored on it; use python evaluate.py",
+        )
         by, metrics = _comma_separated(options.by), _comma_separated(options.metrics)
         splits = (options.split,) if options.split else SPLITS
         groups = comparisons(measured, by, options.baseline, metrics, splits)

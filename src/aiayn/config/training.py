@@ -161,6 +161,11 @@ class TrainerOptions(Options):
     def world_size(self) -> int:
         return self.devices * self.num_nodes
 
+    @property
+    def needs_gpus(self) -> bool:
+        """Whether this is refused on a machine without GPUs."""
+        return self.accelerator == "gpu" or (self.accelerator == "auto" and self.world_size > 1)
+
     def steps_of_epoch(self, steps: int) -> int:
         """Returns how many of an epoch's steps are taken, by `overfit_steps` or
         `limit_train_steps`.

@@ -45,7 +45,7 @@ def score_table(evaluation: Evaluation) -> str:
 def _made_of(evaluation: Evaluation) -> Rows:
     """Returns the rows that say what was scored: the weights, the text and the search."""
     averaged = evaluation.averaged
-    weights = f"average of {len(averaged)} checkpoints" if averaged else "one checkpoint"
+    weights = f"average of {counted(len(averaged), 'checkpoint')}" if averaged else "one checkpoint"
     if evaluation.ensemble:
         weights += "; in an ensemble with " + ", ".join(
             member["run"] for member in evaluation.ensemble

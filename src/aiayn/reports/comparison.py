@@ -83,10 +83,12 @@ def chosen_metrics(
         if not measured:
             known = {key for run in runs for record in run.records for key in record if "/" in key}
             for run in runs:
-                for evaluation in run.evaluations.values():
-                    known |= {*evaluation.metrics, *FORCED_KINDS}
+                for split, evaluation in run.evaluations.items():
+                    if split in splits:
+                        known |= {*evaluation.metrics, *FORCED_KINDS}
+            where = f" with --split {splits[0]}" if len(splits) == 1 else ""
             raise ConfigError(
-                f"--metrics {name}: not measured in these runs; choose from "
+                f"--metrics {name}: not measured in these runs{where}; choose from "
                 f"{', '.join(sorted(known))}"
             )
         metrics += measured
@@ -190,13 +192,13 @@ def _comparison(groups: list[Group], metrics: Sequence[Metric], named_base: Grou
             key += " (series)"
         decimals = metric.entry.decimals
         add(Column(key, metric.title, decimals), [group.sample(metric) for group in groups])
-        ratios = [group.sample(metric.ratio) for group in groups]
-        if any(ratios):
-            add(Column(metric.ratio.key, "length ratio", 3), ratios)
         if base:
             of_metric = differences.get(metric, {})
             column = Column(f"{key} difference", "difference", decimals)
             add(column, [of_metric.get(group.path) for group in groups])
+        ratios = [group.sample(metric.ratio) for group in groups]
+        if any(ratios):
+            add(Column(metric.ratio.key, "length ratio", 3), ratios)
     return Table(TITLE, columns, records, after=remarks, name="groups", selected=records[:MANY])
 
 

@@ -66,9 +66,15 @@ class Processes:
         self.requested: int | None = None  # the signal that asked to stop
 
     def run(self) -> dict[str, int]:
-        """Returns the exit codes of the jobs that failed. Raises InterruptedRunError after a
-        signal.
+        """Returns the exit codes of the jobs that failed.
+
+        Raises ConfigError for GPUs that a job lacks here, and InterruptedRunError after a signal.
         """
+        for trainer in [job.config.trainer for job in self.waiting]:
+            if trainer.needs_gpus:
+                from aiayn.hardware import choose_hardware
+
+                choose_hardware(trainer)
         self.say_start()
         with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as threads:
             runs = [threads.submit(self._run_job, job) for job in self.waiting]

@@ -9,6 +9,7 @@ from aiayn.config.data import DataConfig
 from aiayn.config.rules import Paths, listed, tagged
 from aiayn.config.tasks import METRIC_KINDS
 from aiayn.data.languages import tags_of_targets
+from aiayn.errors import counted
 from aiayn.model.flops import counted_parameters
 from aiayn.reports.tables import Column, Table, markdown
 from aiayn.runs.checkpoints import Checkpoint
@@ -23,7 +24,7 @@ def model_card(
     """
     corpus, model = checkpoint.config.data, checkpoint.config.model
     weights = (
-        f"the average of {len(checkpoint.averaged)} checkpoints"
+        f"the average of {counted(len(checkpoint.averaged), 'checkpoint')}"
         if checkpoint.averaged
         else "one checkpoint"
     )

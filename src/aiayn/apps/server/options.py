@@ -60,7 +60,8 @@ def read_keys(path: Path) -> list[str]:
     try:
         text = path.read_text("utf-8-sig")  # some editors begin a file with a byte order mark
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--api-key-file {path}: cannot be read ({error})") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--api-key-file {path}: cannot be read ({reason})") from error
     lines = [line.strip() for line in text.split("\n")]
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
