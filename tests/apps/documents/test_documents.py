@@ -672,6 +672,9 @@ DIALECTS = {
     "```{figure} a.png\n---\nname: the cat\n---\nthe cat\n```\n": (
         "```{figure} a.png\n---\nname: the cat\n---\nTHE CAT\n```\n"
     ),
+    "the ==old cat== ^^b^^ H~2~O 8^2^, a == b == c, a==b==c, ==a **b**== [the cat]{.x}\n": (
+        "THE ==OLD CAT== ^^B^^ H~2~O 8^2^, A == B == C, A==B==C, ==A **B**== [THE CAT]{.x}\n"
+    ),
     "<div markdown>\nthe *cat* ![the cat](b/c.png){ .x } sees\n</div>\n": (
         "<div markdown>\nTHE *CAT* ![the cat](b/c.png){ .x } SEES\n</div>\n"
     ),
@@ -734,13 +737,15 @@ def test_code_before_a_bracket_escapes_none_and_the_ending_of_a_link_of_code_sta
     assert translated("a.md", text, shout=False) == text
 
 
-def test_the_model_sees_placeholders_at_the_end_of_a_line_too_but_no_names_of_roles():
+def test_the_model_sees_placeholders_at_the_end_of_a_line_too_but_no_names_of_roles_and_no_marks():
     text = "see {ref}`the cat` of {name}\n\n**the {name}**\n"
     assert [part.text for part in document("a.md", text).parts] == [
         "see the cat of {name}",
         "the {name}",
     ]
     assert translated("a.md", text) == "SEE {ref}`the cat` OF {name}\n\n**THE {name}**\n"
+    text = "the ==old== H~2~O, x^2^ and [cat]{.x}\n"
+    assert [part.text for part in document("a.md", text).parts] == ["the old H2O, x2 and cat"]
 
 
 @pytest.mark.parametrize("line", UNKNOWN)

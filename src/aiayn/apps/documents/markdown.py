@@ -42,9 +42,14 @@ LINE_START = re.compile(
 # What dialects put into a line. The model does not see boxes of tasks, attributes (`{#id .class}`),
 # names of roles (`{ref}`), of emoji and of blocks (`^name`), LaTeX, embedded files, changed words
 # (`{~~a~>b~~}`) and code of MDX (`{a + b}`). It sees the words of keys (`++ctrl+c++`), citations
-# (`@doe`) and links of wikis, which stay as written.
+# (`@doe`) and links of wikis, which stay as written, and translates those in `==a==`, `^^a^^`,
+# `H~2~O`, `x^2^` and `[a]{.b}`.
 DIALECT = re.compile(
-    r"^\[[ xX]\](?=\s)|(?P<footnote>\[\^[^\[\]\s]{1,200}\]:?)"
+    r"^\[[ xX]\](?=\s)"
+    r"|(?P<around>(?<![\w=^])(?:==|\^\^)|(?<=\w)[~^](?=\w{1,20}[~^]))"
+    r"(?P<marked>[^\s=^~](?:[^=^~\n]{0,200}[^\s=^~])?)(?P=around)(?!(?<=[=^]{2})\w|[=^~])"
+    r"|\[(?P<span>[^\[\]\n]{1,200})\](?=\{[#.])\{[^{}\n]{1,200}\}"
+    r"|(?P<footnote>\[\^[^\[\]\s]{1,200}\]:?)"
     r"|\{[ \t]{0,9}(?:[#.:]|[\w-]{0,60}=)[^{}\n]{1,200}\}"
     r"|\\[A-Za-z]{2,30}\{[^{}\n]{1,200}\}|(?<=\s)\^[\w-]{1,60}(?=\s*\Z)"
     r"|(?P<seen>\+\+\w{1,20}(?:\+[\w-]{1,20}){1,5}\+\+"
@@ -318,6 +323,15 @@ def _text_tokens(text: str) -> Iterator[Token]:
         if done < mark.start():
             yield "text", "", text[done : mark.start()]
         done = mark.end()
+        if inside := mark["marked"] or mark["span"]:
+            start = mark.start("marked" if mark["marked"] else "span")
+            stop = start + len(inside)
+            yield from (
+                ("open", "mark", text[mark.start() : start]),
+                ("text", "", inside),
+                ("close", "mark", text[stop:done]),
+            )
+            continue
         words = mark["seen"] or (mark["page"] or "").strip("[]").rpartition("|")[2]
         yield ("kept", words, mark[0]) if words else ("alone", "", mark[0])
     if done < len(text):
@@ -428,7 +442,7 @@ def _unknown_line(block: str, start: int, words: int) -> re.Match[str] | None:
 def _dialect(state: StateInline, silent: bool) -> bool:
     """Parses `[^1]`, never a link even if an address defines it, `[[page]]` and `![[file]]`."""
     mark = DIALECT.match(state.src, state.pos)
-    if not mark or mark.lastgroup is None or mark[0].endswith(":"):
+    if not mark or mark.lastgroup in (None, "marked", "span") or mark[0].endswith(":"):
         return False
     if not silent:
         state.push("dialect", "", 0)
