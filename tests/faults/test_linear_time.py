@@ -31,7 +31,16 @@ from aiayn.errors import DataError
 from aiayn.parsing.linear_form import repaired_tree
 from aiayn.parsing.penn_files import read_trees
 
-ROOMS = ("data", "apps.server", "apps.localisation", "apps.documents", "evaluation", "parsing")
+ROOMS = (
+    "data",
+    "apps",
+    "apps.server",
+    "apps.localisation",
+    "apps.documents",
+    "evaluation",
+    "parsing",
+    "reports",
+)
 
 
 def patterns() -> Iterator[tuple[str, re.Pattern]]:
