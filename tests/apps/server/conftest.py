@@ -78,7 +78,7 @@ def serving(
 @pytest.fixture(scope="module")
 def server(translator, tmp_path_factory) -> Iterator[Server]:
     """One for all tests of a module."""
-    with serving(translator, tmp_path_factory.mktemp("server") / "log") as server:
+    with serving(translator, tmp_path_factory.mktemp("server") / "log", access_log=True) as server:
         yield server
 
 

@@ -49,8 +49,20 @@ def test_libretranslates_own_python_client_works(server, best):
     assert [language["code"] for language in api.languages()] == ["en", "de"]
 
 
-@pytest.mark.parametrize("proxied", [{}, {"X-Forwarded-Proto": "https"}])
-def test_the_address_of_a_translated_file_has_the_scheme_that_the_client_used(server, proxied):
+@pytest.mark.parametrize(
+    ("proxied", "scheme", "address"),
+    [
+        ({}, "http", "127.0.0.1"),
+        (
+            {"X-Forwarded-Proto": "https", "X-Forwarded-For": "8.8.8.8, 9.9.9.9"},
+            "https",
+            "9.9.9.9",
+        ),
+    ],
+)
+def test_the_documented_proxy_passes_on_the_scheme_and_the_address_of_a_client(
+    server, proxied, scheme, address
+):
     fields = {"source": "en", "target": "de", 'file"; filename="a.txt': "the house"}
     parts = [
         f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'
@@ -59,13 +71,13 @@ def test_the_address_of_a_translated_file_has_the_scheme_that_the_client_used(se
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=400)
     headers = {"Host": "localhost", "Content-Type": "multipart/form-data; boundary=x"} | proxied
     connection.request("POST", "/translate_file", f"{''.join(parts)}--x--\r\n", headers)
-    address = json.loads(connection.getresponse().read())["translatedFileUrl"]
-    assert address.startswith(
-        "https://localhost/download_file/" if proxied else "http://localhost/download_file/"
-    )
-    assert "proxy_set_header X-Forwarded-Proto $scheme;" in (ROOT / "docs/serve.md").read_text(
-        encoding="utf-8"
-    )
+    file = json.loads(connection.getresponse().read())["translatedFileUrl"]
+    assert file.startswith(f"{scheme}://localhost/download_file/")
+    logged = f"client={address} method=POST path=/translate_file status=200"
+    wait_until(lambda: logged in server.log.read_text())
+    page = (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+    assert "proxy_set_header X-Forwarded-Proto $scheme;" in page
+    assert "proxy_set_header X-Forwarded-For $remote_addr;" in page
 
 
 def test_a_request_with_two_lengths_is_refused_and_what_follows_it_is_not_answered(server):
