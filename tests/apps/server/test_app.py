@@ -12,10 +12,11 @@ from html import escape
 from pathlib import Path
 from time import perf_counter, process_time
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 from urllib.parse import quote, urlencode
 
 import pytest
-from anyio import CapacityLimiter
+from anyio import BrokenWorkerProcess, CapacityLimiter
 from applications import slow_but, small_model
 from psutil import Process
 from starlette.exceptions import HTTPException
@@ -850,6 +851,22 @@ def test_a_document_or_text_that_takes_too_long_is_ended_and_health_answers_mean
         assert max(seconds) < 10
         answer = http.post("/translate_file", data=PAIR, files={"file": ("d.md", b"the house")})
     assert answer.status_code in (200, 503)  # the next one has its turn
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (OSError(24, "Too many open files"), 503, "(Too many open files); try again later"),
+        (BrokenWorkerProcess(), 503, "was killed; send less text"),
+        (MemoryError(), 413, "needs too much memory; send it in parts"),
+    ],
+)
+def test_a_document_for_which_no_process_can_be_had_is_refused_in_words(
+    http, monkeypatch, error, status, says
+):
+    monkeypatch.setattr(document_process.to_process, "run_sync", AsyncMock(side_effect=error))
+    answer = http.post("/translate_file", data=PAIR, files={"file": ("a.txt", b"the house")})
+    assert (answer.status_code, says in answer.json()["error"]) == (status, True)
 
 
 def test_a_text_that_nobody_waits_for_any_more_leaves_no_process_that_was_still_starting():

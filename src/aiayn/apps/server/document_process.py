@@ -52,7 +52,8 @@ async def in_process(limiter: CapacityLimiter, work: Callable[..., T], *argument
     """Returns work(*arguments), computed in another process as soon as `limiter` allows; cancelling
     it ends that process.
 
-    Raises what `work` raises, 413 if memory runs out, ResourceError if the process is ended.
+    Raises what `work` raises, 413 if memory runs out, ResourceError if the process is ended or
+    cannot be started.
     """
     try:
         async with limiter:
@@ -61,6 +62,10 @@ async def in_process(limiter: CapacityLimiter, work: Callable[..., T], *argument
         raise HTTPException(413, "the text needs too much memory; send it in parts") from None
     except BrokenWorkerProcess as error:
         raise ResourceError("the process that read the text was killed; send less text") from error
+    except OSError as error:  # no file descriptor is left
+        raise ResourceError(
+            f"no process can be started to read the text ({error.strerror}); try again later"
+        ) from error
 
 
 async def _cancellable(work: Callable[..., T], *arguments: object) -> T:
