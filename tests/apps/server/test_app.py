@@ -585,7 +585,8 @@ def test_metrics_count_requests_batches_and_the_lines_that_are_translated(transl
         map(len, translator.source_ids(["two cats", "the man", "the house", "a"]))
     )
     assert found["aiayn_batch_lines_sum"] == "4.0"
-    assert found["aiayn_batch_lines_count"] in ("3.0", "4.0")  # a slow machine divides the two lines
+    # A slow machine divides the two lines
+    assert found["aiayn_batch_lines_count"] in ("3.0", "4.0")
     assert found["aiayn_waiting_lines"] == "0.0"
 
 
