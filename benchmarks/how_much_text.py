@@ -100,8 +100,8 @@ def trained_again() -> str:
         precisions.add(precision_of(study))
     [precision] = precisions
     return wrapped(
-        f"With these seeds, a later version of aiayn and `{precision}` instead of "
-        f"`{precision_of('own_text')}`, the scores were {' and '.join(results)}."
+        f"With these seeds but `{precision}` instead of "
+        f"`{precision_of('own_text')}`, a later version of aiayn scored {' and '.join(results)}."
     )
 
 
