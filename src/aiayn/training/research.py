@@ -83,6 +83,8 @@ PLAIN = (
 VALUES = (*PLAIN, Mapping, list, tuple, set, frozenset, torch.Tensor, functools.partial)
 LIBRARIES = ("aiayn", "torch", "pytorch_lightning", "lightning", "lightning_fabric")
 _described: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
+# Class -> its description for a training, and its text afterwards
+_trained: "weakref.WeakKeyDictionary[type, tuple[str, str]]" = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -243,21 +245,33 @@ def description(component: Any) -> str:
     process.
 
     Raises nothing: `UNKNOWN` stands where something has no such text. An object that is given again
-    keeps its first description, as a training changes the state of callbacks; a class does not.
+    keeps its first description, as a training changes the state of callbacks; so does a class, but
+    if its user has changed it since.
     """
-    text = None
-    with suppress(TypeError):  # no hash, or no weak references
-        text = _described.get(component)
-    if text is None:
+    if isinstance(component, type):
         text = _text(component, ())
-        with suppress(TypeError):
-            # Later, a callback holds its Trainer, which holds everything; a class holds what its
-            # user has set
-            if not isinstance(component, type):
+        before, after = _trained.get(component, ("", ""))
+        if text == after:
+            return before
+    else:
+        text = None
+        with suppress(TypeError):  # no hash, or no weak references
+            text = _described.get(component)
+        if text is None:
+            text = _text(component, ())
+            with suppress(TypeError):
+                # Later, a callback holds its Trainer, which holds everything
                 _described[component] = text
     if len(text) <= LONGEST:
         return text
     return f"{text[:80]}... {_sha256(text)}{UNKNOWN * (UNKNOWN in text)}"
+
+
+def keep_description(cls: type, before: str) -> None:
+    """Notes how a training leaves a class that was described like this before it: what a training
+    assigns to its class is no change by the user.
+    """
+    _trained[cls] = before, _text(cls, ())
 
 
 def _text(value: Any, within: tuple[int, ...]) -> str:

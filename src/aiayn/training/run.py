@@ -37,7 +37,12 @@ from aiayn.training.log_start import log_start
 from aiayn.training.loggers import RunArtifacts, close, make_loggers
 from aiayn.training.module import TranslationModule
 from aiayn.training.proof import check_shapes
-from aiayn.training.research import Research, refuse_manual_optimization, research_of
+from aiayn.training.research import (
+    Research,
+    keep_description,
+    refuse_manual_optimization,
+    research_of,
+)
 from aiayn.training.resume import first_options, load_resume_state, run_lock, store_test
 from aiayn.training.start import (
     RunServices,
@@ -92,6 +97,9 @@ def train(
                 # Before the ranks are connected, rank 0 learns only the exit code.
                 raise SystemExit(0 if stop.control_group else error.exit_code) from error
             raise
+        finally:
+            for cls, before in zip(filter(None, (module, datamodule)), options.given, strict=False):
+                keep_description(cls, before)
     if n_tried:
         log.info(
             "trainer.fast_dev_run: %s trained, validated and saved; nothing is kept",
