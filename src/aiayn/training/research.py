@@ -245,8 +245,8 @@ def description(component: Any) -> str:
     process.
 
     Raises nothing: `UNKNOWN` stands where something has no such text. An object that is given again
-    keeps its first description, as a training changes the state of callbacks; so does a class, but
-    if its user has changed it since.
+    keeps its first description, as a training changes the state of callbacks; so does a class,
+    unless its user has changed it since.
     """
     if isinstance(component, type):
         text = _text(component, ())
@@ -310,10 +310,10 @@ def _text(value: Any, within: tuple[int, ...]) -> str:
         return f"{_name(value)}({_attributes(members, within)})"
     if isinstance(value, types.BuiltinFunctionType):
         return _name(value)
-    if isinstance(
-        value, types.ModuleType | logging.Logger
-    ):  # all of numpy, or of the other loggers
-        return repr(getattr(value, "__name__", None) or value.name)
+    if isinstance(value, types.ModuleType):  # such as all of numpy
+        return repr(value.__name__)
+    if isinstance(value, logging.Logger):  # which holds all others
+        return repr(value.name)
     if not hasattr(value, "__dict__"):
         return UNKNOWN
     cls = type(value)
