@@ -796,7 +796,7 @@ READMES = {
         },
     ),
     "README.zh-CN.md": (
-        ("评测", "论文或已发表", "本项目", "数据", "硬件", "提交"),
+        ("评测", "论文或已发表的结果", "本项目", "数据", "硬件", "提交"),
         ("未运行", "无"),
         {
             "wmt14": ("WMT14 英德，newstest2014，BLEU（base、big）", "450 万句对", ""),
@@ -812,8 +812,8 @@ READMES = {
                 "一个 CPU 核",
             ),
             "table3_quarter": (
-                "[表 3，宽度为四分之一](docs/results/table3-quarter.md)，base 在开发集上的 "
-                "compound-split BLEU",
+                "[表 3，模型宽度为论文的四分之一](docs/results/table3-quarter.md)，base 在开发集上的 "
+                "BLEU（拆分复合词，compound-split）",
                 "Tatoeba，160,487 句对",
                 "一块 H100",
             ),
