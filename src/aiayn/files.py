@@ -116,7 +116,7 @@ def read_regular(path: Path, most: int) -> bytes:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            sizes = f"has {size / 1e6:,.1f} MB, and at most {most / 1e6:,.1f} MB are read"
+            sizes = f"is {size / 1e6:,.1f} MB, and at most {most / 1e6:,.1f} MB are read"
             raise OSError(errno.EOVERFLOW, sizes, str(path))
         return file.read()
 

@@ -139,7 +139,7 @@ def _accelerator(settings: TrainerOptions) -> str:
             several = "devices" if settings.devices > 1 else "num_nodes"
             raise ConfigError(
                 f"trainer.{several}={getattr(settings, several)}: {why_no_gpu()}, or {on_cpu}, a "
-                "process for each"
+                "process per device"
             )
         is_cpu_build = not (torch.version.cuda or torch.version.hip)
         signs = (

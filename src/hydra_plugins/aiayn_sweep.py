@@ -206,7 +206,7 @@ def checked_jobs(
         )
     for name, count in Counter(job.name for job in jobs).items():
         if count > 1:
-            say(f"sweep    {name}: {count} equal points are one row")
+            say(f"sweep    {name}: {count} equal jobs run as one")
     asked = asked_scores(score)  # but of a try, of which nothing is kept
     jobs = [replace(job, scored={} if job.config.trainer.fast_dev_run else asked) for job in jobs]
     require(

@@ -94,7 +94,10 @@ def test_an_experiment_of_ones_own_may_name_extensions_and_their_options(folder)
             ["extensions=[my/rotary.py,my/nothing.py]"],
             "extensions: my/nothing.py: cannot be read (No such file",
         ),
-        (["extensions=[my/rotary]"], "extensions: my/rotary: name a Python file, NAME.py"),
+        (
+            ["extensions=[my/rotary]"],
+            "extensions: my/rotary: name a Python file, such as my_file.py",
+        ),
         (
             ["extensions=[my/rotary.py,my/rotary.py]"],
             "extensions: two files are called rotary.py; rename one",

@@ -187,7 +187,7 @@ REFUSED = {
         ),
         (
             "en\tfr\na\tb\n",
-            "the first line seems to name columns, but not en and de; write these over",
+            "the first line seems to name columns, but not en and de; name two columns so",
         ),
         ("English\tFrench\na\tb\n", "the first line seems to name columns"),
         ("en\tEN\tde\na\tb\tc\n", "the first line seems to name columns"),

@@ -184,7 +184,7 @@ def test_a_link_leads_to_a_whole_corpus_or_is_refused_and_stays(config, is_missi
         file.unlink()
     if is_missing:
         shared.rmdir()
-    with pytest.raises(DataError, match=f"{folder} is a symbolic link to no prepared corpus"):
+    with pytest.raises(DataError, match=f"{folder} is a symbolic link, not to a prepared corpus"):
         prepare_corpus(config)
     assert folder.is_symlink()
     assert not is_missing or not shared.exists()
@@ -451,7 +451,8 @@ def test_unusable_text_is_refused_with_the_reasons(config, tmp_path):
     with pytest.raises(DataError, match=r"data\.val=.*none of 2 pairs"):
         prepare_corpus(replace(config, val=nothing))
     with pytest.raises(
-        DataError, match=r"none of 211 pairs is usable: 211 too_long .*; data\.max_length=1,"
+        DataError,
+        match=r"none of 211 pairs is usable: 211 too_long .*; correct the text, or raise data\.max_length=1 or",
     ):
         prepare_corpus(replace(config, max_length=1))
     with pytest.raises(DataError, match=r"data\.vocab_size=9000: this text supports at most"):

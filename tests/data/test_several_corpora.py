@@ -83,7 +83,7 @@ def test_tagged_corpora_train_evaluate_and_translate_with_both_engines(text, tmp
     assert (french["tgt_lang"], french["metrics"]["bleu_compound_split"]) == ("fr", None)
     assert "tok:moses-fr" in french["signatures"]["bleu_tokenized"]
     (run / ".owner").unlink()
-    with pytest.raises(RefusedError, match="is outside this folder"):
+    with pytest.raises(RefusedError, match="is outside its folder and this one"):
         aiayn.evaluate(f"run={run}", "accelerator=cpu")
     with pytest.raises(ConfigError, match=r"test=<2it>.*: <2it> is not a tag"):
         aiayn.evaluate(f"run={run}", "accelerator=cpu", f'test="<2it>{text}/test-fr"')
@@ -284,7 +284,7 @@ def test_a_given_tokenizer_is_used_and_refused_where_it_does_not_fit(text, tmp_p
         ("data.vocab_size=300", DataError, r"set data\.vocab_size=290"),
         ("data.lowercase=true", DataError, r"set data\.lowercase=false"),
         ("data.symbols=[<sep>]", DataError, "the tokenizer splits <sep>"),
-        ("data.symbols=[sep]", ConfigError, "write a word in angle brackets"),
+        ("data.symbols=[sep]", ConfigError, "write another word in angle brackets"),
         ("data.tokenizer=spm", ConfigError, "choose one of bpe, unigram"),
         ("data.tokenizer=none.json", DataError, r"data\.tokenizer=none\.json: .*No such file"),
     ):

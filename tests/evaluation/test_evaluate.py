@@ -213,7 +213,7 @@ def test_scores_of_lower_case_translations_say_which_of_them_to_read(run, cased,
     result = evaluate(options(run))
     lower = None if cased is None else 40.0
     result.metrics.update(bleu_tokenized=cased, bleu_tokenized_lc=lower)
-    assert score_table(result).count("model of lower-case text, use bleu_tokenized_lc") == said
+    assert score_table(result).count("lower-case model, use bleu_tokenized_lc") == said
 
 
 @pytest.mark.parametrize(("tokens", "said"), [(0, 1), (1, 0)])
@@ -225,12 +225,12 @@ def test_the_table_says_that_every_translation_is_empty(run, tokens, said):
 
 def test_the_table_says_that_the_script_decided_on_tokens_of_a_code_that_is_not_known(run):
     result = evaluate(options(run))
-    assert "was chosen by script" not in score_table(result)
+    assert "was chosen by its script" not in score_table(result)
     signature = result.signature.replace("tok:13a", "tok:zh")
     chinese = replace(
         result, tgt_lang="zt", signatures=result.signatures | {"sacrebleu": signature}
     )
-    assert "zt is not a known code; tok:zh was chosen by script" in score_table(chinese)
+    assert "zt is not a known code; tok:zh was chosen by its script" in score_table(chinese)
 
 
 def test_a_kind_that_does_not_apply_is_null(tmp_path, capsys):
@@ -276,7 +276,7 @@ def test_scores_name_the_content_of_the_file_whose_metrics_they_are_of(run, tmp_
 def test_an_extension_cannot_replace_a_score_of_this_program(run, tmp_path, name):
     path = write_metrics(tmp_path, f"METRICS = {{'{name}': lambda h, r: 99}}")
     with pytest.raises(
-        ConfigError, match=rf"mine\.py: METRICS has {name}, a score of this program; rename it"
+        ConfigError, match=rf"mine\.py: METRICS: {name} is taken by this program; rename it"
     ):
         evaluate(options(run, extensions=[path]))
     assert not (run / "evaluation").exists()
@@ -479,7 +479,7 @@ def test_translations_of_another_decoder_are_scored_and_recorded_in_place_of_a_s
         lines_sha256(REFERENCES),
     )
     assert (given.forced, given.text_sha256) == (searched.forced, searched.text_sha256)
-    assert "search               none; translations of mbr.de\n" in capsys.readouterr().out
+    assert "search               none; translations in mbr.de\n" in capsys.readouterr().out
     config = checkpoints.load(run / "checkpoints/averaged.ckpt").config
     (run / "config.yaml").write_text(yaml.safe_dump(to_dict(config)))
     _, notes = read_runs([run])

@@ -159,7 +159,7 @@ def test_the_papers_figures_are_printed_for_its_own_test_set_only(monkeypatch):
     assert (result["test_set"], result["paper"]["kind"]) == ("newstest2014", "bleu_compound_split")
     assert " 27.30 base, 28.40 big (newstest2014, Table 2)" in shown
     assert (
-        "compare only bleu_compound_split with it: the paper states neither tokens "
+        "compare only bleu_compound_split with it: the paper states neither tokenisation "
         "nor case" in shown
     )
     several, result = evaluate("test=newstest2014", "references=ref.B.de", name="newstest2014")
@@ -181,7 +181,8 @@ def test_text_outside_the_folder_is_read_only_if_it_is_named_or_trusted(
         return read_test_set(config, DataConfig(source="files", test=str(own))).sources
 
     with pytest.raises(
-        RefusedError, match=r"data.test=.*secret is outside this folder.* add test=.*secret, or"
+        RefusedError,
+        match=r"data.test=.*secret is outside its folder and this one.* add test=.*secret, or",
     ):
         read()
     assert len(read(trusted=True)) == len(read(test=str(tmp_path / "secret"))) == 5
@@ -220,14 +221,14 @@ def test_a_run_that_this_user_trained_may_name_text_anywhere_and_a_changed_one_m
         return len(read_test_set(EvaluateConfig(run=str(run.path), split=split), data).sources)
 
     assert lines() == lines("val") == 5
-    with pytest.raises(RefusedError, match="is outside this folder"):
+    with pytest.raises(RefusedError, match="is outside its folder and this one"):
         lines(data=replace(data, test=str(tmp_path / "other")))
     (tmp_path / "mine.txt").write_text("private")
-    with pytest.raises(RefusedError, match="is outside this folder"):
+    with pytest.raises(RefusedError, match="is outside its folder and this one"):
         lines(data=replace(data, src_lang="txt"))
     # Another user, or another machine
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with pytest.raises(RefusedError, match="is outside this folder"):
+    with pytest.raises(RefusedError, match="is outside its folder and this one"):
         lines()
 
 

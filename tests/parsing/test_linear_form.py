@@ -89,7 +89,7 @@ def test_malformed_trees_are_repaired_by_the_stated_rule(written, repaired):
 def test_a_reference_that_is_no_tree_is_refused_with_its_place():
     with pytest.raises(
         DataError,
-        match=r"^line 3 is not the linear tree of its sentence, as `aiayn trees` writes it: \(S",
+        match=r"^line 3 is not the linear tree of its sentence; make it with `aiayn trees`: \(S",
     ):
         read_linear_form("two words", "(S NN )S", "line 3")
 

@@ -27,7 +27,7 @@ def test_trees_become_aligned_sentences_and_linear_forms(tmp_path):
 
     assert (done.code, done.err) == (0, "")
     assert "2 trees with 4 words and 4 constituents from 2 files" in done.out
-    assert "1 tree with only traces left out" in done.out
+    assert "1 tree left out: only traces" in done.out
     assert (tmp_path / "new/train.words").read_text(encoding="utf-8") == "Rain fell .\nSün\n"
     assert (
         tmp_path / "new/train.trees"
@@ -43,7 +43,7 @@ def test_what_is_written_is_read_again_labels_with_odd_spaces_and_overlong_trees
     done = run_application("aiayn", "trees", f"{tmp_path}/odd.mrg", "--out", f"{tmp_path}/new")
 
     assert (done.code, done.err) == (0, "")
-    assert "1 tree with too long a line left out" in done.out
+    assert "1 tree left out: line too long" in done.out
     words, trees = (read_lines(tmp_path / f"new.{ending}") for ending in ("words", "trees"))
     assert [words, trees] == [["a_b"], ["(N_P N_N )N_P"]]
     assert gold_trees(words, trees) == list(read_trees(tmp_path / "odd.mrg"))[:1]

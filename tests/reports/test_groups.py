@@ -402,7 +402,7 @@ def test_scores_of_another_text_or_signature_stand_in_a_table_of_their_own(tmp_p
         ["three"],
     ]
     assert tables[0].before == [
-        "3 tables: scores of other languages, other text or another signature must not be compared."
+        "3 tables: scores of different languages, texts or signatures must not be compared."
     ]
     # The score to report alone decides.
     assert len(comparisons(read_runs([tmp_path])[0], metrics=["val/ppl"])) == 1

@@ -336,10 +336,10 @@ def a_list_that_contains_itself() -> list:
         ({"weights": {"w": [1.0]}}, "the weight w is not a plain tensor"),
         ({"weights": {"w": torch.ones(3).to_sparse()}}, "the weight w is not a plain tensor"),
         ({"weights": {"w": torch.ones(3, device="meta")}}, "the weight w is not a plain tensor"),
-        ({"tokenizer": "{"}, "tokenizer is not the JSON of one"),
-        ({"tokenizer": "[" * 100_000}, "tokenizer is not the JSON of one"),
-        ({"tokenizer": '{"model": {"vocab": 3}}'}, "tokenizer is not the JSON of one"),
-        ({"tokenizer": ["a"]}, "tokenizer is not the JSON of one"),
+        ({"tokenizer": "{"}, "tokenizer is not tokenizer JSON"),
+        ({"tokenizer": "[" * 100_000}, "tokenizer is not tokenizer JSON"),
+        ({"tokenizer": '{"model": {"vocab": 3}}'}, "tokenizer is not tokenizer JSON"),
+        ({"tokenizer": ["a"]}, "tokenizer is not tokenizer JSON"),
         ({"corpus": 3}, "corpus is not a fingerprint"),
         ({"step": "1500"}, "step is not a count"),
         ({"step": -1}, "step is not a count"),
@@ -416,7 +416,7 @@ def test_weights_that_would_be_rounded_to_other_numbers_are_refused(dtype, origi
     name = "embedding.weight"
     other = replace(original, weights=original.weights | {name: original.weights[name].to(dtype)})
 
-    with pytest.raises(RefusedError, match=rf"{name} has the type {dtype} in the place of torch"):
+    with pytest.raises(RefusedError, match=rf"{name} has the type {dtype} instead of torch"):
         load_model(other)
 
 
@@ -437,7 +437,7 @@ def test_a_checkpoint_of_another_step_than_its_name_says_is_not_continued(
 
     checkpoint, _ = checkpoint_folder.load_newest(tmp_path)
     assert checkpoint.step == 100
-    assert "step_200.ckpt: holds step 300, not the one of its name" in caplog.text
+    assert "step_200.ckpt: holds step 300, not that of its name" in caplog.text
 
 
 # Writing.
@@ -551,7 +551,10 @@ def test_a_whole_file_that_holds_no_optimizer_state_is_passed_over_like_a_damage
     found, _ = checkpoint_folder.load_newest(tmp_path)
 
     assert found.step == 9
-    assert "step_10.optim: not the state of an optimizer; trying the one before" in caplog.text
+    assert (
+        "step_10.optim: not the state of an optimizer; trying the previous checkpoint"
+        in caplog.text
+    )
 
 
 def adam(**changed) -> dict:
@@ -570,7 +573,7 @@ def adam(**changed) -> dict:
         (adam(step=-1), "step of weight 7 is negative"),
         (adam(momentum_buffer=torch.full((2,), math.inf)), "momentum_buffer of weight 7 is not"),
         ({"param_groups": [{"lr": math.nan}]}, "lr is NaN"),
-        ({"state": [1]}, "its tables are not those of torch"),
+        ({"state": [1]}, "not laid out as torch does it"),
     ],
 )
 def test_an_optimizer_state_that_would_spoil_the_weights_is_passed_over_with_its_file_and_fault(
@@ -606,7 +609,7 @@ def test_where_none_is_whole_the_run_is_refused_rather_than_begun_anew(original,
         state.unlink()
     with pytest.raises(
         RefusedError,
-        match=r"the optimizer state of all checkpoints is missing, such as step_10\.optim",
+        match=r"no checkpoint has its optimizer state, such as step_10\.optim",
     ):
         checkpoint_folder.load_newest(tmp_path)
 

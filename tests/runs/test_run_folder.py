@@ -191,7 +191,7 @@ def test_files_larger_than_any_of_a_run_are_named_with_their_size_before_they_ar
         with open(path, "a") as file:
             file.write(" ")
         with pytest.raises(
-            RefusedError, match=f"{path.name}: has 2.0 MB, and at most 2.0 MB are read; replace it"
+            RefusedError, match=f"{path.name}: is 2.0 MB, and at most 2.0 MB are read; replace it"
         ):
             read()
 

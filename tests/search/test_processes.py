@@ -129,7 +129,7 @@ def test_a_process_that_is_killed_is_reported_and_none_is_left(made_of):
         assert len(shared.translate(["one", "two"])) == 2
         [child] = torch.multiprocessing.active_children()
         os.kill(child.pid, signal.SIGKILL)
-        with pytest.raises(ResourceError, match="a process that shares the lines has ended"):
+        with pytest.raises(ResourceError, match="a process that translates some lines has died"):
             shared.translate(["one", "two"])
     assert torch.multiprocessing.active_children() == []
 

@@ -358,9 +358,7 @@ def test_equal_values_are_one_row_which_is_named_by_the_value(folder, started, s
     configs = [getattr(job.config, sections[0]) if sections else job.config for job in sweep.jobs]
     assert [getattr(config, name) for config in configs] == values
     count = swept.count(",") + 1
-    assert ("equal points are one row" in outcome.err) == (
-        "range" not in swept and len(rows) < count
-    )
+    assert ("equal jobs run as one" in outcome.err) == ("range" not in swept and len(rows) < count)
 
 
 @pytest.mark.slow
@@ -1073,7 +1071,7 @@ def test_points_that_a_search_draws_twice_are_one_row_and_each_trial_is_told_its
     )
     assert outcome.code == 0, outcome.err
     assert sorted(trained) == ["dropout-0.1", "dropout-0.2"]
-    assert re.findall(r"sweep    (dropout-0\.\d): (\d) equal points are one row", outcome.err)
+    assert re.findall(r"sweep    (dropout-0\.\d): (\d) equal jobs run as one", outcome.err)
     best = yaml.safe_load((folder / "outputs/sweeps/twice/optimization_results.yaml").read_text())
     assert best["best_value"] == 0.1
 
@@ -1145,8 +1143,8 @@ def test_a_search_for_a_value_that_no_validation_measures_is_refused(folder):
     ("swept", "reason"),
     [
         ("model.dropout=range(0,1,0)", "its step is 0; give another, range(A,B,STEP)"),
-        ("ablation=a_h1,glob(c_n*)", "one pattern for several names: ablation=glob([A*,B])"),
-        ("seed=1,range(2,4)", "glob(), range() and interval() stand alone"),
+        ("ablation=a_h1,glob(c_n*)", "or one pattern: ablation=glob([A*,B])"),
+        ("seed=1,range(2,4)", "no glob(), range() or interval() among"),
     ],
 )
 def test_what_cannot_be_listed_is_refused_in_one_line(folder, swept, reason):

@@ -710,7 +710,7 @@ def test_hooks_of_a_subclass_that_do_not_call_super_leave_dropout_and_gradients_
     )
     aiayn.train(*options(text, tmp_path, "", "name=unheard", "trainer.max_steps=1"), module=unheard)
     for name in ("forward", "predict_step"):
-        assert f"Unheard.{name}: only your own Trainer calls it" in caplog.text
+        assert f"Unheard.{name}: not called here, only by a Trainer of your own" in caplog.text
 
     class Quiet(TranslationModule):
         def on_validation_epoch_start(self):
@@ -1271,11 +1271,15 @@ def test_an_error_of_a_loaders_worker_in_this_program_names_the_call_and_the_fil
 @pytest.mark.parametrize(
     ("changed", "code", "line"),
     [
-        ("def other(): pass", 4, "w_1.weight: .*; own.py differs; --extension stored runs"),
+        (
+            "def other(): pass",
+            4,
+            "w_1.weight: .*; it was trained with another own.py; --extension stored or",
+        ),
         (
             "PARTS = Parts(feed_forward=lambda c, place: FeedForward(c.d_model, 9))",
             4,
-            "w_1.weight: .*; own.py differs; --extension stored runs",
+            "w_1.weight: .*; it was trained with another own.py; --extension stored or",
         ),
         ("raise KeyError('a')", 2, "own.py, line 2, in <module>: KeyError: 'a'"),
         ("PARTS = Parts(feed_forward=lambda c, place: 1 / 0)", 2, "own.py, line 2, in <lambda>"),

@@ -167,7 +167,7 @@ def test_max_time_and_callbacks_that_stop_a_training_end_it_saved_and_averaged(
 
     before, caplog_before = ended.averaged.stat().st_mtime_ns, len(caplog.messages)
     train(settings, tmp_path / "stopped", callbacks=[Stop()])
-    assert "already finished at step 4, by a callback" in "\n".join(caplog.messages[caplog_before:])
+    assert "already finished at step 4 (a callback)" in "\n".join(caplog.messages[caplog_before:])
     assert ended.averaged.stat().st_mtime_ns == before
     more = changed(settings, max_steps=13)
     assert last(train(more, tmp_path / "stopped", callbacks=[Stop()])).step == 13
@@ -212,7 +212,7 @@ def test_an_end_between_two_steps_or_at_a_start_is_saved_validated_and_stored(
     over = changed(settings, max_time="00:00:00:00")
     for _ in range(2):
         train(over, tmp_path, callbacks=[Stop()])
-    assert f"already finished at step {step}, by trainer.max_time=00:00:00:00" in caplog.text
+    assert f"already finished at step {step} (trainer.max_time=00:00:00:00)" in caplog.text
     validated = [record["step"] for record in ended.read_metrics() if "val/loss" in record]
     assert validated == [step]
 
@@ -256,7 +256,7 @@ def test_max_time_ends_a_training_as_its_last_step_would(config, tmp_path, monke
     assert [record["step"] for record in ended.read_metrics() if "val/loss" in record] == [5]
     before = ended.averaged.stat().st_mtime_ns
     train(settings, tmp_path)
-    assert "already finished at step 5, by trainer.max_time=00:00:10:00" in caplog.text
+    assert "already finished at step 5 (trainer.max_time=00:00:10:00)" in caplog.text
     assert ended.averaged.stat().st_mtime_ns == before
     monkeypatch.setattr(Timer, "_check_time_remaining", lambda self, trainer: None)
     assert (

@@ -34,7 +34,7 @@ def main() -> None:
     closed = sys.stdout is None or sys.stdin is None
     with one_line_errors(), handle_signals(interrupt):
         if closed and command in (["translate"], ["score"]):
-            raise ConfigError("standard input or output is closed; use /dev/null to leave it out")
+            raise ConfigError("standard input or output is closed; connect it to /dev/null")
         code = run_command(command)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -35,16 +35,16 @@ RunArgument = Annotated[
 CheckpointName = Annotated[
     str | None,
     Option(
-        "averaged, best, last or a file; default: averaged, or best if that validated better; last "
-        "before the end of training."
+        "averaged, best, last or a file; default: last until training ends, then averaged, or best "
+        "if that validated better."
     ),
 ]
 Accelerator = Annotated[str, Option("auto, cpu or gpu.")]
 Extensions = Annotated[
     list[str] | None,
     Option(
-        "Python file that defines parts of the model, or stored: the run's own "
-        "copy; may be repeated.",
+        "Python file that defines parts of the model, or `stored` for the run's own copy; may be "
+        "repeated.",
         "--extension",
         metavar="FILE",
     ),
@@ -57,7 +57,7 @@ class ModelChoice:
     """Which model a command loads, and how it scores. Raises ConfigError for impossible options."""
 
     length_penalty: float | None = flag(
-        None, "Exponent alpha; 0: no length penalty, which favours short translations."
+        None, "Exponent alpha; 0, no length penalty, favours short translations."
     )
     ensemble: list[Path] | None = flag(
         None, "Another run for an ensemble; may be repeated.", "--with", metavar="RUN"
@@ -112,7 +112,7 @@ class ModelAndSearch(ModelChoice):
     beam_size: int | None = flag(None, "Hypotheses kept per sentence; 1 is greedy search.")
     # The default has, on three test sets, the scores of the exact search, a third faster.
     patience: float = flag(
-        2.0, "End a search after this many times --beam-size finished translations; 0: exact."
+        2.0, "Finished translations that end a search, as a multiple of --beam-size; 0: exact."
     )
     engine: str = flag(
         "auto", "ctranslate2 (faster), torch, or auto: ctranslate2 if it supports what you ask for."

@@ -30,9 +30,7 @@ class TableOptions:
     only: str | None = flag(
         None, "One table: groups, table_2, table_3, table_4, ...", "--table", metavar="NAME"
     )
-    every_row: bool = flag(
-        False, "Also show the paper's tables without a run; needs no RUNS.", "--all"
-    )
+    every_row: bool = flag(False, "Show every row of the paper's tables; needs no RUNS.", "--all")
     parameters: bool = flag(False, "Only the parameter counts of Table 3, which need no run.")
     vocab_size: int | None = flag(
         None, "With --parameters: the vocabulary size to count with; default 37000.", min=1
@@ -72,7 +70,7 @@ def table(
     """
     require(
         options.parameters != bool(runs or options.every_row),
-        "name runs, such as outputs/sweeps/NAME, or use --parameters or --all, which need none",
+        "name runs, such as outputs/sweeps/NAME, or use --all, or --parameters without runs",
     )
     from aiayn.reports import tables as writers
     from aiayn.reports.comparison import comparisons
@@ -98,7 +96,7 @@ def table(
         names = [shown.name for shown in shown_tables]
         require(
             only in names,
-            f"--table {only}: no run belongs to this table; choose one of {', '.join(names)}",
+            f"--table {only}: not among these tables; choose one of {', '.join(names)}",
         )
         tables = shown_tables = [shown for shown in tables if shown.name == only]
     if options.form == "json":

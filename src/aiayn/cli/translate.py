@@ -70,7 +70,7 @@ class OutputOptions:
         refused = "--sample" if sample else "--n-best, --scores and --format"
         require(
             not (self.n_best or self.scores or self.style != "text" or sample),
-            f"{option} writes only the best translation of each text; leave out {refused}",
+            f"{option} allows only the best translation of each text; leave out {refused}",
         )
 
 
@@ -83,7 +83,8 @@ class SampleOptions:
     temperature: float | None = flag(None, "With --sample: below 1 less random, above 1 more.")
     top_k: int | None = flag(None, "With --sample: draw only from the k most probable tokens.")
     top_p: float | None = flag(
-        None, "With --sample: draw only from the tokens that make up this probability."
+        None,
+        "With --sample: draw only from the most probable tokens, up to this total probability.",
     )
 
     def config(self, n_best: int | None, beam_size: int | None) -> SamplingConfig | None:

@@ -31,7 +31,7 @@ def trees(
         f"{converted.constituents:,} constituents from {counted(len(files), 'file')}"
     )
     if converted.empty:
-        print(f"{counted(converted.empty, 'tree')} with only traces left out")
+        print(f"{counted(converted.empty, 'tree')} left out: only traces")
     if converted.too_long:
-        print(f"{counted(converted.too_long, 'tree')} with too long a line left out")
+        print(f"{counted(converted.too_long, 'tree')} left out: line too long")
     print(f"written: {out}.words, {out}.trees")

@@ -105,7 +105,7 @@ class DataOptions(Options):
         "refuse text whose sides are swapped or in neither language of data.val", absent=True
     )
     max_expansion: int = mutable_option(
-        "files: largest expanded size above 64 MB, in multiples of the compressed size",
+        "files: beyond 64 MB, how many times its compressed size a file may expand to",
         least=1,
         absent=200,
     )
@@ -134,7 +134,7 @@ class DataOptions(Options):
         least=1,
     )
     micro_batches: int | None = option(
-        "micro-batches per step; null: as few as parts, max_tokens_per_device and devices allow",
+        "number per step; null: as few as parts_per_step, max_tokens_per_device and devices allow",
         least=1,
         most=1_000_000,
     )
@@ -176,7 +176,7 @@ class DataOptions(Options):
             is_tag = re.fullmatch(TAG, symbol) is not None
             require(
                 is_tag and not is_taken,
-                f"data.symbols: {symbol}: write a word in angle brackets, such as <2de>",
+                f"data.symbols: {symbol}: write another word in angle brackets, such as <2de>",
             )
         require(
             self.src_lang != self.tgt_lang,
@@ -188,8 +188,8 @@ class DataOptions(Options):
         count = self.micro_batches or parts
         require(
             count % parts == 0 or parts % count == 0,
-            f"data.micro_batches={count}: neither a multiple nor a divisor of "
-            f"data.parts_per_step={parts}; set one",
+            f"data.micro_batches={count}: must be a multiple or a divisor of "
+            f"data.parts_per_step={parts}",
         )
         for name in ("tokens_per_step", "max_tokens_per_device"):
             value = getattr(self, name)

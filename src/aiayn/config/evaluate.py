@@ -28,8 +28,8 @@ class EvaluateConfig(Options):
     )
     split: str = option("", choices=("val", "test"))
     checkpoint: str | None = option(
-        "averaged | best | last | a file; null: averaged, or best if that validated better; last "
-        "before the end of training"
+        "averaged | best | last | a file; null: last until training ends, then averaged, or best "
+        "if that validated better"
     )
     test: str | None = option(
         "PREFIX of text files, PREFIX.SRC and PREFIX.TGT, to score instead of the split"

@@ -98,7 +98,7 @@ def load_extension(path: str) -> Extension:
     file = Path(path).expanduser()
     require(
         file.suffix == ".py" and file.stem.isidentifier(),
-        f"extensions: {path}: name a Python file, NAME.py",
+        f"extensions: {path}: name a Python file, such as my_file.py",
     )
     try:
         source = file.read_bytes()
@@ -309,7 +309,7 @@ def metrics_of(extensions: Sequence[Extension]) -> Metrics:
             owner = "this program" if name in OWN_METRICS else "another extension"
             require(
                 name not in {*OWN_METRICS, *metrics},
-                f"{where} has {name}, a score of {owner}; rename it",
+                f"{where}: {name} is taken by {owner}; rename it",
             )
             require(
                 isinstance(name, str) and callable(metric),

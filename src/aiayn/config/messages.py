@@ -259,9 +259,9 @@ def _unreadable_override(override: str, schema: type) -> str:
         quoted = '["value","value"]' if value.startswith("[") else '"value"'
         return f"{key}: its value cannot be read; quote it twice: '{key}={quoted}'"
     if schema is not Config:
-        return f"{key}: not an option with a value; name a run with run={key or 'outputs/NAME'}"
+        return f"{key}: not in the form key=value; name a run with run={key or 'outputs/NAME'}"
     name = key if key in {*options_of(schema), *groups(schema)} else "key"
-    return f"{key}: not an option with a value; write {name}=value, without spaces"
+    return f"{key}: not in the form key=value; write {name}=value, without spaces"
 
 
 def _refused_value(error: OmegaConfBaseException, schema: type) -> str:
@@ -339,8 +339,8 @@ def refuse_overrides(overrides: Sequence[str], schema: type, multirun: bool = Fa
                 isinstance(choices, ChoiceSweep)
                 and any(isinstance(choice, Sweep | Glob) for choice in choices.list)
             ),
-            f"{override}: glob(), range() and interval() stand alone; write all values, or one "
-            f"pattern for several names: {key}=glob([A*,B])",
+            f"{override}: no glob(), range() or interval() among several values; write all values, "
+            f"or one pattern: {key}=glob([A*,B])",
         )
         require(
             multirun or not parsed.is_sweep_override(),

@@ -118,7 +118,7 @@ class Config(Options):
         require(
             is_prepared_once or not learns,
             "data.tokenizer=unigram: machines may learn different vocabularies; set "
-            "data.prepare_per_node=false, or give them one tokenizer.json",
+            "data.prepare_per_node=false, or data.tokenizer=FOLDER/tokenizer.json",
         )
         longest = data.max_length + self.search.max_extra_tokens + 1
         has_table = model.positions == "learned"
@@ -140,13 +140,14 @@ class Config(Options):
         for key, metric in metrics.items():
             require(
                 metric in ("val/loss", "val/ppl") or trainer.val_bleu_sentences != 0,
-                f"{key}={metric}: is not measured with trainer.val_bleu_sentences=0; raise that, "
+                f"{key}={metric} is not measured with trainer.val_bleu_sentences=0; raise that, "
                 f"or set {key}=val/loss",
             )
         require(
             trainer.best_metric in ("val/loss", score)
             or bool(self.extensions),  # which add metrics
-            f"trainer.best_metric={trainer.best_metric}: data.task={task} has val/loss and {score}",
+            f"trainer.best_metric={trainer.best_metric}: with data.task={task} choose val/loss or "
+            f"{score}",
         )
         if trainer.patience is None:
             return

@@ -31,7 +31,7 @@ _SERIES = (
     MetricEntry("val/accuracy", "validation accuracy", "share of subwords"),
     MetricEntry("val/bleu", "validation BLEU (greedy)", "points", 2),
     MetricEntry("val/f1", "validation F1 (greedy)", "%", 2),
-    MetricEntry("val/length_ratio", "length of outputs to references", "ratio"),
+    MetricEntry("val/length_ratio", "output/reference length", "ratio"),
 )
 _TRANSLATION_SCORES = (
     MetricEntry("sacrebleu", "sacreBLEU", "points", 2),

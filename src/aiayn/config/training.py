@@ -75,12 +75,12 @@ class TrainerOptions(Options):
         choices=TRAINING_PRECISIONS,
     )
     compile: bool | str = option(
-        "compiled layers; auto: for packed sentences, from d_model 512",
+        "compiled layers; auto: for packed sentences if d_model >= 512",
         choices=("auto", True, False),
     )
     packed: bool | str = option(
         "sentences without padding, a step in one pass; auto: on GPUs with Triton and a C "
-        "compiler, and on CPUs in bfloat16 from d_model 129",
+        "compiler, and on CPUs in bfloat16 if d_model >= 129",
         choices=("auto", True, False),
     )
     graphs: bool | str = mutable_option(
@@ -99,7 +99,7 @@ class TrainerOptions(Options):
         "end after this many validations without improvement; null: train to max_steps", least=1
     )
     best_metric: str = mutable_option(
-        "val/loss | val/bleu | val/f1 (parsing) | val/NAME of METRICS: selects "
+        "val/loss | val/bleu | val/f1 (parsing) | val/NAME (of an extension): selects "
         "checkpoints/best.ckpt and counts for patience"
     )
     checkpoint_every: int | None = mutable_option(
@@ -134,7 +134,7 @@ class TrainerOptions(Options):
         "number, or share, of validation batches on all devices", _count_or_share
     )
     overfit_steps: int | float = option(
-        "train only on the first N steps of an epoch, or on a share of them",
+        "repeat the first N steps, or a share, of the first epoch",
         _count_or_share,
     )
     num_sanity_val_steps: int = mutable_option(

@@ -91,7 +91,7 @@ class CleaningReport:
             if bad >= 20 and bad > most * read:
                 raise DataError(
                     f"{text.option}: {bad} of {read} pairs read are not UTF-8 (the first: "
-                    f"{first}); convert the file: iconv -f ISO-8859-1 -t UTF-8"
+                    f"{first}); convert the file: iconv -f ENCODING -t UTF-8"
                 )
 
     def reasons(self) -> str:
@@ -109,9 +109,8 @@ class CleaningReport:
         if not self.kept:
             raise DataError(
                 f"{text.option}: none of {self.read} pairs is usable: {self.reasons()}; "
-                f"data.max_length={config.max_length}, "
-                f"data.max_length_ratio={config.max_length_ratio:g}: correct the text, or raise "
-                "these"
+                f"correct the text, or raise data.max_length={config.max_length} or "
+                f"data.max_length_ratio={config.max_length_ratio:g}"
             )
 
     def as_dict(self) -> dict:

@@ -205,7 +205,7 @@ def open_verified(folder: Path) -> PreparedCorpus | str:
             return "manifest.json lacks files of the corpus"
         for name, expected in manifest["files"].items():
             if sha256(folder / name) != expected["sha256"]:
-                return f"{name} has other content"
+                return f"{name} has been changed"
         fingerprint = fingerprint_of(manifest["settings"])
         if manifest["fingerprint"] != fingerprint or not folder.name.endswith(
             f"-{fingerprint[:16]}"
@@ -219,4 +219,4 @@ def open_verified(folder: Path) -> PreparedCorpus | str:
     except OSError:
         raise
     except Exception as error:  # whatever json, numpy and the tokenizer raise on malformed content
-        return f"{name} or what it belongs to is unreadable: {error!s:.200}"
+        return f"{name} or a related file is unreadable: {error!s:.200}"

@@ -77,8 +77,8 @@ class TranslationDataModule(pl.LightningDataModule):
         if config.vocab_size is None or config.tokens_per_step is None:
             raise ConfigError(
                 f"data.vocab_size={as_option(config.vocab_size)}, "
-                f"data.tokens_per_step={as_option(config.tokens_per_step)}: null is inferred from "
-                "the number of pairs only by `aiayn train`; set both"
+                f"data.tokens_per_step={as_option(config.tokens_per_step)}: only `aiayn train` "
+                "infers null values from the number of pairs; set both"
             )
         self.config = DataConfig(**vars(config))
         # Lightning reads it: whether one process of each machine calls `prepare_data`, or one of
@@ -220,7 +220,7 @@ class TranslationDataModule(pl.LightningDataModule):
         if config.micro_batches or uneven or not plan.fits(micro_batches, limit):
             raise ConfigError(
                 f"Trainer(accumulate_grad_batches={micro_batches // devices}) on {devices} "
-                f"devices: cuts a step into {micro_batches} micro-batches, "
+                f"devices cuts a step into {micro_batches} micro-batches, "
                 f"but data.tokens_per_step={config.tokens_per_step}, data.parts_per_step={parts} "
                 f"and data.micro_batches or data.max_tokens_per_device={limit} need {count}; set "
                 f"accumulate_grad_batches={-(-count // devices)}"

@@ -41,7 +41,8 @@ def hold_out(
     train = [pairs[n] for n, sides in enumerate(keys) if held_out_keys.isdisjoint(sides)]
     if len(held_out) < count or len(train) < count:
         raise DataError(
-            f"{len(pairs)} usable pairs are too few to hold {count} out; lower --val and --test"
+            f"{len(pairs)} usable pairs are too few to hold {count} out and keep as many; "
+            "lower --val and --test"
         )
     parts = {"train": train, "val": held_out[: sizes[0]], "test": held_out[sizes[0] :]}
     with writing(out, "choose another --out"):

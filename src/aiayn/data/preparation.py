@@ -213,8 +213,8 @@ def _build(config: DataConfig, spec: CorpusSpec) -> PreparedCorpus:
             return prepared
         if target.is_symlink():
             raise DataError(
-                f"data.folder={config.folder}: {target} is a symbolic link to no prepared corpus "
-                f"({prepared}); remove the link"
+                f"data.folder={config.folder}: {target} is a symbolic link, not to a prepared "
+                f"corpus ({prepared}); remove the link"
             )
         if target.exists():
             log.warning("%s is damaged (%s): building it again", target, prepared)

@@ -277,11 +277,11 @@ class HubText(RawText):
             if self.folder:
                 remedy = "the folder must have the same layout as on the hub"
             elif datasets.config.HF_HUB_OFFLINE:
-                reason = "no connection to the hub, and not in its local cache"
+                reason = "the hub is offline, and its local cache lacks the data set"
             elif self.revision:
                 remedy = (
-                    f"if data.hub_revision={self.revision} is not one of its commits, set it to "
-                    f"null; or {REMEDY}"
+                    f"if the data set has no commit {self.revision}, set data.hub_revision=null; "
+                    f"or {REMEDY}"
                 )
             raise DataError(
                 f"data.hub_path={self.hub_path}, split {name}: {reason}; {remedy}"
@@ -318,7 +318,9 @@ class HubText(RawText):
             fields = [field.name for field in columns["translation"].type]
             columns = dict(zip(fields, columns["translation"].flatten(), strict=True))
         if lang not in columns:
-            raise DataError(f"no column {lang} among {', '.join(columns)}")
+            raise DataError(
+                f"no column {lang} among {', '.join(columns)}; set data.src_lang and data.tgt_lang"
+            )
         # A sentence is one line: a line feed inside it would become two lines when hypotheses are
         # written.
         texts = pc.fill_null(columns[lang], "").cast(pa.large_binary()).to_pylist()

@@ -134,8 +134,7 @@ def check_sides(texts: dict[str, RawText], config: DataOptions) -> list[str]:
             if fault is None and is_swapped(pairs):
                 fault = (
                     f"its source side is in {config.tgt_lang} and its target side in "
-                    f"{config.src_lang}: exchange data.src_lang={config.src_lang} and "
-                    f"data.tgt_lang={config.tgt_lang}"
+                    f"{config.src_lang}"
                 )
             if fault is None and not config.drop_wrong_language:
                 fault = _foreign(pairs, config)
@@ -189,8 +188,8 @@ def _foreign(pairs: Pairs, config: DataOptions) -> str | None:
         return None
     likeliest = max(foreign, key=foreign.__getitem__)
     return (
-        f"{sum(foreign.values())} of {len(sample)} pairs are in other languages than "
-        f"{config.src_lang}-{config.tgt_lang}, most in {likeliest}"
+        f"{sum(foreign.values())} of {len(sample)} pairs are in languages other than "
+        f"{config.src_lang}-{config.tgt_lang}, mainly {likeliest}"
     )
 
 

@@ -42,7 +42,7 @@ def read_table(path: Path, src_lang: str, tgt_lang: str) -> Iterator[RawPair]:
             if len(fields) != width:
                 raise DataError(
                     f"{path}: line {number} has {counted(len(fields), 'column')} instead of "
-                    f"{width}; correct it, or write {src_lang} and {tgt_lang} over the columns"
+                    f"{width}; correct it, or head the columns {src_lang} and {tgt_lang}"
                 )
         src, tgt = b"", b""
         if flaw or (len(fields) != width and not is_blank):
@@ -143,7 +143,7 @@ def header_columns(
     if named:
         raise DataError(
             f"{path}: the first line seems to name columns, but not {src_lang} and {tgt_lang}; "
-            "write these over the columns, or remove the line if source comes first"
+            "name two columns so, or remove the line if source comes first"
         )
     return None
 

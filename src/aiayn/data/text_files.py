@@ -198,7 +198,7 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = getattr(error, "strerror", None) or error
-        remedy = "check its name" if isinstance(error, FileNotFoundError) else "replace the file"
+        remedy = "check its name" if isinstance(error, FileNotFoundError) else "check the file"
         raise DataError(f"{path}: cannot be read ({reason}); {remedy}") from error
 
 
@@ -228,6 +228,4 @@ def _refuse_endless(length: int, path: Path) -> None:
     disk image.
     """
     if length > ENDLESS:
-        raise DataError(
-            f"{path}: a line has more than {ENDLESS >> 20} MB, so this is not a text file"
-        )
+        raise DataError(f"{path}: a line exceeds {ENDLESS >> 20} MB, so this is not a text file")

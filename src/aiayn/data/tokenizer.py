@@ -141,7 +141,7 @@ class Tokenizer:
         if learned < vocab_size and algorithm != "characters" and not at_most:
             raise DataError(
                 f"{option}={vocab_size}: this text supports at most {learned}; set "
-                f"{option}={learned} or less, or leave it out with data=files, which fits it"
+                f"{option}={learned} or less, or leave it out (data=files infers it)"
             )
         return cls(core)
 

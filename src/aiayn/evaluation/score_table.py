@@ -12,7 +12,7 @@ from aiayn.reports.published import SECTION_23, SUBSET, TABLE_4
 from aiayn.runs.results import Evaluation
 
 SCORE_ALONE = (
-    """scored as if they were one; for the tokens of each, score it alone: 'test="<2de>PREFIX"'"""
+    """scored as if one; for each one's own tokenizer, score it alone: 'test="<2de>PREFIX"'"""
 )
 CASE_WARNING_POINTS = 3  # BLEU points; models that learned both cases lose less than 1
 
@@ -67,7 +67,7 @@ def _made_of(evaluation: Evaluation) -> Rows:
 
 def _search_text(search: Mapping[str, Any]) -> str:
     if "hypotheses" in search:
-        return f"none; translations of {search['hypotheses']}"
+        return f"none; translations in {search['hypotheses']}"
     penalty = f"length_penalty {search['length_penalty']:g} ({search['penalty']})"
     if search.get("patience"):
         penalty += f", patience {search['patience']:g}"
@@ -91,7 +91,9 @@ def _score_rows(evaluation: Evaluation) -> Rows:
     signature = evaluation.signatures.get("sacrebleu") or ""
     if tokens := tokens_by_script(evaluation.tgt_lang, signature):
         rows.append(
-            _note(f"{evaluation.tgt_lang} is not a known code; tok:{tokens} was chosen by script")
+            _note(
+                f"{evaluation.tgt_lang} is not a known code; tok:{tokens} was chosen by its script"
+            )
         )
     if bleu_ratio == 0:
         rows.append(
@@ -101,7 +103,7 @@ def _score_rows(evaluation: Evaluation) -> Rows:
         rows.append(_note(warning))
     lost_by_case = (metrics.get("bleu_tokenized_lc") or 0) - (metrics.get("bleu_tokenized") or 0)
     if lost_by_case > CASE_WARNING_POINTS:
-        rows.append(_note("case costs much: for a model of lower-case text, use bleu_tokenized_lc"))
+        rows.append(_note("case costs many points: for a lower-case model, use bleu_tokenized_lc"))
     for name, value in metrics.items():
         if value is not None and name not in (*METRIC_KINDS, *kinds):
             rows.append((name, f"{value:6.2f}  of an extension"))

@@ -100,9 +100,9 @@ def _refuse_elsewhere(config: EvaluateConfig, data: DataOptions) -> None:
         is_file = data.source == "files" or location.exists()  # else the name of a data set
         if is_file and not is_within:
             raise RefusedError(
-                f"run={config.run}: data.{name}={path} is outside this folder, and a run from "
-                f"somebody else may name any file; add test={path}, or trusted=true if the run is "
-                "your own"
+                f"run={config.run}: data.{name}={path} is outside its folder and this one, and a "
+                f"run from somebody else may name any file; add test={path}, or trusted=true if "
+                "the run is your own"
             )
 
 

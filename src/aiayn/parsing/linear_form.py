@@ -35,7 +35,7 @@ def read_linear_form(words: str, text: str, location: str) -> Tree:
     tree, malformed = repaired_tree(words, text)
     if malformed:
         raise DataError(
-            f"{location} is not the linear tree of its sentence, as `aiayn trees` writes it: "
+            f"{location} is not the linear tree of its sentence; make it with `aiayn trees`: "
             f"{text:.80}"
         )
     return tree

@@ -58,8 +58,8 @@ def compare_parts(
         table.name += f"_{number}"
     if len(tables) > 1:
         tables[0].before = [
-            f"{len(tables)} tables: scores of other languages, other text or another signature "
-            "must not be compared."
+            f"{len(tables)} tables: scores of different languages, texts or signatures must not "
+            "be compared."
         ]
     return tables
 

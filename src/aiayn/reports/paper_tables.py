@@ -186,7 +186,7 @@ TABLE_2_FOOTNOTE = (
     "(bleu_compound_split), as in the authors' script; the paper states neither. Do not "
     "compare sacreBLEU with it.\n\n"
     "FLOPs count the matrix multiplications of training. The paper multiplies device time by "
-    "a sustained rate, {base} (base) and {big} (big) times as much."
+    "a sustained rate, which gives {base} (base) and {big} (big) times as many."
 )
 
 

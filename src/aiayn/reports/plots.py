@@ -66,7 +66,7 @@ CHARTS = (
     ),
     Chart(
         "Training speed",
-        "Target tokens that all devices train per second.",
+        "Target tokens per second, all devices together.",
         ("perf/tokens_per_sec",),
     ),
     Chart(

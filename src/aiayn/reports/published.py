@@ -188,5 +188,5 @@ def paper_figures(
         "kind": comparable_kind(tgt_lang),
         "base": bleus[0],
         "big": bleus[1],
-        "remark": f"the paper states neither tokens nor case; {remark}",
+        "remark": f"the paper states neither tokenisation nor case; {remark}",
     }

@@ -235,7 +235,7 @@ def read_run(folder: RunFolder) -> MeasuredRun:
         config = stored_config(tree)
     except (ConfigError, ValueError, TypeError, AttributeError) as error:
         raise RefusedError(
-            f"{folder.config}: {error}; it was written by another version of this program"
+            f"{folder.config}: {error}; use the version of this program that wrote it"
         ) from error
     records = folder.read_metrics()
     step = max(saved_steps(folder.checkpoints), default=last_step(records))

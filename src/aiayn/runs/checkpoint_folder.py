@@ -67,16 +67,16 @@ def load_newest(folder: Path) -> ResumeState | None:
         try:
             checkpoint = load(path)
             if checkpoint.step != step:
-                raise RefusedError(f"{path}: holds step {checkpoint.step}, not the one of its name")
+                raise RefusedError(f"{path}: holds step {checkpoint.step}, not that of its name")
             return ResumeState(checkpoint, load_states(optimizer_path(path)))
         except RefusedError as error:
-            log.warning("warning: %s; trying the one before", error)
+            log.warning("warning: %s; trying the previous checkpoint", error)
     if complete:
         raise RefusedError(
             f"{folder}: all checkpoints are damaged; remove the folder or choose another name="
         )
     raise RefusedError(
-        f"{folder}: the optimizer state of all checkpoints is missing, such as "
+        f"{folder}: no checkpoint has its optimizer state, such as "
         f"step_{steps[-1]}.optim; restore it, or start another run from the weights with "
         "init_from= and name="
     )

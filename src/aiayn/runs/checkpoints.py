@@ -83,7 +83,9 @@ def load(path: Path, just_written: bool = False) -> Checkpoint:
     payload = None if just_written else _read_lightning(path)
     payload = payload or read_tensors(path, just_written)
     if missing := sorted(name for name in CONTENTS if payload.get(name) is None):
-        raise RefusedError(f"{path}: not a model (it lacks {', '.join(missing)})")
+        raise RefusedError(
+            f"{path}: not a model (it lacks {', '.join(missing)}); choose another file"
+        )
     if fault := _fault_of(payload):
         raise RefusedError(f"{path}: not a model of this program ({fault}); choose another file")
     try:
@@ -119,7 +121,7 @@ def _fault_of(payload: Mapping[str, Any]) -> str:
     try:
         _vocab_size_of(payload["tokenizer"])
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return "tokenizer is not the JSON of one"
+        return "tokenizer is not tokenizer JSON"
     return ""
 
 
@@ -130,7 +132,7 @@ def fault_of_optimizer(state: Mapping[str, Any]) -> str:
     """
     weights, groups = state.get("state", {}), state.get("param_groups", [])
     if not isinstance(weights, Mapping) or not isinstance(groups, list):
-        return "its tables are not those of torch"
+        return "not laid out as torch does it"
     for number, values in weights.items():
         for name, value in values.items() if isinstance(values, Mapping) else ():
             if fault := _fault_of_value(name, value):
@@ -334,8 +336,8 @@ def load_archive(file: BinaryIO, path: Path, mapped: bool = False) -> Any:
 def _refuse_larger(path: Path, memory: int, size: int) -> None:
     if memory > MOST_NAMES * size:
         raise RefusedError(
-            f"{path}: not a checkpoint of this program (it has {size / 1e6:,.1f} MB and would take "
-            f"{memory / 1e6:,.1f} MB of memory)"
+            f"{path}: not a checkpoint of this program ({size / 1e6:,.1f} MB that would take "
+            f"{memory / 1e6:,.1f} MB of memory); choose another file"
         )
 
 
@@ -379,12 +381,15 @@ def restore(model: nn.Module, checkpoint: Checkpoint) -> None:
             # torch would cut the imaginary parts off, and the digits after the point
             if name in checkpoint.weights and _number(weight) != _number(checkpoint.weights[name]):
                 dtype = checkpoint.weights[name].dtype
-                raise RuntimeError(f"{name} has the type {dtype} in the place of {weight.dtype}")
+                raise RuntimeError(f"{name} has the type {dtype} instead of {weight.dtype}")
         model.load_state_dict(checkpoint.weights, strict=True)
     except RuntimeError as error:
-        reason = "it was written by another version of this program"
+        reason = "use the version of this program that wrote it"
         if files := file_names(checkpoint.config.model.parts):
-            reason = f"{', '.join(files)} differs; --extension {STORED} runs the run's own copy"
+            reason = (
+                f"it was trained with another {', '.join(files)}; --extension {STORED} or "
+                f"extensions=[{STORED}] runs the run's copy"
+            )
         raise RefusedError(
             f"the checkpoint of step {checkpoint.step} does not fit the model of its own "
             f"configuration: {one_line(error)}; {reason}"

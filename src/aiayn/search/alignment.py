@@ -45,7 +45,7 @@ def alignment_weights(
         src = translator.padded(src_ids, batch)
         tgt_in = shift_right(translator.padded(outputs, batch))[:, :-1]
         doing = (
-            f"with the alignment of {len(batch)} lines of up to {src.size(1)} subwords; split them"
+            f"while aligning {len(batch)} lines of up to {src.size(1)} subwords; split the lines"
         )
         weights_of = attention_of_pass(model, [layer], src, tgt_in, doing)
         for number, weights in zip(batch, weights_of(layer).mean(1), strict=True):

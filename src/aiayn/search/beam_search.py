@@ -166,11 +166,11 @@ def beam_search(
         return hypotheses
     if constraint is not None:
         raise ConfigError(
-            "the constraint of an extension rules out every translation of a sentence with at most "
-            f"|X| + {config.max_extra_tokens} subwords; raise search.max_extra_tokens"
+            "the constraint of an extension allows a sentence no translation up to "
+            f"{config.max_extra_tokens} subwords longer than it; raise search.max_extra_tokens"
         )
     raise NonFiniteOutputError(
-        f"at step {longest} (the end token has no probability) of the search"
+        f"at step {longest} of the search (the end token has no probability)"
     )
 
 

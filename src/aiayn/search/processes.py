@@ -100,7 +100,7 @@ def _alive() -> Iterator[None]:
         yield
     except (EOFError, OSError) as error:
         raise ResourceError(
-            "a process that shares the lines has ended; if memory ran out, use fewer devices"
+            "a process that translates some lines has died; if memory ran out, use fewer devices"
         ) from error
 
 

@@ -95,7 +95,7 @@ def submit(jobs: Sequence[SweepJob], train: list[str], evaluate: list[str], opti
     table = f"{program.typed('table')} {sweep.folder}"
     say(
         f"next     squeue --me, {table}, and this command again to resubmit cancelled and failed "
-        "rows"
+        "jobs"
     )
 
 

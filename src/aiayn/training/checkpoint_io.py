@@ -243,7 +243,7 @@ def refuse_unsavable(state: Any, name: str = "") -> None:
             refuse_unsavable(value, f"{name}/{key}")
     elif not isinstance(state, Tensor) and type(state) not in PLAIN_TYPES:
         raise ConfigError(
-            f"the state {name.removeprefix('/')} has a {type(state).__name__}: checkpoints hold "
+            f"the state {name.removeprefix('/')} is a {type(state).__name__}: checkpoints hold "
             "tensors and plain values only (numbers, text, lists, tables), because loading one "
             "must not run code"
         )

@@ -179,8 +179,8 @@ def unusual_options(
         )
     if config.optim.warmup_steps >= trainer.max_steps:
         lines.append(
-            f"optim.warmup_steps={config.optim.warmup_steps}: the learning rate rises to the last "
-            f"step (trainer.max_steps={trainer.max_steps}); a tenth of the steps is usual"
+            f"optim.warmup_steps={config.optim.warmup_steps}: the learning rate rises until the "
+            f"last step (trainer.max_steps={trainer.max_steps}); a tenth of the steps is usual"
         )
     if trainer.val_every > trainer.max_steps:
         lines.append(
@@ -193,7 +193,7 @@ def unusual_options(
     for name, (count, usual) in counts.items():
         if (pairs_per_step := pairs / steps_per_epoch) < count:
             lines.append(
-                f"data.{name}={count}: a step has about {pairs_per_step:.0f} pairs, so many "
+                f"data.{name}={count}: with about {pairs_per_step:.0f} pairs a step, many "
                 f"micro-batches are empty; {usual} usual"
             )
     if pairs < FEW_PAIRS and config.init_from is None and config.data.task == "translation":

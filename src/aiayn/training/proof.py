@@ -430,7 +430,7 @@ def differences(
     as infinity. Raises NonFiniteOutputError for NaN or infinity in what is expected.
     """
     if not expected.isfinite().all():
-        raise NonFiniteOutputError("with weights that were moved a little")
+        raise NonFiniteOutputError("with slightly perturbed weights")
     tolerance = tolerance or TOLERANCE[expected.device.type]
     tolerance *= max(1.0, float(expected.std()))
     largest = {

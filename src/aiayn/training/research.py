@@ -63,7 +63,7 @@ UNSUPPORTED: dict[type[pl.Callback], str] = {
     BatchSizeFinder: FINDERS,
     GradientAccumulationScheduler: "a step is cut into micro-batches once; set data.micro_batches",
     ProgressBar: (
-        "the run has its own display; leave it out, or set trainer.enable_progress_bar=false"
+        "the run has its own display (trainer.enable_progress_bar); leave the callback out"
     ),
     StochasticWeightAveraging: (
         "it averages after the last checkpoint is saved; use EMAWeightAveraging("
@@ -196,7 +196,7 @@ def warn_of_unused_code(research: Research) -> None:
     for name in ("forward", "predict_step"):
         if getattr(research.module, name) is not getattr(TranslationModule, name):
             log.warning(
-                "warning  %s.%s: only your own Trainer calls it",
+                "warning  %s.%s: not called here, only by a Trainer of your own",
                 research.module.__name__,
                 name,
             )

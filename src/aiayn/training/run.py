@@ -165,7 +165,7 @@ def _train(
             if stored and run.is_finished:
                 reason = run.end_reason or ""
                 log.info(
-                    "already finished at step %d, by %s: %s; %s",
+                    "already finished at step %d (%s), in %s; %s",
                     *(run.start_step, reason, folder.path, to_continue(reason, trainer)),
                 )
                 store_test(folder, stored, run.config)

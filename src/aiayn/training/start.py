@@ -175,7 +175,7 @@ def step_form(config: SizedConfig, hardware: Hardware, research: Research) -> St
         (has_code, "extension code may not work in a CUDA graph"),
         (
             hardware.precision == "16-mixed",
-            "the gradient scaler of trainer.precision=16-mixed is asked at every step",
+            "the gradient scaler of trainer.precision=16-mixed is read at every step",
         ),
         (
             trainer.strategy == "ddp_find_unused_parameters_true",
@@ -315,7 +315,7 @@ def check_size(
     set_sizes = [f"{key}={value}" for key, value in sizes.items() if value is not None]
     raise ConfigError(
         f"model: its {n / 1e9:,.1f} billion parameters take {needed / 1e9:,.0f} GB{available} "
-        f"{memory / 1e9:,.0f}; lower the largest of {', '.join(set_sizes)}"
+        f"{memory / 1e9:,.0f}; lower one or more of {', '.join(set_sizes)}"
     )
 
 

@@ -453,11 +453,11 @@ def test_what_stands_in_no_subtitle_is_counted():
     for content, remarks in (
         (
             f"the end\n1984\n\n1\n{ONE}\na cat",
-            "1 line not translated (no times above): the end",
+            "1 line not translated (no timing above): the end",
         ),
         (
             f"WEBVTT the\n\nSTYLE\na\n\n{ONE}\na\n\nNOTE a\n\nb\nc",
-            "2 lines not translated (no times above): b",
+            "2 lines not translated (no timing above): b",
         ),
         ("1\n00:01 - 00:02\na cat", "1 line not translated"),
     ):
@@ -847,7 +847,7 @@ def test_words_that_would_become_marks_leave_a_block_as_it_was(text, translation
     kept = checked.accept(written(part, translation, weights, Counter()))
     assert kept in text
     [remark] = page.remarks
-    assert remark.startswith("a.md: 1 block left as it was")
+    assert remark.startswith("a.md: 1 block left unchanged")
     assert remark.endswith("line 3")
 
 
@@ -1010,7 +1010,7 @@ def test_documents_of_installed_packages_come_back_as_they_were_and_keep_their_s
         ("a.html", "<meta charset=idna><p>a", "the encoding idna is not supported"),
         ("a.xliff", "<xliff><file>\n<a></b>", "line 2 is not well-formed XML"),
         ("a.xliff", "<tmx/>", "not an XLIFF file"),
-        ("a.xliff", "<g>" * 999, "line 1 has 200 nested elements"),
+        ("a.xliff", "<g>" * 999, "line 1 is nested 200 elements deep"),
         (
             "a.xliff",
             '<!DOCTYPE x [<!ENTITY a "b">]><xliff>&a;</xliff>',
@@ -1233,7 +1233,7 @@ def test_a_unit_of_xliff_that_is_translated_in_part_stays_and_is_counted():
     )
     page = f"<xliff><file>{unit}</file></xliff>"
     assert translated("a.xlf", page) == page
-    assert "1 unit left as it was, translated in part: line 1" in document("a.xlf", page).remarks[1]
+    assert "1 unit kept, already translated in part: line 1" in document("a.xlf", page).remarks[1]
 
 
 def test_what_is_between_marks_of_xliff_that_forbid_to_translate_it_stays():

@@ -836,7 +836,7 @@ def test_a_line_with_more_words_than_memory_allows_is_refused_by_its_number_befo
     monkeypatch.setattr(texts, "MAX_WORDS", 4)
     monkeypatch.setattr(translator, "n_best", None)
     with pytest.raises(
-        DataError, match=r"text 12 has 5 words between two tags .* are supported: divide it"
+        DataError, match=r"text 12 has 5 words without a tag .* are supported: divide it"
     ):
         translate_texts(
             translator,

@@ -126,7 +126,7 @@ def test_tags_that_the_model_invents_are_removed_and_counted(translator, monkeyp
     [
         ("may have at most 30,000 characters and 1,000 tags", "x" * 30_001),
         ("may have at most 30,000 characters and 1,000 tags", "<b>x</b>" * 501),
-        ("text 1 has 450 words between two tags that end a sentence", "The house! " * 150),
+        ("text 1 has 450 words without a tag such as <p> between them", "The house! " * 150),
     ],
 )
 def test_html_that_takes_too_long_is_refused_in_words(translator, monkeypatch, says, html):
@@ -259,7 +259,7 @@ def test_files_are_translated_as_by_the_command_and_loaded_from_the_address_in_t
         (400, "a.txt: compressed files are not supported here", "a.txt", b"PK\3\4\xff"),
         (400, "file named file", "", b"x"),
         (413, "13 sentences; at most 12", "a.md", b"the house.\n\n" * 13),
-        (413, "a paragraph may have", "a.html", b"<b>x</b>" * 501),
+        (413, "a paragraph has over", "a.html", b"<b>x</b>" * 501),
     ],
 )
 def test_files_that_cannot_be_translated_are_refused_in_words(http, status, says, name, content):
@@ -270,7 +270,7 @@ def test_files_that_cannot_be_translated_are_refused_in_words(http, status, says
 def test_the_answer_says_what_of_a_file_is_not_translated(http):
     film = b"the house\n\n1\n00:00:01,000 --> 00:00:02,000\nthe man\n"
     answer = http.post("/translate_file", data=PAIR, files={"file": ("a.srt", film)}).json()
-    assert "a.srt: 1 line not translated (no times above)" in str(answer["remarks"])
+    assert "a.srt: 1 line not translated (no timing above)" in str(answer["remarks"])
 
 
 def test_plain_text_is_translated_alike_as_a_file_and_in_a_request_however_long_its_paragraphs_are(

@@ -362,7 +362,7 @@ def _xliff(document: Document) -> Pieces:
                 f"{model_direction}; choose another model or file"
             )
         if unit.translation and unit.is_partial and not unit.is_kept:
-            document.leave("unit", "left as it was, translated in part", unit.line)
+            document.leave("unit", "kept, already translated in part", unit.line)
         is_done = unit.is_kept or unit.translation or not unit.text
         if is_done or document.leaves_message(unit.text, unit.line):
             continue
@@ -414,7 +414,7 @@ def _subtitles(document: Document) -> Pieces:
     if left_out := [line for line in "\n".join(outside).split("\n") if has_letters(line)]:
         lines, first = counted(len(left_out), "line"), " ".join(left_out[0].split())
         document.notes.append(
-            f"{document.path}: {lines} not translated (no times above): {first:.60}"
+            f"{document.path}: {lines} not translated (no timing above): {first:.60}"
         )
     return [*chain.from_iterable(_subtitle_pieces(text, is_vtt) for text in texts), kept]
 

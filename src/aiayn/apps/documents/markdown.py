@@ -110,7 +110,7 @@ FORMULA = re.compile(
 NAMED = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]*)\]")
 # Why lines and blocks stay as they were
 IN_DIALECT = "in a dialect of Markdown left untranslated"
-WORDS_AS_MARKS = "left as it was, because words would have become marks"
+WORDS_AS_MARKS = "left unchanged, as words would have become mark-up"
 PAIRED = ("link", "em", "strong", "s")
 LINE_ENDS = ("softbreak", "hardbreak", "unknown", "option")
 UNMARKED = ("text", "text_special", "softbreak")  # tokens that are no mark-up

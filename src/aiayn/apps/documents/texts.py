@@ -144,9 +144,9 @@ class Texts:
             for part in parts_of(pieces):
                 if markup and (words := len(UNIT.findall(part.text))) > MAX_WORDS:
                     raise DataError(
-                        f"text {number} has {words:,} words between two tags that end a sentence; "
-                        f"with mark-up at most {MAX_WORDS:,} are supported: divide it by tags "
-                        "such as <p>, or into lines"
+                        f"text {number} has {words:,} words without a tag such as <p> between "
+                        f"them; with mark-up at most {MAX_WORDS:,} are supported: divide it by "
+                        "such tags, or into lines"
                     )
                 cut = split_paragraph(part.text, language) if paragraphs else ["", part.text, ""]
                 sentence_numbers = range(len(lines), len(lines) + len(cut) // 2)

@@ -109,10 +109,10 @@ def _why_not_marian(model: Transformer) -> str | None:
         f"model.d_v={config.d_v} (other than d_model / n_heads = {per_head})": config.d_v
         != per_head,
         "model.positions=learned": config.positions == "learned",
-        "more than one matrix (model.tie_embeddings)": model.src_embedding is not None
+        "untied embeddings (model.tie_embeddings)": model.src_embedding is not None
         or not isinstance(model.output, TiedOutput)
         or model.output.tied_to != (model.embedding,),
-        "sizes that differ from the options": (len(model.encoder), len(model.decoder))
+        "layers unlike the options of model": (len(model.encoder), len(model.decoder))
         != (config.n_layers, config.decoder_layers)
         or any(
             len(feed_forward.w_1.weight) != config.d_ff

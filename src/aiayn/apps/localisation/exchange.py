@@ -207,7 +207,7 @@ def _parse_xml(content: bytes, path: Path) -> Node:
         open_nodes[-1].children.append(node)
         if len(open_nodes) > MAX_DEPTH:
             raise DataError(
-                f"{path}: line {line} has {MAX_DEPTH} nested elements; this is not an XLIFF file"
+                f"{path}: line {line} is nested {MAX_DEPTH} elements deep; choose an XLIFF file"
             )
         open_nodes.append(node)
 

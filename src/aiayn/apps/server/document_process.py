@@ -136,7 +136,7 @@ def _parsed(upload: Upload) -> tuple[Document, Texts]:
         if len(part.text) > MAX_HTML or len(part.tags) + len(part.kept) > MAX_TAGS:
             raise HTTPException(
                 413,
-                f"a paragraph may have {MAX_HTML:,} characters and {MAX_TAGS:,} tags; divide it",
+                f"a paragraph has over {MAX_HTML:,} characters or {MAX_TAGS:,} tags; divide it",
             )
     return document, Texts(
         [document.pieces], upload.langs[0], document.markup, document.is_prose, tag=upload.tag

@@ -35,12 +35,12 @@ class Metrics:
             "aiayn_request_seconds", "Time to an answer.", ["path"], buckets=SECONDS
         )
         self.lines = count("aiayn_lines", "Sentences received for translation.")
-        self.subwords = count("aiayn_subwords", "Subwords of these sentences.")
+        self.subwords = count("aiayn_subwords", "Subwords received for translation.")
         self.batch_lines = spread("aiayn_batch_lines", "Sentences of a batch.", buckets=LINES)
         self.batch_seconds = count("aiayn_batch_seconds", "Time that the model took for batches.")
         self.markup = count("aiayn_markup", "Tags and placeholders by method of placement.", ["by"])
         self.removed = count(
-            "aiayn_markup_removed", "Tags and placeholders of the model that were removed."
+            "aiayn_markup_removed", "Tags and placeholders removed because the source lacks them."
         )
 
     def on_batch(self, lines: int, seconds: float) -> None:

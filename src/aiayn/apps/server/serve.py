@@ -59,7 +59,9 @@ def serve(service: Service, run: str, options: ServeOptions) -> None:
     )
     metrics.watch("aiayn_loads", "Times that model and keys were loaded.", lambda: service.loads)
     metrics.watch(
-        "aiayn_failed_loads", "Times that they could not be loaded again.", lambda: service.failures
+        "aiayn_failed_loads",
+        "Times that reloading model and keys failed.",
+        lambda: service.failures,
     )
     with listen(options.host, options.port) as listener:
         on_terminal = sys.stdin.isatty()

@@ -169,7 +169,7 @@ class Validate(StepCallback):
             if schedule.monitor not in trainer.callback_metrics:
                 known = ", ".join(trainer.callback_metrics)
                 raise ConfigError(
-                    f"ReduceLROnPlateau monitors {schedule.monitor}; a validation measures {known}"
+                    f"ReduceLROnPlateau cannot monitor {schedule.monitor}; choose one of {known}"
                 )
             plateau = cast(ReduceLROnPlateau, schedule.scheduler)
             plateau.step(float(trainer.callback_metrics[schedule.monitor]))

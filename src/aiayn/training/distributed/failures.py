@@ -136,17 +136,16 @@ class ExplainFailures(pl.Callback):
                 "one, with parameter groups"
             )
         if is_out_of_memory(error):
-            remedy = (
-                f"lower data.max_tokens_per_device below {module.batch_tokens}, the size of that "
-                "batch's longer side"
-            )
+            remedy = "lower data.max_tokens_per_device"
+            if module.batch_tokens:
+                remedy += f" below {module.batch_tokens}, the size of that batch's longer side"
             if module.in_validation:
                 remedy = f"split the longest lines of data.val={config.data.val}, or {remedy}"
             elif self.run.start_step or step >= config.trainer.checkpoint_every:
                 # There is a checkpoint, or it is being written.
                 remedy = (
-                    f"use more devices, or {remedy} and choose another name=: a run keeps its "
-                    "micro-batches"
+                    "a run keeps its micro-batches; use more devices, or choose another name= and "
+                    f"{remedy}"
                 )
             phase = "in validation" if module.in_validation else f"at step {step + 1}"
             return ResourceError(f"out of memory {phase}, {module.at}: {remedy}")
