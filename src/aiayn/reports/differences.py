@@ -11,6 +11,8 @@ from operator import itemgetter
 from statistics import fmean, stdev
 from typing import Any, TypeVar
 
+from aiayn.errors import counted
+
 T = TypeVar("T")
 LEVEL = 0.05  # significance level; intervals are 95 % confidence intervals
 
@@ -166,7 +168,8 @@ def explained(base: str, families: Mapping[Any, Mapping[str, Difference]]) -> li
         methods.append("by Welch's t-test where the seeds differ")
     lines = [
         f"Differences from {base} are tested {'; '.join(methods)}; intervals are 95 % (Student's "
-        f"t). A mark means p below {LEVEL} after Holm's correction for {len(tested)} comparisons."
+        f"t). A mark means p below {LEVEL} after Holm's correction for "
+        f"{counted(len(tested), 'comparison')}."
     ]
     if not any(change.is_significant for change in tested):
         lines.append("No difference is significant.")
