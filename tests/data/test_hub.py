@@ -137,7 +137,7 @@ def test_a_hub_name_without_network_fails_at_once_with_the_remedies(offline, mon
     with pytest.raises(DataError) as refusal:
         text_of(hub("some-one/no-such-set"), "train").pairs()
     message = str(refusal.value)
-    assert "no connection" in message
+    assert "the hub is offline" in message
     assert "data.hub_path=FOLDER" in message
     assert "data=files data.train=PREFIX" in message
     assert "\n" not in message

@@ -346,7 +346,7 @@ def test_a_run_as_in_the_paper_is_comparable(tmp_path, configs):
     assert line["paper_flops"] / line["flops"] == pytest.approx(3.5, abs=0.05)
     text = markdown(tmp_path)
     assert "Not comparable" not in text
-    assert "3.5 (base) and 2.4 (big) times as much" in text
+    assert "3.5 (base) and 2.4 (big) times as many" in text
     assert (line["test_set"], line["lines"]) == ("newstest2014", 3003)
 
 

@@ -178,7 +178,7 @@ class Keeps(TranslationModule):
         (Forgetful, "Forgets: its load_state_dict does not restore the saved state"),
         (Deaf, "LoadsNothing: its load_state_dict does not restore the saved state"),
         (Infinite, "CountsFromInfinity: no run resumes from its state: least of weight 0 is not"),
-        (Keeps, "the state seen has a set"),
+        (Keeps, "the state seen is a set"),
     ],
 )
 def test_what_could_not_be_used_or_resumed_is_refused_at_the_first_step(
