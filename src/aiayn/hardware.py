@@ -109,7 +109,7 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
 
     Raises ConfigError if there are too few GPUs, or none that the precision needs.
     """
-    accelerator, precision = _accelerator(settings), settings.precision
+    accelerator, precision = choose_accelerator(settings), settings.precision
     _configure_libraries("cuda" if accelerator == "gpu" else "cpu")
     if accelerator == "cpu" and precision in ("tf32", "16-mixed"):
         raise ConfigError(
@@ -128,9 +128,11 @@ def choose_hardware(settings: TrainerOptions) -> Hardware:
     return Hardware(accelerator, cast(TrainingPrecision, precision))  # a rule of TrainerOptions
 
 
-def _accelerator(settings: TrainerOptions) -> str:
+def choose_accelerator(settings: TrainerOptions) -> str:
     """Returns cpu or gpu. Training moves to CPUs without being told only where nothing speaks for a
-    GPU: neither several devices nor a driver or a job that has GPUs.
+    GPU: neither several devices nor a driver or a job that has GPUs. Makes no context on a GPU.
+
+    Raises ConfigError if there are too few GPUs.
     """
     gpus, accelerator = torch.cuda.device_count(), settings.accelerator
     on_cpu = "set trainer.accelerator=cpu to train on CPUs"
@@ -245,7 +247,7 @@ def tokens_per_device(config: Config, packed: bool = False) -> int:
         return config.data.max_tokens_per_device
     # More tokens at once make a CPU's products no faster, and take more memory.
     tokens = 4_096 if packed else 16_384
-    if _accelerator(config.trainer) == "gpu":
+    if choose_accelerator(config.trainer) == "gpu":
         gpus = range(torch.cuda.device_count())
         memory = min(torch.cuda.get_device_properties(number).total_memory for number in gpus)
         fitting = next(tokens for least, tokens in TOKENS_BY_MEMORY.items() if memory >= least)

@@ -634,8 +634,7 @@ def test_parallel_jobs_have_gpus_of_their_own(
     shows = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
     sweep.commands = ([sys.executable, "-c", shows], [sys.executable, "-c", ""])
     sweep.waiting = [
-        with_trainer(job, devices=devices, accelerator="auto", precision="32-true")
-        for job in sweep.waiting
+        with_trainer(job, devices=devices, accelerator="auto") for job in sweep.waiting
     ]
     if on_cpu:
         sweep.waiting[-1] = with_trainer(sweep.waiting[-1], accelerator="cpu")

@@ -186,9 +186,9 @@ def find_checkpoint(run: Path, checkpoint: str | None) -> Path:
         path = folder.checkpoints / f"{name}.ckpt" if is_named else Path(name)
         if path.name == name and not path.is_file():  # as it is called in that folder
             path = folder.checkpoints / name
-        if not path.is_file() and any(folder.checkpoints.glob("*.ckpt")):
-            raise RefusedError(f"{path}: no such checkpoint{_saved_checkpoints(folder)}")
         if not path.is_file():
+            if any(folder.checkpoints.glob("*.ckpt")):
+                raise RefusedError(f"{path}: no such checkpoint{_saved_checkpoints(folder)}")
             raise RefusedError(
                 f"{run}: this run has no checkpoint yet; repeat the command that trains it, "
                 "or name another run"

@@ -72,9 +72,10 @@ class Processes:
         """
         for trainer in [job.config.trainer for job in self.waiting]:
             if trainer.needs_gpus:
-                from aiayn.hardware import choose_hardware
+                # Counts GPUs only: the context of a GPU would stay in this process
+                from aiayn.hardware import choose_accelerator
 
-                choose_hardware(trainer)
+                choose_accelerator(trainer)
         self.say_start()
         with handle_signals(self._stop), ThreadPoolExecutor(self.parallel) as threads:
             runs = [threads.submit(self._run_job, job) for job in self.waiting]

@@ -250,9 +250,9 @@ def description(component: Any) -> str:
     """
     if isinstance(component, type):
         text = _text(component, ())
-        before, after = _trained.get(component, ("", ""))
-        if text == after:
-            return before
+        first_text, trained_text = _trained.get(component, ("", ""))
+        if text == trained_text:
+            return first_text
     else:
         text = None
         with suppress(TypeError):  # no hash, or no weak references
@@ -267,11 +267,11 @@ def description(component: Any) -> str:
     return f"{text[:80]}... {_sha256(text)}{UNKNOWN * (UNKNOWN in text)}"
 
 
-def keep_description(cls: type, before: str) -> None:
+def keep_description(cls: type, first_text: str) -> None:
     """Notes how a training leaves a class that was described like this before it: what a training
     assigns to its class is no change by the user.
     """
-    _trained[cls] = before, _text(cls, ())
+    _trained[cls] = first_text, _text(cls, ())
 
 
 def _text(value: Any, within: tuple[int, ...]) -> str:

@@ -98,8 +98,9 @@ def train(
                 raise SystemExit(0 if stop.control_group else error.exit_code) from error
             raise
         finally:
-            for cls, before in zip(filter(None, (module, datamodule)), options.given, strict=False):
-                keep_description(cls, before)
+            classes = filter(None, (module, datamodule))
+            for cls, description in zip(classes, options.given, strict=False):
+                keep_description(cls, description)
     if n_tried:
         log.info(
             "trainer.fast_dev_run: %s trained, validated and saved; nothing is kept",
